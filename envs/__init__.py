@@ -1,0 +1,1 @@
+"""Environments: the native contract, the grid world, and small examples. Importable as `metta_fast.envs`."""
