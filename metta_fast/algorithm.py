@@ -1,0 +1,29 @@
+"""What the trainer knows of an algorithm: collect, update, state_dict. PPO is the first (metta_fast/ppo)."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+Metrics = dict[str, float]
+
+
+class Algorithm(Protocol):
+    """One epoch is `collect()` then `update()`. The moment after an update is a boundary: every block is held."""
+
+    steps: int
+    """Agent steps so far; masked rows are not counted."""
+    epoch: int
+
+    def collect(self) -> None:
+        """Fill the buffers with one rollout under the present policy."""
+
+    def update(self) -> None:
+        """Learn from the buffers."""
+
+    def metrics(self) -> Metrics:
+        """Figures of the last epoch by their fixed names (loss/*, train/*, env/*): one host read for all."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Policy, optimizer, schedule, normalisers, counters, RNG: tensors and plain values, copied."""
+
+    def load_state_dict(self, state: dict[str, Any]) -> None: ...

@@ -1,0 +1,1 @@
+"""Vectorization: serial, threads, workers behind one contract (api.py)."""

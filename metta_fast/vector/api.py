@@ -1,0 +1,77 @@
+"""The vector contract: blocks of agents that step on their own while the policy works on other blocks.
+
+    vec.async_reset(seed)
+    block = vec.recv()            # a ready block, the first one first
+    …                             # read block.rows, choose actions [block.size, width]
+    vec.send(block, actions)      # it steps; other blocks can be received meanwhile
+
+A block is a contiguous range of agents `[start, stop)`; there are `num_blocks` of them whatever the number of
+threads or workers. Several blocks may be held at once. Sending a block that is not held, or receiving with
+none in flight, raises `VectorError`. Every backend fulfils tests/vector/suite and gives the same bytes for the
+same seed and tape of actions.
+
+Backends own a slab of one row per agent; what a block's rows show stays untouched while the block is held.
+Nothing here imports torch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from metta_fast.spec import Array, EnvSpec, Rows
+
+
+class VectorError(RuntimeError):
+    """A call outside the contract, or a worker that died, hung or raised (the message names it)."""
+
+
+class WorkerError(VectorError):
+    """A worker died, hung or its environment raised: carries the worker's traceback text in the message."""
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """A contiguous range of agents and the views of their rows; one object per block for the run's life."""
+
+    index: int
+    start: int
+    stop: int
+    rows: Rows
+
+    @property
+    def size(self) -> int:
+        return self.stop - self.start
+
+
+class VectorEnv(Protocol):
+    """See the module's docstring. Made by `metta_fast.vector.make_vector`."""
+
+    spec: EnvSpec
+    blocks: tuple[Block, ...]
+    rows: Rows
+    """The whole slab, [num_agents, …]: for pinning and for tests; contents belong to the held blocks."""
+
+    def async_reset(self, seed: int, *, stagger: bool = False) -> None:
+        """Reset everything; all blocks are in flight afterwards. Blocks still held are given up; a step in
+        flight is waited for first."""
+
+    def recv(self, timeout: float | None = None) -> Block:
+        """The next ready block. Raises WorkerError (worker died, hung longer than worker_timeout_s, env raised),
+        VectorError (none in flight), TimeoutError (timeout, seconds)."""
+
+    def send(self, block: Block, actions: Array | None = None) -> None:
+        """Give the block back with actions [size, width] (None: already written into block.rows.action)."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """State of all environments and the slab's rows. Only while every block is held (raises VectorError)."""
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a state: all blocks are held afterwards, rows as saved. The number of blocks and workers may differ
+        from when it was saved."""
+
+    def hold_all(self) -> list[Block]:
+        """Receive until every block is held; blocks in index order."""
+
+    def close(self) -> None:
+        """Stop everything and free shared memory; may be called twice and after an error."""
