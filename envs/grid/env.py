@@ -1,0 +1,92 @@
+"""The grid world as an environment: `GridFactory` for the vector backends, `GridSim` for tests and scripts.
+
+    factory = GridFactory(num_envs=512, num_agents=4, map="arena", room_size=[16, 16])
+    batch = factory.make_batch(first_env=0, num_envs=512)        # metta_fast.spec.EnvBatch
+
+    sim = GridSim(*grid_config(num_agents=2), seed=7)            # one env, explicit actions
+    sim.reset(); sim.step(np.zeros((2, 2), np.int32)); sim.views["agent_row"]; sim.observe("tokens")
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from metta_fast.envs.grid._grid import GridBatch, GridParams
+from metta_fast.envs.grid.config import ACTIONS, OBSERVATIONS, STATS, grid_config
+from metta_fast.envs.grid.state import state_views
+from metta_fast.errors import UserError
+from metta_fast.spec import ActionSpec, Array, EnvSpec, Leaf, Rows
+
+
+class GridFactory:
+    """Makes batches of grid worlds (`metta_fast.spec.EnvFactory`). Pickles by its configuration.
+
+    Args:
+        num_envs: environments in all, over every batch; first episodes are staggered over them.
+        keys: as `grid_config` takes them.
+
+    Raises:
+        UserError: an unknown key or an impossible configuration.
+    """
+
+    def __init__(self, num_envs: int, **keys: Any) -> None:
+        if isinstance(num_envs, bool) or not isinstance(num_envs, int) or not 1 <= num_envs < 2**31:
+            raise UserError(f"num_envs={num_envs!r}: expected a whole number of at least 1")
+        known = set(grid_config.__kwdefaults__)
+        for key in keys:
+            if key not in known:
+                raise UserError(f"unknown key {key!r} of the grid environment; known: {', '.join(sorted(known))}")
+        self.record, self.table = grid_config(**keys)
+        kind = tuple(OBSERVATIONS)[int(self.record["observation"])]
+        self.spec = EnvSpec(
+            name="grid", num_envs=num_envs, agents_per_env=int(self.record["num_agents"]),
+            obs={"obs": Leaf(OBSERVATIONS[kind], "uint8")}, action=ActionSpec("discrete", nvec=(len(ACTIONS), 9)),
+            stats=STATS, max_steps=int(self.record["max_steps"]), native=True, cheap_state=True, stagger=True)
+
+    def make_batch(self, first_env: int, num_envs: int) -> GridBatch:
+        """Environments with global ids first_env … first_env+num_envs-1."""
+        return GridBatch(GridParams(self.record, self.table), first_env, num_envs, self.spec.num_envs)
+
+
+class GridSim:
+    """One env driven by hand, with next-step autoreset like in training. Arrays are views, overwritten by each call.
+
+    Attributes:
+        reward f32 [N]; terminal, truncation, mask, first (first row of an episode) bool [N]; stats f32 [N, 8].
+        state: uint8 [size], the env's bytes. views: the same by name (state.py).
+    """
+
+    def __init__(self, record: Array, table: Array | None = None, *, seed: int = 0, env_id: int = 0,
+                 total_envs: int | None = None) -> None:
+        self.params = GridParams(record, table)
+        self.record = self.params.record
+        self.batch = GridBatch(self.params, env_id, 1, env_id + 1 if total_envs is None else total_envs)
+        n = int(self.record["num_agents"])
+        self.rows = Rows(
+            {"obs": np.zeros((n, self.params.layout()["obs_size"]), np.uint8)}, np.zeros((n, 2), np.int32),
+            np.zeros(n, np.float32), *(np.zeros(n, np.bool_) for _ in range(4)), np.zeros((n, len(STATS)), np.float32))
+        self.batch.bind(self.rows)
+        _, _, self.reward, self.terminal, self.truncation, self.mask, self.first, self.stats = self.rows
+        self.seed = seed
+        self.state: Array = self.batch.states[0]
+        self.views = state_views(self.record, self.state)
+
+    def reset(self, *, stagger: bool = False) -> None:
+        """From nothing (lifetime 0): the env's first episode."""
+        self.batch.reset(self.seed, stagger=stagger)
+
+    def step(self, actions: Array) -> None:
+        """actions int32 [N, 2]. The call after an episode's end ignores them and resets."""
+        self.rows.action[...] = actions
+        self.batch.step()
+
+    def observe(self, kind: str, lanes: int = 1) -> Array:
+        """Every agent's observation, whatever the record's own kind: uint8 [N, 200, 3], [N, 11, 11, 24] or [N, 387]."""
+        return self.params.observe(self.state, kind, lanes)
+
+    @property
+    def obs(self) -> Array:
+        """The observation rows as written by the last call, uint8 [N, bytes], of the record's kind."""
+        return self.rows.obs["obs"]

@@ -1,0 +1,209 @@
+/* grid_observe.h: what an agent sees: an 11×11 window centred on it, never rotated; window cell (r, c), the
+   agent at (5, 5). Three forms:
+
+   tokens  u8[200, 3]: (location, feature, value); location r<<4 | c. First the centre's globals 8, 9, 10, 11,
+           13, then cells by (|dr|+|dc|, dr, dc), each cell's features by id. Value 0 is left out, except of type,
+           and of an agent's group and orientation. Unused: 255, 255, 255. What is past 200 is dropped.
+   dense   u8[11, 11, 24]: channel f holds feature f, channel 0 type + 1 (0: nothing there).
+   compact u8[387]: cells [11, 11, 3], then own [24].
+             cell 0  type + 1
+                  1  agent: 1 + orientation + 4 (frozen) + 8 min(group, 15); converter: 1 if busy
+                  2  agent: min(15, all items) + 16 min(15, lasers)
+                     converter: min(15, what its recipe gives) + 16 min(15, what it takes and does not give)
+             own 0–9 items, 10 orientation, 11 frozen, 12 group, 13 color, 14 glyph, 15 last action, 16 its
+                 argument, 17 last reward (feature 11), 18 completion (8), 19 rewarded items (13),
+                 20–22 the bytes of the faced cell, 23 zero
+
+   Features: 0 type, 1 group, 3 frozen, 4 orientation, 5 color, 6 busy, 7 swappable, 8 completion, 9 last action,
+   10 its argument, 11 last reward x 100, 12 glyph, 13 rewarded items (bit 7-i for item i), 14+i items. */
+#ifndef GRID_OBSERVE_H
+#define GRID_OBSERVE_H
+
+#include "grid_state.h"
+
+enum { GRID_TOKENS = 200, GRID_CELLS = GRID_VIEW * GRID_VIEW };
+
+/* Place of window cell r * 11 + c in the order (|dr|+|dc|, dr, dc). */
+MF_CONST uint8_t GRID_RANK[GRID_CELLS] = {
+    117, 109,  97,  81,  61,  41,  62,  82,  98, 110, 118,
+    111,  99,  83,  63,  42,  25,  43,  64,  84, 100, 112,
+    101,  85,  65,  44,  26,  13,  27,  45,  66,  86, 102,
+     87,  67,  46,  28,  14,   5,  15,  29,  47,  68,  88,
+     69,  48,  30,  16,   6,   1,   7,  17,  31,  49,  70,
+     50,  32,  18,   8,   2,   0,   3,   9,  19,  33,  51,
+     71,  52,  34,  20,  10,   4,  11,  21,  35,  53,  72,
+     89,  73,  54,  36,  22,  12,  23,  37,  55,  74,  90,
+    103,  91,  75,  56,  38,  24,  39,  57,  76,  92, 104,
+    113, 105,  93,  77,  58,  40,  59,  78,  94, 106, 114,
+    119, 115, 107,  95,  79,  60,  80,  96, 108, 116, 120,
+};
+
+/* Location r<<4 | c of each place in that order. */
+MF_CONST uint8_t GRID_LOCATION[GRID_CELLS] = {
+    0x55, 0x45, 0x54, 0x56, 0x65, 0x35, 0x44, 0x46, 0x53, 0x57, 0x64,
+    0x66, 0x75, 0x25, 0x34, 0x36, 0x43, 0x47, 0x52, 0x58, 0x63, 0x67,
+    0x74, 0x76, 0x85, 0x15, 0x24, 0x26, 0x33, 0x37, 0x42, 0x48, 0x51,
+    0x59, 0x62, 0x68, 0x73, 0x77, 0x84, 0x86, 0x95, 0x05, 0x14, 0x16,
+    0x23, 0x27, 0x32, 0x38, 0x41, 0x49, 0x50, 0x5a, 0x61, 0x69, 0x72,
+    0x78, 0x83, 0x87, 0x94, 0x96, 0xa5, 0x04, 0x06, 0x13, 0x17, 0x22,
+    0x28, 0x31, 0x39, 0x40, 0x4a, 0x60, 0x6a, 0x71, 0x79, 0x82, 0x88,
+    0x93, 0x97, 0xa4, 0xa6, 0x03, 0x07, 0x12, 0x18, 0x21, 0x29, 0x30,
+    0x3a, 0x70, 0x7a, 0x81, 0x89, 0x92, 0x98, 0xa3, 0xa7, 0x02, 0x08,
+    0x11, 0x19, 0x20, 0x2a, 0x80, 0x8a, 0x91, 0x99, 0xa2, 0xa8, 0x01,
+    0x09, 0x10, 0x1a, 0x90, 0x9a, 0xa1, 0xa9, 0x00, 0x0a, 0xa0, 0xaa,
+};
+
+/* Which cells of window row r are not empty: bit c. */
+MF_FN uint32_t grid_window_row(const Grid *g, const GridAgent *a, int32_t r) {
+    const uint32_t *word = g->bits + (a->row + r) * g->p->bit_words + (a->col >> 5);
+    return (uint32_t)((word[0] | (uint64_t)word[1] << 32) >> (a->col & 31)) & ((1u << GRID_VIEW) - 1);
+}
+
+/* Feature 11: thousandths to hundredths, rounded half away from zero, 0 … 255. */
+MF_FN int32_t grid_last_reward(const GridAgent *a) { return a->reward > 0 ? mf_min((a->reward + 5) / 10, 255) : 0; }
+
+/* Feature 5 of an object: mines and generators come in three colors. */
+MF_FN int32_t grid_color(int32_t type) {
+    return type < GRID_GENERATOR ? type - GRID_MINE : type < GRID_ALTAR ? type - GRID_GENERATOR : 0;
+}
+
+MF_FN void grid_facing(const GridAgent *a, int32_t *dr, int32_t *dc) {
+    *dr = (a->orientation == GRID_DOWN) - (a->orientation == GRID_UP);
+    *dc = (a->orientation == GRID_RIGHT) - (a->orientation == GRID_LEFT);
+}
+
+/* ---- tokens ---- */
+
+typedef struct {
+    uint8_t *out;
+    int32_t count, lane, lanes; /* every lane counts all tokens and writes those with count % lanes == lane */
+} GridTokens;
+
+MF_FN void grid_emit(GridTokens *t, int32_t location, int32_t feature, int32_t value) {
+    if (t->count < GRID_TOKENS && t->count % t->lanes == t->lane) {
+        uint8_t *token = t->out + 3 * t->count;
+        token[0] = (uint8_t)location, token[1] = (uint8_t)feature, token[2] = (uint8_t)value;
+    }
+    t->count++;
+}
+
+MF_FN void grid_emit_if(GridTokens *t, int32_t location, int32_t feature, int32_t value) {
+    if (value)
+        grid_emit(t, location, feature, value);
+}
+
+MF_FN void grid_emit_items(GridTokens *t, int32_t location, const uint8_t *item, uint32_t items) {
+    for (; items; items &= items - 1)
+        grid_emit(t, location, 14 + MF_CTZ(items), item[MF_CTZ(items)]);
+}
+
+MF_FN void grid_emit_cell(const Grid *g, GridTokens *t, int32_t location, int32_t cell) {
+    if (cell == 1) {
+        grid_emit(t, location, 0, GRID_WALL);
+    } else if (grid_is_agent(g, cell)) {
+        const GridAgent *a = g->agents + (cell - 2);
+        grid_emit(t, location, 0, GRID_AGENT);
+        grid_emit(t, location, 1, a->group);
+        grid_emit_if(t, location, 3, a->frozen);
+        grid_emit(t, location, 4, a->orientation);
+        grid_emit_if(t, location, 5, a->color);
+        grid_emit_if(t, location, 12, a->glyph);
+        grid_emit_items(t, location, a->item, a->cache_items);
+    } else {
+        const GridObject *o = grid_object(g, cell);
+        grid_emit(t, location, 0, o->type);
+        grid_emit_if(t, location, 5, grid_color(o->type));
+        grid_emit_if(t, location, 6, o->phase != GRID_IDLE);
+        grid_emit_if(t, location, 7, o->type == GRID_BLOCK);
+        grid_emit_items(t, location, o->item, o->cache_items);
+    }
+}
+
+MF_FN void grid_observe_tokens(const Grid *g, const GridAgent *a, uint8_t *out, int32_t lane, int32_t lanes) {
+    GridTokens t = {out, 0, lane, lanes};
+    uint32_t seen[4] = {0, 0, 0, 0}; /* the window's cells that are not empty, by rank */
+    for (int32_t r = 0; r < GRID_VIEW; r++)
+        for (uint32_t row = grid_window_row(g, a, r); row; row &= row - 1) {
+            const uint32_t rank = GRID_RANK[r * GRID_VIEW + MF_CTZ(row)];
+            seen[rank >> 5] |= 1u << (rank & 31);
+        }
+    grid_emit_if(&t, 0x55, 8, g->head->cache_completion);
+    grid_emit_if(&t, 0x55, 9, a->last_action);
+    grid_emit_if(&t, 0x55, 10, a->last_arg);
+    grid_emit_if(&t, 0x55, 11, grid_last_reward(a));
+    grid_emit_if(&t, 0x55, 13, g->p->reward_items);
+    const int32_t corner = (a->row - GRID_PAD) * g->c->width + a->col - GRID_PAD; /* may lie off the map */
+    for (int32_t word = 0; word < 4; word++)
+        for (; seen[word]; seen[word] &= seen[word] - 1) {
+            const int32_t location = GRID_LOCATION[32 * word + MF_CTZ(seen[word])];
+            grid_emit_cell(g, &t, location, g->cells[corner + (location >> 4) * g->c->width + (location & 15)]);
+        }
+    for (int32_t i = 3 * t.count + lane; i < 3 * GRID_TOKENS; i += lanes)
+        out[i] = 255;
+}
+
+/* ---- dense ---- */
+
+MF_FN void grid_write_cell(const Grid *g, uint8_t *out, int32_t cell) {
+    if (cell == 1) {
+        out[0] = GRID_WALL + 1;
+    } else if (grid_is_agent(g, cell)) {
+        const GridAgent *a = g->agents + (cell - 2);
+        out[0] = GRID_AGENT + 1, out[1] = a->group, out[3] = a->frozen, out[4] = a->orientation;
+        out[5] = a->color, out[12] = a->glyph;
+        MF_COPY(out + 14, a->item, GRID_ITEMS);
+    } else {
+        const GridObject *o = grid_object(g, cell);
+        out[0] = (uint8_t)(o->type + 1), out[5] = (uint8_t)grid_color(o->type);
+        out[6] = o->phase != GRID_IDLE, out[7] = o->type == GRID_BLOCK;
+        MF_COPY(out + 14, o->item, GRID_ITEMS);
+    }
+}
+
+MF_FN void grid_observe_dense(const Grid *g, const GridAgent *a, uint8_t *out, int32_t lane, int32_t lanes) {
+    for (int32_t r = lane; r < GRID_VIEW; r += lanes) {
+        uint8_t *row_out = out + r * GRID_VIEW * 24;
+        const int32_t left = (a->row + r - GRID_PAD) * g->c->width + a->col - GRID_PAD; /* may lie off the map */
+        MF_FILL(row_out, 0, GRID_VIEW * 24);
+        for (uint32_t row = grid_window_row(g, a, r); row; row &= row - 1)
+            grid_write_cell(g, row_out + 24 * MF_CTZ(row), g->cells[left + MF_CTZ(row)]);
+        if (r == GRID_PAD) {
+            uint8_t *own = row_out + 24 * GRID_PAD;
+            own[8] = (uint8_t)g->head->cache_completion, own[9] = a->last_action, own[10] = a->last_arg;
+            own[11] = (uint8_t)grid_last_reward(a), own[13] = (uint8_t)g->p->reward_items;
+        }
+    }
+}
+
+/* ---- compact ---- */
+
+MF_FN void grid_observe_compact(const Grid *g, const GridAgent *a, uint8_t *out, int32_t lane, int32_t lanes) {
+    const uint8_t *window = g->plane + a->row * g->p->plane_stride + 3 * a->col;
+    for (int32_t r = lane; r < GRID_VIEW; r += lanes)
+        MF_COPY(out + r * GRID_VIEW * 3, window + r * g->p->plane_stride, GRID_VIEW * 3);
+    if (lane == lanes - 1) {
+        int32_t dr, dc;
+        uint8_t *own = out + GRID_CELLS * 3;
+        grid_facing(a, &dr, &dc);
+        MF_COPY(own, a, 17);
+        own[17] = (uint8_t)grid_last_reward(a);
+        own[18] = (uint8_t)g->head->cache_completion;
+        own[19] = (uint8_t)g->p->reward_items;
+        MF_COPY(own + 20, grid_plane(g, a->row + dr, a->col + dc), 3);
+        own[23] = 0;
+    }
+}
+
+MF_FN void grid_observe(const grid_params *p, uint8_t *state, int32_t agent, uint8_t *out, int32_t lane,
+                        int32_t lanes) {
+    const Grid g = grid_open(p, state);
+    const GridAgent *a = g.agents + agent;
+    if (p->config.observation == GRID_OBS_COMPACT)
+        grid_observe_compact(&g, a, out, lane, lanes);
+    else if (p->config.observation == GRID_OBS_TOKENS)
+        grid_observe_tokens(&g, a, out, lane, lanes);
+    else
+        grid_observe_dense(&g, a, out, lane, lanes);
+}
+
+#endif

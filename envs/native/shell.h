@@ -1,0 +1,92 @@
+/* shell.h: batches of environments over any rules header of contract.h, for the CPU.
+
+     #include "grid_rules.h"
+     #define MF_ENV grid
+     #include "shell.h"          gives grid_batch, grid_reset_range, grid_step_range
+
+   A batch is num_envs states in one block and pointers into the caller's rows, [num_envs * agents, …] each.
+   Resets are next-step (Gymnasium's default): the step that ends an episode writes its true last observation
+   with mask 0; the call after it ignores the actions and writes the first row of the next episode. */
+#include "contract.h"
+
+#define MF_JOIN_(a, b) a##_##b
+#define MF_JOIN(a, b) MF_JOIN_(a, b)
+#define MF_NAME(name) MF_JOIN(MF_ENV, name)
+
+typedef struct {
+    const MF_NAME(params) * params;
+    uint8_t *states; /* [num_envs, state_size], 64-byte aligned */
+    uint64_t seed;
+    uint32_t first_env;   /* global id of the batch's first env */
+    int32_t stagger_envs; /* reset: 0, or the number of envs in all over which first episodes are staggered */
+    int32_t max_steps;    /* used by the stagger */
+    const MF_NAME(action) * action; /* [agents, action_width] */
+    uint8_t *obs;                   /* [agents, obs_size] */
+    float *reward;
+    uint8_t *terminal, *truncation, *mask, *reset;
+    float *stats; /* [agents, stats] */
+} MF_NAME(batch);
+
+MF_FN uint8_t *MF_NAME(batch_state)(const MF_NAME(batch) * b, int32_t i) {
+    return b->states + (int64_t)i * MF_NAME(state_size)(b->params);
+}
+
+/* Everything of a reset but the observations. */
+MF_FN void MF_NAME(reset_one)(const MF_NAME(batch) * b, int32_t i, int32_t start_step) {
+    const int32_t agents = MF_NAME(num_agents)(b->params);
+    const int64_t row = (int64_t)i * agents;
+    MF_NAME(reset)(b->params, MF_NAME(batch_state)(b, i), b->seed, b->first_env + (uint32_t)i, start_step);
+    for (int64_t k = row; k < row + agents; k++) {
+        b->reward[k] = 0.0f;
+        b->terminal[k] = b->truncation[k] = 0;
+        b->mask[k] = b->reset[k] = 1;
+    }
+}
+
+/* Everything of a step but the observations. */
+MF_FN void MF_NAME(step_one)(const MF_NAME(batch) * b, int32_t i) {
+    const MF_NAME(params) *p = b->params;
+    uint8_t *state = MF_NAME(batch_state)(b, i);
+    if (MF_NAME(pending)(p, state)) {
+        MF_NAME(reset_one)(b, i, 0);
+        return;
+    }
+    const int32_t agents = MF_NAME(num_agents)(p);
+    const int64_t row = (int64_t)i * agents;
+    const MF_NAME(action) *action = b->action + row * MF_NAME(action_width);
+    MF_NAME(begin)(p, state, b->seed, b->first_env + (uint32_t)i);
+    for (int32_t priority = MF_NAME(priorities) - 1; priority >= 0; priority--)
+        for (int32_t turn = 0; turn < agents; turn++)
+            MF_NAME(act)(p, state, priority, turn, action);
+    MF_NAME(finish)(p, state, b->reward + row, b->terminal + row, b->truncation + row, b->mask + row,
+                    b->stats + row * MF_NAME(stats));
+    for (int64_t k = row; k < row + agents; k++)
+        b->reset[k] = 0;
+}
+
+MF_FN void MF_NAME(observe_one)(const MF_NAME(batch) * b, int32_t i) {
+    const int32_t agents = MF_NAME(num_agents)(b->params), size = MF_NAME(obs_size)(b->params);
+    uint8_t *out = b->obs + (int64_t)i * agents * size;
+    for (int32_t k = 0; k < agents; k++)
+        MF_NAME(observe)(b->params, MF_NAME(batch_state)(b, i), k, out + (int64_t)k * size, 0, 1);
+}
+
+/* Start envs lo … hi-1 anew, from nothing; their states are zeroed first. */
+static __attribute__((unused)) void MF_NAME(reset_range)(void *batch, int32_t lo, int32_t hi) {
+    const MF_NAME(batch) *b = (const MF_NAME(batch) *)batch;
+    for (int32_t i = lo; i < hi; i++) {
+        const int64_t id = (int64_t)b->first_env + i;
+        MF_FILL(MF_NAME(batch_state)(b, i), 0, (uint64_t)MF_NAME(state_size)(b->params));
+        MF_NAME(reset_one)(b, i, b->stagger_envs ? (int32_t)(id * b->max_steps / b->stagger_envs) : 0);
+        MF_NAME(observe_one)(b, i);
+    }
+}
+
+/* Step envs lo … hi-1. Needs no lock: ranges that do not overlap may run in any threads. */
+static __attribute__((unused)) void MF_NAME(step_range)(void *batch, int32_t lo, int32_t hi) {
+    const MF_NAME(batch) *b = (const MF_NAME(batch) *)batch;
+    for (int32_t i = lo; i < hi; i++) {
+        MF_NAME(step_one)(b, i);
+        MF_NAME(observe_one)(b, i);
+    }
+}
