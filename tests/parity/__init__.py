@@ -1,0 +1,1 @@
+"""Differential tests: the fast code against tests/reference."""

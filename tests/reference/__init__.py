@@ -1,0 +1,1 @@
+"""Slow, plain references of the fast code; tests alone import them."""
