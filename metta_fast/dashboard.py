@@ -1,0 +1,229 @@
+"""What a person sees of a run: a rich dashboard on a terminal, plain lines where there is none.
+
+Both get every metrics row and decide themselves how often to draw (`REFRESH_S`, `LINE_S`); drawing happens in the
+trainer's thread at a boundary, so nothing runs beside the training. Rows are merged: a figure stays visible
+until a newer one comes (monitor readings and evaluations are rarer than losses).
+
+Place in the flow: trainer.py calls `update` once an epoch and `message` for what must not be missed.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from collections.abc import Iterable
+from typing import Any, Protocol
+
+REFRESH_S = 0.5
+LINE_S = 5.0
+CURVE_POINTS = 512
+"""Points of the return curve kept; when full, every second one is dropped."""
+
+_BARS = "▁▂▃▄▅▆▇█"
+
+
+class Dashboard(Protocol):
+    def update(self, row: dict[str, float], *, last: bool = False) -> None:
+        """Take a row of metrics; `last` draws it in any case."""
+
+    def message(self, text: str) -> None:
+        """Show one line of text."""
+
+    def close(self) -> None: ...
+
+
+def make_dashboard(kind: str, *, title: str, total_steps: int, curve: Iterable[float] = ()) -> Dashboard:
+    """The dashboard of `run.dashboard`: rich, plain, none, or auto (rich if stderr is a terminal).
+
+    Args:
+        curve: earlier values of env/return, from the rows of a resumed run.
+    """
+    if kind == "none":
+        return NoDashboard()
+    if kind == "plain" or (kind == "auto" and not sys.stderr.isatty()):
+        return PlainDashboard(total_steps)
+    return RichDashboard(title, total_steps, curve)
+
+
+class NoDashboard:
+    """Shows messages only."""
+
+    def update(self, row: dict[str, float], *, last: bool = False) -> None:
+        return
+
+    def message(self, text: str) -> None:
+        print(text, file=sys.stderr, flush=True)
+
+    def close(self) -> None:
+        return
+
+
+class PlainDashboard:
+    """One line every few seconds, to stderr."""
+
+    def __init__(self, total_steps: int) -> None:
+        self._total = total_steps
+        self._seen: dict[str, float] = {}
+        self._drawn = -math.inf
+
+    def update(self, row: dict[str, float], *, last: bool = False) -> None:
+        self._seen.update(keep(row))
+        now = time.monotonic()
+        if last or now - self._drawn >= LINE_S:
+            self._drawn = now
+            self.message(line(self._seen, self._total))
+
+    def message(self, text: str) -> None:
+        print(text, file=sys.stderr, flush=True)
+
+    def close(self) -> None:
+        return
+
+
+class RichDashboard:
+    """A panel that is redrawn in place, with the return's curve."""
+
+    def __init__(self, title: str, total_steps: int, curve: Iterable[float] = ()) -> None:
+        from rich.console import Console
+        from rich.live import Live
+
+        self._title, self._total = title, total_steps
+        self._seen: dict[str, float] = {}
+        self._drawn = -math.inf
+        self._curve = Curve(curve)
+        self._console = Console(stderr=True)
+        self._live = Live(console=self._console, auto_refresh=False, transient=False)
+        self._live.start()
+
+    def update(self, row: dict[str, float], *, last: bool = False) -> None:
+        kept = keep(row)
+        self._seen.update(kept)
+        if "env/return" in kept:
+            self._curve.add(kept["env/return"])
+        now = time.monotonic()
+        if last or now - self._drawn >= REFRESH_S:
+            self._live.update(self._panel(), refresh=True)
+            self._drawn = time.monotonic()  # after drawing: a slow terminal must not fill the time
+
+    def message(self, text: str) -> None:
+        self._console.print(text, markup=False, highlight=False)
+
+    def close(self) -> None:
+        self._live.stop()
+
+    def _panel(self) -> Any:
+        from rich import box
+        from rich.columns import Columns
+        from rich.console import Group
+        from rich.panel import Panel
+        from rich.progress_bar import ProgressBar
+        from rich.table import Table
+        from rich.text import Text
+
+        seen, total = self._seen, self._total
+        steps = seen.get("train/steps", 0.0)
+        head = Table.grid(expand=True, padding=(0, 2))
+        head.add_column(no_wrap=True)
+        head.add_column(ratio=1)
+        head.add_column(no_wrap=True, justify="right")
+        head.add_row(Text(f"{short(steps)} / {short(total)} steps", style="bold"),
+                     ProgressBar(total=max(total, 1), completed=min(steps, total)),
+                     Text(f"{short(seen.get('perf/steps_per_second', 0.0))} steps/s   left {time_left(seen, total)}"))
+        tables = []
+        for name, prefixes in (("time", ("perf/time/",)), ("loss", ("loss/",)), ("env", ("env/", "eval/")),
+                               ("run", ("train/", "perf/"))):
+            table = Table(title=name, box=box.SIMPLE_HEAD, show_header=False, title_justify="left", padding=(0, 1))
+            table.add_column(no_wrap=True, style="cyan")
+            table.add_column(no_wrap=True, justify="right")
+            for label, text in self._entries(name, prefixes):
+                table.add_row(label, text)
+            if table.row_count:
+                tables.append(table)
+        width = max(self._console.width - 24, 10)
+        curve = Text(f"return {seen.get('env/return', math.nan):10.3f}  ", style="bold")
+        curve.append(self._curve.bars(width), style="green")
+        return Panel(Group(head, curve, Columns(tables)), title=self._title, title_align="left")
+
+    def _entries(self, name: str, prefixes: tuple[str, ...]) -> list[tuple[str, str]]:
+        if name == "time":
+            return [(phase, f"{100 * share:.0f} %") for phase, share in time_shares(self._seen).items()]
+        skip = ("perf/time/", "perf/steps_per_second", "train/steps")
+        return [(key.split("/", 1)[1].replace("_", " "), short(value)) for key, value in sorted(self._seen.items())
+                if key.startswith(prefixes) and not (name == "run" and key.startswith(skip))][:12]
+
+
+class Curve:
+    """Values in order, thinned to every second one whenever they are too many."""
+
+    def __init__(self, values: Iterable[float] = ()) -> None:
+        self._values: list[float] = []
+        self._stride, self._sum, self._count = 1, 0.0, 0
+        for value in values:
+            self.add(value)
+
+    def add(self, value: float) -> None:
+        self._sum, self._count = self._sum + value, self._count + 1
+        if self._count < self._stride:
+            return
+        self._values.append(self._sum / self._count)
+        self._sum, self._count = 0.0, 0
+        if len(self._values) >= CURVE_POINTS:
+            pairs = zip(self._values[::2], self._values[1::2])
+            self._values = [(first + second) / 2 for first, second in pairs]
+            self._stride *= 2
+
+    def bars(self, width: int) -> str:
+        """The whole curve in `width` characters, each the mean of its part."""
+        count = len(self._values)
+        if count == 0:
+            return ""
+        width = min(width, count)
+        edges = [i * count // width for i in range(width + 1)]
+        means = [sum(self._values[a:b]) / (b - a) for a, b in zip(edges, edges[1:])]
+        low, span = min(means), (max(means) - min(means)) or 1.0
+        return "".join(_BARS[min(int((mean - low) / span * len(_BARS)), len(_BARS) - 1)] for mean in means)
+
+
+def keep(row: dict[str, float]) -> dict[str, float]:
+    """The figures worth showing: an epoch in which no episode ended has no return, the last one stays."""
+    return {name: value for name, value in row.items() if value is not None and math.isfinite(value)}
+
+
+def line(seen: dict[str, float], total: int) -> str:
+    """`1.2M/50M steps  2 %  512K/s  return 0.31  length 210  entropy 1.5  [env 40% update 35%]  left 1m20s`"""
+    steps = seen.get("train/steps", 0.0)
+    parts = [f"{short(steps)}/{short(total)} steps", f"{100 * steps / max(total, 1):.0f} %",
+             f"{short(seen.get('perf/steps_per_second', 0.0))}/s"]
+    for name in ("env/return", "env/length", "eval/return", "loss/policy", "loss/value", "loss/entropy"):
+        if name in seen:
+            label = name.split("/")[1] if not name.startswith("eval") else "evaluation"
+            parts.append(f"{label} {short(seen[name])}")
+    shares = sorted(time_shares(seen).items(), key=lambda item: -item[1])[:4]
+    if shares:
+        parts.append("[" + " ".join(f"{phase} {100 * share:.0f}%" for phase, share in shares) + "]")
+    return "  ".join([*parts, f"left {time_left(seen, total)}"])
+
+
+def time_shares(seen: dict[str, float]) -> dict[str, float]:
+    """Share of each phase in the time of the last row, from `perf/time/<phase>` in seconds."""
+    phases = {name.removeprefix("perf/time/"): value for name, value in seen.items() if name.startswith("perf/time/")}
+    whole = sum(phases.values())
+    return {name: value / whole for name, value in phases.items()} if whole > 0 else {}
+
+
+def time_left(seen: dict[str, float], total: int) -> str:
+    rate = seen.get("perf/steps_per_second_mean", 0.0)
+    if rate <= 0:
+        return "?"
+    seconds = int(max(total - seen.get("train/steps", 0.0), 0.0) / rate)
+    hours, minutes = seconds // 3600, seconds // 60 % 60
+    return f"{hours}h{minutes:02d}m" if hours else f"{minutes}m{seconds % 60:02d}s" if minutes else f"{seconds}s"
+
+
+def short(value: float) -> str:
+    """A number in at most about seven characters: 1.23M, 512K, 0.0312, 1.2e-05."""
+    for size, unit in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e4, "K")):
+        if abs(value) >= size:
+            return f"{value / (1e3 if unit == 'K' else size):.3g}{unit}"
+    return f"{value:.0f}" if value == int(value) else f"{value:.4g}"

@@ -1,0 +1,56 @@
+"""What happened in a run: train.log with times, and the screen.
+
+Anything in the package may use `logging.getLogger("metta_fast.…")`; while a run lasts its records of INFO and above
+go to train.log, those above DETAIL to the screen as well.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+DETAIL = 15
+"""Level of lines for train.log alone."""
+
+
+class RunLog:
+    """`say` for the screen and the file, `note` for the file alone, `warn`. Close it at the end of the run."""
+
+    def __init__(self, path: Path, show: Callable[[str], None]) -> None:
+        self._logger = logging.getLogger("metta_fast")
+        self._before = (self._logger.level, self._logger.propagate)
+        self._logger.setLevel(DETAIL)
+        self._logger.propagate = False
+        file = logging.FileHandler(path, encoding="utf-8")
+        file.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%Y-%m-%d %H:%M:%S"))
+        screen = _Screen(show)
+        screen.setLevel(logging.INFO)
+        self._handlers = (file, screen)
+        for handler in self._handlers:
+            self._logger.addHandler(handler)
+
+    def say(self, text: str) -> None:
+        self._logger.info(text)
+
+    def note(self, text: str) -> None:
+        self._logger.log(DETAIL, text)
+
+    def warn(self, text: str) -> None:
+        self._logger.warning("warning: %s", text)
+
+    def close(self) -> None:
+        for handler in self._handlers:
+            self._logger.removeHandler(handler)
+            handler.close()
+        self._logger.setLevel(self._before[0])
+        self._logger.propagate = self._before[1]
+
+
+class _Screen(logging.Handler):
+    def __init__(self, show: Callable[[str], None]) -> None:
+        super().__init__()
+        self._show = show
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._show(record.getMessage())

@@ -1,0 +1,90 @@
+"""The small parts of the loop's bookkeeping: snapshots, intervals, speed."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """All that a checkpoint holds, as it was at a boundary. The states are copies: training goes on beside them."""
+
+    step: int
+    epoch: int
+    states: dict[str, Any]
+    """{"algorithm": …, "env": … or None}: see checkpoint.save."""
+    seconds: float
+    """Training time of the run up to here, over all its sessions."""
+    score: dict[str, Any] | None = None
+    """{"name": "eval/return" or "env/return", "value": …}: what makes one checkpoint better than another."""
+
+    def finite(self) -> bool:
+        """False if any weight of the policy is NaN or infinite: such a state is not worth a checkpoint."""
+        import torch
+
+        weights = self.states["algorithm"].get("policy", {}).values()
+        return all(bool(torch.isfinite(w).all()) for w in weights
+                   if isinstance(w, torch.Tensor) and w.is_floating_point())
+
+
+class Interval:
+    """Fires at the first boundary after `epochs` epochs and at least `min_s` seconds; at the latest after `max_s`."""
+
+    def __init__(self, epochs: int, *, min_s: float = 0.0, max_s: float = math.inf, epoch: int = 0) -> None:
+        """`epochs` 0: never. `epoch`: where counting starts (a resumed run does not start at 0)."""
+        self._epochs, self._min_s, self._max_s = epochs, min_s, max_s
+        self.restart(epoch)
+
+    def restart(self, epoch: int) -> None:
+        self._epoch, self._time = epoch, time.monotonic()
+
+    def due(self, epoch: int) -> bool:
+        """True, and count anew, if it is time."""
+        if self._epochs == 0:
+            return False
+        waited = time.monotonic() - self._time
+        if waited < self._max_s and (epoch - self._epoch < self._epochs or waited < self._min_s):
+            return False
+        self.restart(epoch)
+        return True
+
+
+class Speed:
+    """Steps per second: since the last row, and since this session started (a resume counts from itself)."""
+
+    def __init__(self, step: int) -> None:
+        self._first = self._last = (step, time.monotonic())
+
+    def row(self, step: int) -> dict[str, float]:
+        now = time.monotonic()
+        (first_step, first_time), (last_step, last_time) = self._first, self._last
+        self._last = (step, now)
+        return {"perf/steps_per_second": (step - last_step) / max(now - last_time, 1e-9),
+                "perf/steps_per_second_mean": (step - first_step) / max(now - first_time, 1e-9)}
+
+
+class Score:
+    """The mean of env/return over the rows since the last checkpoint; an evaluation's return stands above it."""
+
+    def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        self._sum, self._count = 0.0, 0
+        self._evaluation: float | None = None
+
+    def add(self, row: dict[str, float]) -> None:
+        value = row.get("env/return", math.nan)
+        if math.isfinite(value):
+            self._sum, self._count = self._sum + value, self._count + 1
+        value = row.get("eval/return", math.nan)
+        if math.isfinite(value):
+            self._evaluation = value
+
+    def value(self) -> dict[str, Any] | None:
+        if self._evaluation is not None:
+            return {"name": "eval/return", "value": self._evaluation}
+        return {"name": "env/return", "value": self._sum / self._count} if self._count else None
