@@ -8,3 +8,7 @@ class UserError(Exception):
 
     The command line prints the message without a traceback and exits with code 2.
     """
+
+
+class NonFiniteError(RuntimeError):
+    """NaN or infinity in an observation, reward, action or loss: the message names the field and the environment."""
