@@ -16,7 +16,6 @@ from tests.reference import grid_reference as rules
 from tests.reference.grid_maps_reference import ARENA, MAZE, ROOMS, TABLE
 
 NO_CAP = 1 << 30
-NO_TABLE = np.zeros(0, np.uint8)
 # type: ({item: amount taken}, {item: amount given}, cool-down): ore 0-2, battery 3-5, heart 6, armor 7, laser 8, blueprint 9
 CLASSIC = {
     2: ({}, {0: 1}, 50), 3: ({}, {1: 1}, 50), 4: ({}, {2: 1}, 50),
@@ -33,15 +32,17 @@ INT32 = (-(1 << 31), (1 << 31) - 1)
 
 @dataclass
 class Case:
-    """A configuration, its table of maps (uint8, empty unless map_kind is TABLE) and a seed."""
+    """A configuration, its maps (uint8 [maps, height, width] if map_kind is TABLE), a seed, an env's id."""
 
     config: np.ndarray
-    table: np.ndarray
+    table: np.ndarray | None
     seed: int
+    env_id: int
 
     def __repr__(self) -> str:
         fields = {name: self.config[name].tolist() for name in self.config.dtype.names}
-        return f"Case(seed={self.seed}, table={self.table.tolist()}, {fields})"
+        table = None if self.table is None else self.table.tolist()
+        return f"Case(seed={self.seed}, env_id={self.env_id}, table={table}, {fields})"
 
 
 def record(**changes) -> np.ndarray:
@@ -112,12 +113,13 @@ def cases(draw, observation: int | None = None) -> Case:
     }
     changes |= recipes(draw(st.sampled_from(("classic", "quick", "wild")), label="recipes"), rng)
     changes |= limits(draw(st.sampled_from(("classic", "tight", "wide")), label="limits"), rng)
-    table = NO_TABLE
+    table = None
     if kind == TABLE:
         changes, table = table_map(changes, agents, rng)
     else:
         changes |= rooms_and_counts(kind, agents, rng)
-    return Case(record(**changes), table, draw(st.integers(0, 2**64 - 1), label="seed"))
+    seed = draw(st.integers(0, 2**64 - 1), label="seed")
+    return Case(record(**changes), table, seed, int(rng.choice([0, 1, 77, 2**20])))
 
 
 def recipes(style: str, rng: np.random.Generator) -> dict:
@@ -186,7 +188,7 @@ def table_map(changes: dict, agents: int, rng: np.random.Generator) -> tuple[dic
         "num_maps": maps, "height": height, "width": width, "max_objects": objects, "border": 0,
         "rooms_y": 1, "rooms_x": 1, "room_height": height, "room_width": width,
     }  # fmt: skip
-    return changes, table.reshape(-1)
+    return changes, table.reshape(maps, height, width)
 
 
 def _not_agent() -> np.ndarray:

@@ -1,7 +1,7 @@
 """The grid world's rules in plain Python: what envs/grid/grid_rules.h must equal in every byte.
 
 One function per rule; everything is Python integers and lists. The attributes of `GridReference` carry the
-same names as `state_views` of the native state. Where the written rules left room, the reading is in a docstring.
+same names as `state_views` of the native state. Where the rules left room, a docstring gives the reading.
 
     env = GridReference(record, table, seed=7, env_id=0); env.reset(); env.step(actions)
 """
@@ -42,9 +42,9 @@ def read_config(record) -> SimpleNamespace:
 class GridReference:
     """One environment."""
 
-    def __init__(self, record, table: np.ndarray, seed: int, env_id: int = 0) -> None:
+    def __init__(self, record, table: np.ndarray | None = None, *, seed: int, env_id: int = 0) -> None:
         self.config = read_config(record)
-        self.table = np.asarray(table, dtype=np.uint8).tobytes()
+        self.table = b"" if table is None else np.asarray(table, dtype=np.uint8).tobytes()
         self.seed, self.env_id = seed, env_id
         self.lifetime, self.episode, self.pending_reset = 0, -1, 0
         self.is_converter = [any(outputs) for outputs in self.config.recipe_out]
