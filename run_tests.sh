@@ -1,0 +1,28 @@
+#!/usr/bin/env bash
+# Sets everything up (once), then runs the tests. Arguments go to pytest.
+#
+#   ./run_tests.sh                       all but the slow ones; the GPU's where there is one
+#   ./run_tests.sh tests/vector -x       a part
+#   ./run_tests.sh -m slow               minutes long
+set -euo pipefail
+cd "$(dirname "$0")"
+
+./run_ultra_fast.sh --setup-only
+python=.venv/bin/python
+
+# The development packages of pyproject.toml, once for each state of that file.
+stamp=".venv/.dev-$(sha256sum pyproject.toml | cut -c1-16)"
+if [ ! -e "$stamp" ]; then
+    "$python" - <<'PY' | xargs -d '\n' "$python" -m pip install --quiet --disable-pip-version-check
+import tomllib
+with open("pyproject.toml", "rb") as file:
+    print("\n".join(tomllib.load(file)["project"]["optional-dependencies"]["dev"]))
+PY
+    touch "$stamp"
+fi
+
+markers="not slow"
+if ! "$python" -c "import sys, torch; sys.exit(not torch.cuda.is_available())"; then
+    markers="$markers and not gpu"
+fi
+exec "$python" -m pytest -m "$markers" "$@" </dev/null
