@@ -34,7 +34,7 @@ from metta_fast.errors import UserError
 
 SCHEMA = 1
 STEP_NAME = re.compile(r"step_(\d+)")
-_NDARRAY = "__ndarray__"
+_NDARRAY, _BYTES = "__ndarray__", "__bytes__"
 
 
 class DamagedCheckpoint(Exception):
@@ -122,13 +122,12 @@ def read(path: Path) -> Checkpoint:
     """
     try:
         manifest = json.loads((path / "manifest.json").read_bytes())
-        schema, listed = int(manifest["schema"]), dict(manifest["files"])
-        listed["meta.json"]  # always there
+        if manifest["schema"] > SCHEMA:
+            raise UserError(f"checkpoint {path} has schema {manifest['schema']}, this version of metta_fast reads up "
+                            f"to {SCHEMA}: update metta_fast")
+        listed = {"meta.json": manifest["files"]["meta.json"], **manifest["files"]}
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise DamagedCheckpoint(f"{path}: manifest.json cannot be read ({type(error).__name__}: {error})") from error
-    if schema > SCHEMA:
-        raise UserError(f"checkpoint {path} has schema {schema}, this version of metta_fast reads up to {SCHEMA}: "
-                        f"update metta_fast")
     for name, entry in listed.items():
         try:
             digest = hashlib.sha256((path / name).read_bytes()).hexdigest()
@@ -177,7 +176,7 @@ def set_aside(folder: Path, after: int) -> list[Path]:
 
 
 def encode(value: Any) -> Any:
-    """Numpy arrays as tagged byte tensors, numpy scalars as plain ones: what `weights_only` can load again.
+    """Numpy arrays and bytes as tagged tensors, numpy scalars as plain ones: what `weights_only` can load again.
 
     Raises:
         TypeError: for anything that is not a tensor, array, container or plain value.
@@ -186,8 +185,10 @@ def encode(value: Any) -> Any:
 
     if isinstance(value, np.generic):
         return value.item()
-    if value is None or isinstance(value, (torch.Tensor, bool, int, float, str, bytes)):
+    if value is None or isinstance(value, (torch.Tensor, bool, int, float, str)):
         return value
+    if isinstance(value, bytes):
+        return {_BYTES: torch.from_numpy(np.frombuffer(value, np.uint8).copy())}
     if isinstance(value, np.ndarray):
         if value.dtype.hasobject:
             raise TypeError("arrays of Python objects cannot be stored in a checkpoint")
@@ -210,6 +211,8 @@ def decode(value: Any) -> Any:
             data = b"" if flat is None else flat.numpy().tobytes()
             kind = np.dtype([tuple(part) for part in dtype] if isinstance(dtype, list) else dtype)
             return np.frombuffer(bytearray(data), kind).reshape(shape)
+        if value.keys() == {_BYTES}:
+            return value[_BYTES].numpy().tobytes()
         return {k: decode(v) for k, v in value.items()}
     if isinstance(value, (list, tuple)):
         return type(value)(decode(item) for item in value)

@@ -1,0 +1,8 @@
+"""`python -m metta_fast` is `metta-fast`."""
+
+import sys
+
+from metta_fast.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())

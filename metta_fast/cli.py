@@ -1,0 +1,82 @@
+"""The command line: `metta-fast train|eval|doctor` (also `python -m metta_fast`).
+
+    metta-fast train hardware=auto env=grid_solo trainer.total_timesteps=5_000_000
+    metta-fast train resume=auto
+    metta-fast eval runs/<name>
+    metta-fast doctor
+
+A user's mistake is one message on stderr and exit code 2, no traceback. `run_optimized.py` is `train`.
+Nothing heavy is imported before the command is known.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+
+from metta_fast import __version__
+from metta_fast.errors import UserError
+
+USAGE = """usage: metta-fast COMMAND …
+
+  train [key=value …]   train, or go on with a run (resume=auto); `metta-fast train --help` explains every key
+  eval RUN …            play unseen maps with a run's policy; `metta-fast eval --help`
+  doctor                what this machine has, which profile fits, what is missing
+
+  --version, --help"""
+
+
+def train(words: Sequence[str]) -> int:
+    """Compose, resolve and run; or one of --help, --explain, --cfg job. Returns the exit code."""
+    from metta_fast.compose import compose
+    from metta_fast.explain import answer
+    from metta_fast.resolve import resolve
+    from metta_fast.resume import prepare
+
+    text = answer(words)
+    if text is not None:
+        print(text)
+        return 0
+    start = prepare(compose(words), words)
+    resolved = resolve(start.composed)
+
+    from metta_fast.trainer import Trainer  # torch comes in here, after the configuration's mistakes were told
+
+    return Trainer(resolved, folder=start.folder, start=start.checkpoint).run()
+
+
+def evaluate(words: Sequence[str]) -> int:
+    from metta_fast.evaluate import run_eval_command
+
+    return run_eval_command(list(words))
+
+
+def doctor(words: Sequence[str]) -> int:
+    from metta_fast.doctor import main as examine
+
+    if words:
+        raise UserError(f"doctor takes no arguments, got {' '.join(words)}")
+    return examine()
+
+
+COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {"train": train, "eval": evaluate, "doctor": doctor}
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Run a command and return its exit code: 0, 1 failure, 2 a user's mistake, 130 Ctrl-C, or the command's own."""
+    words = list(sys.argv[1:] if words is None else words)
+    if not words or words[0] in ("-h", "--help", "help"):
+        print(USAGE)
+        return 0 if words else 2
+    if words[0] == "--version":
+        print(__version__)
+        return 0
+    try:
+        if words[0] not in COMMANDS:
+            raise UserError(f"unknown command '{words[0]}'; known: {', '.join(COMMANDS)}")
+        return COMMANDS[words[0]](words[1:])
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130

@@ -1,0 +1,154 @@
+"""Where a run starts: anew, or from a checkpoint with its configuration.
+
+    resume=auto          the run named run.name, else the newest run with a checkpoint; nothing found: starts anew and
+                         says so, so that the same command starts a job and recovers it (spot machines)
+    resume=runs/x        that run's newest whole checkpoint
+    resume=runs/x/checkpoints/step_000000123456     exactly that one
+
+A resumed run keeps the configuration it was started with. What the user types wins over it, except for what
+the saved state depends on (`FIXED`). Values that were `auto` are found anew for this machine, unless the run is
+deterministic.
+
+Place in the flow: cli.py: compose ─► prepare ─► resolve ─► Trainer.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from metta_fast import checkpoint
+from metta_fast.checkpoint import Checkpoint, DamagedCheckpoint
+from metta_fast.compose import COMMAND_LINE, Composed
+from metta_fast.config import Config, config_from_dict, config_to_dict, keys, put
+from metta_fast.errors import UserError
+from metta_fast.run_dir import RunDir, runs, safe_name
+
+FIXED = ("env.", "policy.", "algorithm", "seed", "trainer.batch_size", "trainer.bptt_horizon", "trainer.optimizer")
+"""Keys (and beginnings of keys) that cannot change within a run."""
+FREE = ("env.device",)
+"""Exceptions from FIXED."""
+
+
+@dataclass(frozen=True)
+class Start:
+    """What to start: `composed` goes to resolve, the rest to Trainer."""
+
+    composed: Composed
+    folder: RunDir | None = None
+    checkpoint: Checkpoint | None = None
+
+
+def prepare(composed: Composed, words: Sequence[str] = ()) -> Start:
+    """Find what `resume` names and put its configuration under what the user typed.
+
+    Args:
+        words: the arguments as typed, to tell a typed `env=…` from the default one.
+
+    Raises:
+        UserError: nothing there, a damaged checkpoint named exactly, or a typed value that the run cannot take.
+    """
+    resume, run = composed.config.resume, composed.config.run
+    if resume is None:
+        return Start(composed)
+    notes: list[str] = []
+    if resume == "auto":
+        folder, found = _newest(run.dir, run.name, notes)
+    else:
+        folder, found = _named(run.dir, str(resume), notes)
+        if run.name is not None and str(run.name) != folder.name:
+            raise UserError(f"resume={resume} goes on in the run {folder.name}, run.name={run.name} names another: "
+                            f"leave run.name out")
+    if found is None:
+        return Start(dataclasses.replace(composed, notes=[*composed.notes, *notes]), folder)
+    return Start(_merge(composed, found, folder, notes, words), folder, found)
+
+
+def _newest(root: str, name: Any, notes: list[str]) -> tuple[RunDir | None, Checkpoint | None]:
+    if name is not None:
+        folder = RunDir(Path(root) / safe_name(str(name)))
+        if not folder.path.is_dir():
+            notes.append(f"resume=auto: no run {folder.path} yet, starting it")
+            return None, None
+        found = checkpoint.latest(folder.checkpoints, notes.append)
+        if found is None:
+            notes.append(f"resume=auto: {folder.path} has no whole checkpoint, starting from step 0")
+        return folder, found
+    for folder in runs(root):
+        found = checkpoint.latest(folder.checkpoints, notes.append)
+        if found is not None:
+            return folder, found
+    notes.append(f"resume=auto: no run with a checkpoint in {root}, starting a new one")
+    return None, None
+
+
+def _named(root: str, resume: str, notes: list[str]) -> tuple[RunDir, Checkpoint]:
+    path = next((p for p in (Path(resume).expanduser(), Path(root) / resume) if p.is_dir()), None)
+    if path is None:
+        there = ", ".join(folder.name for folder in runs(root)[:5]) or "none"
+        raise UserError(f"resume={resume}: no such folder; expected a run or one of its checkpoints. "
+                        f"Newest runs in {root}: {there}")
+    path = path.resolve()
+    if checkpoint.STEP_NAME.fullmatch(path.name):
+        try:
+            return RunDir(path.parent.parent), checkpoint.read(path)
+        except DamagedCheckpoint as error:
+            raise UserError(f"resume={resume}: damaged checkpoint: {error}; resume={path.parent.parent} takes the "
+                            f"newest whole one") from error
+    folder = RunDir(path)
+    found = checkpoint.latest(folder.checkpoints, notes.append)
+    if found is None:
+        raise UserError(f"resume={resume}: {folder.checkpoints} holds no whole checkpoint; give a run that has one, or "
+                        f"resume=auto to start anew where there is none")
+    return folder, found
+
+
+def _merge(composed: Composed, found: Checkpoint, folder: RunDir, notes: list[str], words: Sequence[str]) -> Composed:
+    """The run's configuration with the typed values on top."""
+    saved = config_from_dict(found.meta["config"])
+    before, now = leaves(saved), leaves(composed.config)
+    _check_groups(saved, composed.config, words)
+    for path in (path for path in composed.origins if composed.typed(path)):
+        if path.startswith(FIXED) and path not in FREE and before.get(path) != now.get(path):
+            raise UserError(f"{path}={now.get(path)}: the run {folder.name} has {before.get(path)} and its saved state "
+                            f"depends on it; leave it out, or start a new run without resume=")
+    origins = {path: f"run {folder.name}" for path in keys()}
+    if not saved.trainer.deterministic:
+        for path, origin in found.meta["origins"].items():
+            entry = keys().get(path)
+            if entry is not None and origin.startswith("auto") and (entry.auto or "auto" in (entry.choices or ())):
+                put(saved, path, "auto")
+    for path in (path for path in composed.origins if composed.typed(path) and path in origins):
+        put(saved, path, now[path])
+        origins[path] = COMMAND_LINE
+    saved.run.dir, saved.run.name, saved.resume = str(folder.path.parent), folder.name, None
+    notes.append(f"resumed from {found.path}; its configuration is kept, typed values win")
+    return Composed(saved, origins, composed.groups, [*composed.notes, *notes], composed.machine)
+
+
+def _check_groups(saved: Config, typed: Config, words: Sequence[str]) -> None:
+    """A typed `env=…` or `policy=…` must be the run's own."""
+    groups = {word.partition("=")[0] for word in words}
+    for group, was, asked in (("env", saved.env.name, typed.env.name),
+                              ("policy", saved.policy.name, typed.policy.name)):
+        if group in groups and was != asked:
+            raise UserError(f"{group}={asked}: the run to resume has {group}={was}; leave it out, or start a new run "
+                            f"without resume=")
+
+
+def leaves(config: Config) -> dict[str, Any]:
+    """Every value by its dotted path; the entries of free-form dicts both as wholes and one by one."""
+    found: dict[str, Any] = {}
+
+    def walk(node: dict[str, Any], prefix: str) -> None:
+        for name, value in node.items():
+            path = prefix + name
+            found[path] = value
+            if isinstance(value, dict):
+                walk(value, path + ".")
+
+    walk(config_to_dict(config), "")
+    return found

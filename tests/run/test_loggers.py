@@ -1,0 +1,86 @@
+"""metrics.jsonl and TensorBoard go on after a resume without doubled or broken rows."""
+
+import io
+import json
+import math
+
+import pytest
+
+from metta_fast.errors import UserError
+from metta_fast.loggers import JsonlLogger, TensorBoardLogger, read_rows
+
+
+def write(path, steps, resume=None):
+    logger = JsonlLogger(path, resume)
+    for step in steps:
+        logger.write(step, {"env/return": step / 10})
+    logger.close()
+
+
+def test_rows_are_flat_json_and_nan_is_null(tmp_path):
+    logger = JsonlLogger(tmp_path / "m.jsonl")
+    logger.write(5, {"env/return": math.nan, "loss/kl": math.inf, "loss/value": 0.5})
+    assert json.loads((tmp_path / "m.jsonl").read_text()) == {
+        "train/steps": 5, "env/return": None, "loss/kl": None, "loss/value": 0.5}
+    logger.close()
+    logger.close()
+
+
+def test_rows_after_the_checkpoint_are_cut_on_resume(tmp_path):
+    path = tmp_path / "m.jsonl"
+    write(path, [10, 20, 30, 40])
+    write(path, [30, 40, 50], resume=20)
+    assert [row["train/steps"] for row in read_rows(path)] == [10, 20, 30, 40, 50]
+
+
+@pytest.mark.parametrize("end", [b'{"train/steps": 30, "env', b"\x00\x00\x00\n", b"{}\n"])
+def test_a_half_written_line_is_dropped(tmp_path, end):
+    path = tmp_path / "m.jsonl"
+    write(path, [10, 20])
+    with open(path, "ab") as file:
+        file.write(end)
+    write(path, [30], resume=20)
+    assert [row["train/steps"] for row in read_rows(path)] == [10, 20, 30]
+
+
+def test_reading_stops_at_a_half_written_line(tmp_path):
+    path = tmp_path / "m.jsonl"
+    path.write_bytes(b'{"train/steps": 1}\n{"train/st')
+    assert len(list(read_rows(path))) == 1
+    assert list(read_rows(tmp_path / "absent")) == []
+
+
+def test_a_full_disk_is_a_users_error(tmp_path):
+    logger = JsonlLogger(tmp_path / "m.jsonl")
+    logger.close()
+    logger._file = io.TextIOWrapper(open("/dev/full", "wb", buffering=0), write_through=True)  # noqa: SIM115
+    with pytest.raises(UserError, match="No space left"):
+        logger.write(1, {})
+
+
+def tensorboard_points(folder):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    accumulator = EventAccumulator(str(folder))
+    accumulator.Reload()
+    return [event.step for event in accumulator.Scalars("env/return")]
+
+
+def test_tensorboard_purges_what_the_resume_takes_back(tmp_path, monkeypatch):
+    monkeypatch.setattr(TensorBoardLogger, "MIN_GAP_S", 0.0)
+    first = TensorBoardLogger(tmp_path)
+    for step in (10, 20, 30):
+        first.write(step, {"env/return": 1.0})
+    first.close()
+    second = TensorBoardLogger(tmp_path, resume_step=20)
+    second.write(25, {"env/return": 2.0})
+    second.close()
+    assert tensorboard_points(tmp_path) == [10, 20, 25]
+
+
+def test_tensorboard_writes_the_last_row_whatever_the_gap(tmp_path):
+    logger = TensorBoardLogger(tmp_path)
+    for step in (10, 20, 30):
+        logger.write(step, {"env/return": 1.0})
+    logger.close()
+    assert tensorboard_points(tmp_path) == [10, 30]

@@ -1,0 +1,214 @@
+"""The loop with a fake algorithm: checkpoints, resume, failures and signals."""
+
+import os
+import signal
+import threading
+
+import pytest
+import torch
+import yaml
+
+from metta_fast import checkpoint
+from metta_fast.errors import NonFiniteError, UserError
+from metta_fast.loggers import read_rows
+from metta_fast.run_dir import RunDir
+from metta_fast.trainer import Trainer
+from metta_fast.vector.api import WorkerError
+from tests.run.fake import STEPS, Builder, resolved
+
+
+def found(folder):
+    return [step for step, _ in checkpoint.steps(folder / "fake" / "checkpoints")]
+
+
+def rows(folder):
+    return list(read_rows(folder / "fake" / "metrics.jsonl"))
+
+
+def go_on(folder, builder, **run):
+    run_dir = RunDir(folder / "fake")
+    start = checkpoint.latest(run_dir.checkpoints, pytest.fail)
+    return Trainer(resolved(folder, **run), folder=run_dir, start=start, build=builder).run()
+
+
+def later(seconds, signum):
+    timer = threading.Timer(seconds, os.kill, (os.getpid(), signum))
+    timer.start()
+    return timer
+
+
+def test_trains_to_the_end_with_files_in_place(tmp_path):
+    builder = Builder()
+    assert Trainer(resolved(tmp_path), build=builder).run() == 0
+    assert found(tmp_path) == [400, 800, 1000]
+    assert [row["train/steps"] for row in rows(tmp_path)] == list(range(100, 1001, 100))
+    assert yaml.safe_load((tmp_path / "fake/config.yaml").read_text())["trainer"]["total_timesteps"] == 1000
+    assert "trained to 1000 steps" in (tmp_path / "fake/train.log").read_text()
+    assert builder.vec.closed == 1
+
+
+def test_the_name_of_a_run_is_taken_once(tmp_path):
+    Trainer(resolved(tmp_path), build=Builder()).run()
+    with pytest.raises(UserError, match="resume=auto"):
+        Trainer(resolved(tmp_path), build=Builder())
+
+
+def test_a_resumed_run_equals_an_unbroken_one(tmp_path):
+    whole = Builder()
+    Trainer(resolved(tmp_path / "a"), build=whole).run()
+    broken = Builder(fail={6: WorkerError("worker 3 was killed")})
+    assert Trainer(resolved(tmp_path / "b"), build=broken).run() == 1
+    assert found(tmp_path / "b") == [400, 600]
+    again = Builder()
+    assert go_on(tmp_path / "b", again) == 0
+    assert torch.equal(again.algorithm.weight, whole.algorithm.weight)
+    assert [row["loss/policy"] for row in rows(tmp_path / "b")] == [row["loss/policy"] for row in rows(tmp_path / "a")]
+    assert [row["train/epoch"] for row in rows(tmp_path / "b")] == list(range(1, 11))
+
+
+def test_a_resume_from_an_earlier_one_cuts_the_rows_and_puts_the_later_aside(tmp_path):
+    Trainer(resolved(tmp_path), build=Builder()).run()
+    path = tmp_path / "fake/checkpoints/step_000000000400"
+    trainer = Trainer(resolved(tmp_path), folder=RunDir(tmp_path / "fake"), start=checkpoint.read(path),
+                      build=Builder(fail={5: WorkerError("gone")}))
+    assert trainer.run() == 1
+    assert found(tmp_path) == [400, 500]
+    assert [row["train/steps"] for row in rows(tmp_path)] == [100, 200, 300, 400, 500]
+
+
+def test_a_finished_run_stays_finished(tmp_path):
+    Trainer(resolved(tmp_path), build=Builder()).run()
+    assert go_on(tmp_path, Builder()) == 0
+    assert found(tmp_path) == [400, 800, 1000]
+
+
+def test_speed_counts_from_the_resume(tmp_path):
+    Trainer(resolved(tmp_path), build=Builder(fail={6: WorkerError("gone")})).run()
+    go_on(tmp_path, Builder(seconds=0.05))
+    resumed = rows(tmp_path)[6:]
+    assert len(resumed) == 4
+    for row in resumed:
+        assert row["perf/steps_per_second_mean"] < 1.01 * STEPS / 0.05
+        assert row["perf/steps_per_second"] < 1.01 * STEPS / 0.05
+    assert resumed[-1]["train/seconds"] > 0.2
+
+
+@pytest.mark.parametrize("error", [NonFiniteError("reward of env 7 is NaN"), WorkerError("worker 2 died\nTraceback…")])
+def test_a_failure_saves_the_last_good_state(tmp_path, error, capsys):
+    builder = Builder(fail={2: error})
+    assert Trainer(resolved(tmp_path), build=builder).run() == 1
+    assert found(tmp_path) == [200]
+    said = capsys.readouterr().err
+    assert str(error) in said
+    assert "at step 200" in said
+    assert "Traceback (most recent call last)" not in said
+    assert "Traceback (most recent call last)" in (tmp_path / "fake/train.log").read_text()
+    assert builder.vec.closed == 1
+
+
+def test_weights_that_are_not_finite_reach_no_checkpoint(tmp_path):
+    builder = Builder(fail={3: NonFiniteError("loss is NaN")})
+
+    def build(config):
+        parts = builder(config)
+        update = builder.algorithm.update
+
+        def spoilt():
+            update()
+            if builder.algorithm.epoch == 3:
+                builder.algorithm.weight[1] = float("nan")
+
+        builder.algorithm.update = spoilt
+        return parts
+
+    assert Trainer(resolved(tmp_path, checkpoint_interval=2), build=build).run() == 1
+    assert found(tmp_path) == [200]
+
+
+def test_any_other_error_saves_too_and_is_raised(tmp_path):
+    with pytest.raises(ZeroDivisionError):
+        Trainer(resolved(tmp_path), build=Builder(fail={2: ZeroDivisionError()})).run()
+    assert found(tmp_path) == [200]
+
+
+def test_out_of_gpu_memory_names_keys_to_try(tmp_path):
+    with pytest.raises(UserError, match=r"trainer\.batch_size"):
+        Trainer(resolved(tmp_path), build=Builder(fail={2: torch.OutOfMemoryError()})).run()
+    assert found(tmp_path) == [200]
+
+
+@pytest.mark.parametrize(("signum", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_signal_drops_the_epoch_and_saves_the_last_boundary(tmp_path, signum, code):
+    builder = Builder(seconds=0.25)
+    later(0.6, signum)
+    assert Trainer(resolved(tmp_path), build=builder).run() == code
+    steps = found(tmp_path)[-1]
+    assert steps == builder.algorithm.steps < 1000
+    assert [row["train/steps"] for row in rows(tmp_path)][-1] == steps
+    assert builder.vec.closed == 1
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+    again = Builder()
+    assert go_on(tmp_path, again) == 0
+    assert again.vec.count == 1000
+
+
+def test_a_signal_in_the_first_epoch_saves_the_start(tmp_path):
+    later(0.2, signal.SIGTERM)
+    assert Trainer(resolved(tmp_path), build=Builder(seconds=10)).run() == 143
+    assert found(tmp_path) == [0]
+    assert go_on(tmp_path, Builder()) == 0
+    assert [row["train/steps"] for row in rows(tmp_path)] == list(range(100, 1001, 100))
+
+
+def test_the_exit_code_of_a_preemption_is_a_key(tmp_path):
+    later(0.2, signal.SIGTERM)
+    assert Trainer(resolved(tmp_path, preempt_exit_code=33), build=Builder(seconds=1)).run() == 33
+
+
+def test_a_second_ctrl_c_quits_at_once(tmp_path, monkeypatch):
+    monkeypatch.setattr("metta_fast.interrupt.ECHO_S", 0.0)
+    builder = Builder(seconds=0.05)
+
+    def stuck(*args):
+        os.kill(os.getpid(), signal.SIGINT)
+        threading.Event().wait(5)
+
+    monkeypatch.setattr(checkpoint, "save", stuck)
+    later(0.2, signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        Trainer(resolved(tmp_path, checkpoint_interval=1000), build=builder).run()
+    assert builder.vec.closed == 1
+
+
+def test_two_processes_never_write_one_run(tmp_path):
+    Trainer(resolved(tmp_path), build=Builder()).run()
+    other = RunDir(tmp_path / "fake")
+    other.lock()
+    with pytest.raises(UserError, match=f"process {os.getpid()}"):
+        go_on(tmp_path, Builder())
+    other.unlock()
+    assert go_on(tmp_path, Builder()) == 0
+
+
+def test_checkpoints_come_at_the_latest_after_their_seconds(tmp_path):
+    run = {"checkpoint_interval": 1000, "min_interval_s": 1000.0, "checkpoint_max_s": 0.2, "keep_checkpoints": 99}
+    Trainer(resolved(tmp_path, **run), build=Builder(seconds=0.06)).run()
+    assert 2 <= len(found(tmp_path)) <= 4
+
+
+def test_intervals_keep_their_seconds_apart(tmp_path):
+    Trainer(resolved(tmp_path, checkpoint_interval=1, min_interval_s=1000.0), build=Builder()).run()
+    assert found(tmp_path) == [1000]
+
+
+def test_the_best_of_the_training_returns_is_kept(tmp_path):
+    builder = Builder()
+
+    def build(config):
+        parts = builder(config)
+        metrics = builder.algorithm.metrics
+        builder.algorithm.metrics = lambda: {**metrics(), "env/return": -abs(builder.algorithm.epoch - 4)}
+        return parts
+
+    Trainer(resolved(tmp_path, checkpoint_interval=1, keep_checkpoints=2), build=build).run()
+    assert found(tmp_path) == [400, 900, 1000]
