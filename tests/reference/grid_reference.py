@@ -364,4 +364,5 @@ class GridReference:
         """All state by name, as int64 arrays (copies)."""
         values = {name: getattr(self, name) for name in STATE_NAMES if name != "step"}
         values["step"] = self.step_count
+        values["object_item"] = np.reshape(self.object_item, (-1, NUM_ITEMS))  # also where there is no object
         return {name: np.array(value, dtype=np.int64) for name, value in values.items()}
