@@ -27,22 +27,39 @@ USAGE = """usage: metta-fast COMMAND …
 
 
 def train(words: Sequence[str]) -> int:
-    """Compose, resolve and run; or one of --help, --explain, --cfg job. Returns the exit code."""
+    """Compose, resolve and run; or print --help, --explain or --cfg job. Returns the exit code."""
+    from metta_fast.explain import cfg_text, explain_text, help_text
+
+    words, show = _split(words)
+    if show == "--help":
+        print(help_text(), end="")
+        return 0
     from metta_fast.compose import compose
-    from metta_fast.explain import answer
     from metta_fast.resolve import resolve
     from metta_fast.resume import prepare
 
-    text = answer(words)
-    if text is not None:
-        print(text)
-        return 0
     start = prepare(compose(words), words)
     resolved = resolve(start.composed)
-
-    from metta_fast.trainer import Trainer  # torch comes in here, after the configuration's mistakes were told
+    if show is not None:
+        print(explain_text(resolved) if show == "--explain" else cfg_text(resolved), end="")
+        return 0
+    # torch comes in here, after the configuration's mistakes were told
+    from metta_fast.trainer import Trainer
 
     return Trainer(resolved, folder=start.folder, start=start.checkpoint).run()
+
+
+def _split(words: Sequence[str]) -> tuple[list[str], str | None]:
+    """The arguments without --help, --explain or --cfg job, and which of these was there."""
+    rest, show = list(words), None
+    for flag in ("--cfg", "--explain", "-h", "--help"):
+        while flag in rest:
+            place = rest.index(flag)
+            if flag == "--cfg" and rest[place + 1:place + 2] != ["job"]:
+                raise UserError("--cfg takes the word job: --cfg job")
+            del rest[place:place + (2 if flag == "--cfg" else 1)]
+            show = "--help" if flag == "-h" else flag
+    return rest, show
 
 
 def evaluate(words: Sequence[str]) -> int:

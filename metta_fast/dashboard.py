@@ -13,6 +13,7 @@ import math
 import sys
 import time
 from collections.abc import Iterable
+from itertools import pairwise
 from typing import Any, Protocol
 
 REFRESH_S = 0.5
@@ -180,7 +181,7 @@ class Curve:
             return ""
         width = min(width, count)
         edges = [i * count // width for i in range(width + 1)]
-        means = [sum(self._values[a:b]) / (b - a) for a, b in zip(edges, edges[1:])]
+        means = [sum(self._values[a:b]) / (b - a) for a, b in pairwise(edges)]
         low, span = min(means), (max(means) - min(means)) or 1.0
         return "".join(_BARS[min(int((mean - low) / span * len(_BARS)), len(_BARS) - 1)] for mean in means)
 

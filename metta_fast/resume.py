@@ -62,7 +62,7 @@ def prepare(composed: Composed, words: Sequence[str] = ()) -> Start:
         if run.name is not None and str(run.name) != folder.name:
             raise UserError(f"resume={resume} goes on in the run {folder.name}, run.name={run.name} names another: "
                             f"leave run.name out")
-    if found is None:
+    if found is None or folder is None:
         return Start(dataclasses.replace(composed, notes=[*composed.notes, *notes]), folder)
     return Start(_merge(composed, found, folder, notes, words), folder, found)
 
@@ -110,12 +110,12 @@ def _merge(composed: Composed, found: Checkpoint, folder: RunDir, notes: list[st
     """The run's configuration with the typed values on top."""
     saved = config_from_dict(found.meta["config"])
     before, now = leaves(saved), leaves(composed.config)
-    _check_groups(saved, composed.config, words)
+    _check_groups(before, now, words)
     for path in (path for path in composed.origins if composed.typed(path)):
         if path.startswith(FIXED) and path not in FREE and before.get(path) != now.get(path):
             raise UserError(f"{path}={now.get(path)}: the run {folder.name} has {before.get(path)} and its saved state "
                             f"depends on it; leave it out, or start a new run without resume=")
-    origins = {path: f"run {folder.name}" for path in keys()}
+    origins = dict.fromkeys(keys(), f"run {folder.name}")
     if not saved.trainer.deterministic:
         for path, origin in found.meta["origins"].items():
             entry = keys().get(path)
@@ -129,14 +129,14 @@ def _merge(composed: Composed, found: Checkpoint, folder: RunDir, notes: list[st
     return Composed(saved, origins, composed.groups, [*composed.notes, *notes], composed.machine)
 
 
-def _check_groups(saved: Config, typed: Config, words: Sequence[str]) -> None:
+def _check_groups(before: dict[str, Any], now: dict[str, Any], words: Sequence[str]) -> None:
     """A typed `env=…` or `policy=…` must be the run's own."""
     groups = {word.partition("=")[0] for word in words}
-    for group, was, asked in (("env", saved.env.name, typed.env.name),
-                              ("policy", saved.policy.name, typed.policy.name)):
-        if group in groups and was != asked:
-            raise UserError(f"{group}={asked}: the run to resume has {group}={was}; leave it out, or start a new run "
-                            f"without resume=")
+    for path in ("env.name", "env.factory", "policy.name", "policy.core"):
+        group = path.partition(".")[0]
+        if group in groups and before[path] != now[path]:
+            raise UserError(f"{group}=… gives {path}={now[path]}, but the run to resume has {before[path]}; leave it "
+                            f"out, or start a new run without resume=")
 
 
 def leaves(config: Config) -> dict[str, Any]:

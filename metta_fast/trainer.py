@@ -98,7 +98,7 @@ class Trainer:
         finally:
             self._close()
 
-    # ── start ──────────────────────────────────────────────────────────────────────────────────────────────────────
+    # start
 
     def _open(self) -> None:
         """Open the folder's files; of a resumed run, put aside what lies after its checkpoint."""
@@ -148,7 +148,7 @@ class Trainer:
         if start is None:
             self._snapshot = self._take(with_env=False)  # no block is held yet; a reset makes them the same again
 
-    # ── every epoch ────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── every epoch ──
 
     def _boundary(self) -> None:
         """Snapshot, row of metrics, and whatever is due."""
@@ -185,7 +185,7 @@ class Trainer:
         return evaluate(self.config, self._parts.policy, device=self._parts.device, num_envs=run.evaluate_episodes,
                         seed=self.config.seed, deterministic=run.evaluate_deterministic)
 
-    # ── end ────────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── end ──
 
     def _save(self) -> None:
         """Write the last snapshot, unless it is on disk already or its weights are not finite."""
@@ -196,7 +196,8 @@ class Trainer:
             self.log.warn(f"the weights at step {snapshot.step} are not finite: no checkpoint of them")
             return
         meta = {"epoch": snapshot.epoch, "seconds": snapshot.seconds, "score": self._score.value(),
-                "config": config_to_dict(self.config), "origins": self.resolved.origins, "version": __version__, "torch": torch.__version__}
+                "config": config_to_dict(self.config), "origins": self.resolved.origins,
+                "version": __version__, "torch": torch.__version__}
         path = checkpoint.save(self.folder.checkpoints, snapshot.step, snapshot.states, meta)
         checkpoint.prune(self.folder.checkpoints, self.config.run.keep_checkpoints)
         self._saved = snapshot.step

@@ -1,0 +1,81 @@
+"""What the dashboards show."""
+
+import io
+import time
+
+import pytest
+
+from metta_fast import dashboard
+from metta_fast.dashboard import Curve, line, make_dashboard, short, time_left
+
+ROW = {"train/steps": 250_000.0, "train/epoch": 5, "perf/steps_per_second": 123_456.0,
+       "perf/steps_per_second_mean": 100_000.0, "perf/time/env": 0.1, "perf/time/update": 0.3, "env/return": 1.5,
+       "env/length": 200.0, "loss/policy": -0.0123, "perf/gpu_utilization": 87.0}
+
+
+@pytest.mark.parametrize(("value", "text"), [(0, "0"), (7, "7"), (9999, "9999"), (12345, "12.3K"), (1.5e6, "1.5M"),
+                                             (-2e9, "-2G"), (0.031249, "0.03125"), (1e-5, "1e-05")])
+def test_short_numbers(value, text):
+    assert short(value) == text
+
+
+def test_time_left():
+    assert time_left(ROW, 1_250_000) == "10s"
+    assert time_left(ROW, 250_000 + 100_000 * 3700) == "1h01m"
+    assert time_left({}, 10) == "?"
+
+
+def test_the_plain_line():
+    text = line(ROW, 1_000_000)
+    for part in ("250K/1M steps", "25 %", "123K/s", "return 1.5", "[update 75% env 25%]", "left 7s"):
+        assert part in text
+
+
+def test_the_curve_keeps_its_whole_length_in_few_points():
+    curve = Curve(range(100_000))
+    assert len(curve._values) < dashboard.CURVE_POINTS
+    assert curve.bars(8) == "▁▂▃▄▅▆▇█"
+    assert Curve().bars(8) == ""
+    assert Curve([2.0, 2.0]).bars(8) == "▁▁"
+
+
+def test_a_return_stays_when_an_epoch_has_none(capsys):
+    plain = make_dashboard("plain", title="x", total_steps=1000)
+    plain.update({"env/return": 3.25})
+    plain.update({"env/return": float("nan")}, last=True)
+    assert capsys.readouterr().err.count("return 3.25") == 2
+
+
+def test_plain_lines_are_seconds_apart(capsys):
+    plain = make_dashboard("auto", title="x", total_steps=1000)
+    for _ in range(100):
+        plain.update(ROW)
+    assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_none_shows_messages_only(capsys):
+    quiet = make_dashboard("none", title="x", total_steps=1)
+    quiet.update(ROW, last=True)
+    quiet.message("stopped")
+    quiet.close()
+    assert capsys.readouterr().err == "stopped\n"
+
+
+@pytest.mark.parametrize("width", [40, 80, 200])
+def test_rich_shows_everything_and_is_cheap(monkeypatch, width):
+    from rich.console import Console
+
+    screen = io.StringIO()
+    monkeypatch.setattr("rich.console.Console", lambda **kw: Console(file=screen, force_terminal=True, width=width))
+    rich = make_dashboard("rich", title="grid-1", total_steps=1_000_000, curve=[0.0, 0.5, 1.0])
+    rich.update(ROW)
+    begun = time.perf_counter()
+    for _ in range(1000):
+        rich.update(ROW)
+    each = (time.perf_counter() - begun) / 1000
+    rich.message("[not markup]")
+    rich.close()
+    text = screen.getvalue()
+    for part in ("grid-1", "250K / 1M", "gpu utilization", "policy", "75 %", "[not markup]"):
+        assert part in text
+    assert each < 1e-3

@@ -1,0 +1,129 @@
+"""resume=auto|PATH: which run and checkpoint, and what configuration it goes on with."""
+
+import os
+
+import pytest
+
+from metta_fast import checkpoint
+from metta_fast.compose import compose
+from metta_fast.config import config_to_dict
+from metta_fast.errors import UserError
+from metta_fast.hardware import Machine
+from metta_fast.resume import prepare
+from metta_fast.run_dir import create, runs
+
+HERE = Machine(cores=2, cores_total=2, memory=8 << 30)
+
+
+def start(folder, *words):
+    words = [*words, f"run.dir={folder}"]
+    return prepare(compose(words, default_hardware="cpu", machine=HERE), words)
+
+
+def make_run(folder, name, steps=(100,), words=(), **values):
+    """A run's folder with checkpoints of the configuration that `words` give."""
+    config = compose([*words, f"run.dir={folder}"], default_hardware="cpu", machine=HERE).config
+    config.vector.num_threads, config.trainer.torch_threads, config.trainer.batch_size = 2, 2, 4096
+    for path, value in values.items():
+        setattr(config.trainer, path, value)
+    run = create(str(folder), name, "grid")
+    run.config.write_text("")
+    origins = {"vector.num_threads": "auto: 2 cores allowed", "trainer.torch_threads": "auto: 2 cores allowed",
+               "trainer.batch_size": "auto: 5000 rounded down (hardware/cpu)"}
+    for step in steps:
+        checkpoint.save(run.checkpoints, step, {}, {"config": config_to_dict(config), "origins": origins})
+    return run
+
+
+def test_no_resume_starts_anew(tmp_path):
+    begun = start(tmp_path)
+    assert (begun.folder, begun.checkpoint) == (None, None)
+
+
+def test_auto_with_nothing_there_starts_anew_and_says_so(tmp_path):
+    begun = start(tmp_path, "resume=auto")
+    assert begun.folder is None
+    assert "starting a new one" in begun.composed.notes[-1]
+    begun = start(tmp_path, "resume=auto", "run.name=job")
+    assert begun.folder is None
+    assert "no run" in begun.composed.notes[-1]
+
+
+def test_auto_takes_the_named_run_else_the_newest_with_a_checkpoint(tmp_path):
+    make_run(tmp_path, "old", (100, 200))
+    make_run(tmp_path, "new", (50,))
+    make_run(tmp_path, "crashed", ())
+    for place, name in enumerate(("old", "new", "crashed")):
+        for entry in ("config.yaml", "checkpoints"):
+            if (tmp_path / name / entry).exists():
+                os.utime(tmp_path / name / entry, (place, place))
+    assert [run.name for run in runs(str(tmp_path))] == ["crashed", "new", "old"]
+    begun = start(tmp_path, "resume=auto")
+    assert (begun.folder.name, begun.checkpoint.step) == ("new", 50)
+    begun = start(tmp_path, "resume=auto", "run.name=old")
+    assert (begun.folder.name, begun.checkpoint.step) == ("old", 200)
+
+
+def test_auto_on_a_named_run_without_checkpoint_starts_in_its_folder(tmp_path):
+    run = make_run(tmp_path, "job", ())
+    begun = start(tmp_path, "resume=auto", "run.name=job")
+    assert (begun.folder.path, begun.checkpoint) == (run.path, None)
+    assert "step 0" in begun.composed.notes[-1]
+
+
+def test_a_path_is_a_run_or_one_of_its_checkpoints(tmp_path):
+    run = make_run(tmp_path, "r", (100, 200))
+    for given in (str(run.path), "r"):
+        assert start(tmp_path, f"resume={given}").checkpoint.step == 200
+    begun = start(tmp_path, f"resume={run.checkpoints / 'step_000000000100'}")
+    assert (begun.folder.path, begun.checkpoint.step) == (run.path, 100)
+
+
+def test_wrong_paths_are_told_with_the_cure(tmp_path):
+    run = make_run(tmp_path, "r", (100,))
+    with pytest.raises(UserError, match="no such folder.*Newest runs.*: r"):
+        start(tmp_path, "resume=nowhere")
+    with pytest.raises(UserError, match="names another"):
+        start(tmp_path, "resume=r", "run.name=x")
+    (run.checkpoints / "step_000000000100" / "meta.json").write_text("{}")
+    with pytest.raises(UserError, match="no whole checkpoint"):
+        start(tmp_path, "resume=r")
+    with pytest.raises(UserError, match="damaged checkpoint"):
+        start(tmp_path, f"resume={run.checkpoints / 'step_000000000100'}")
+
+
+def test_the_runs_configuration_is_kept_and_typed_values_win(tmp_path):
+    make_run(tmp_path, "r", words=["env=counter", "trainer.gamma=0.9", "run.keep_checkpoints=7"])
+    config = start(tmp_path, "resume=r", "trainer.total_timesteps=123456").composed.config
+    assert config.env.factory == "counter"
+    assert config.trainer.gamma == 0.9
+    assert config.run.keep_checkpoints == 7
+    assert config.trainer.total_timesteps == 123456
+    assert (config.run.dir, config.run.name, config.resume) == (str(tmp_path), "r", None)
+
+
+def test_auto_values_are_found_anew_but_fitted_sizes_stay(tmp_path):
+    make_run(tmp_path, "r")
+    config = start(tmp_path, "resume=r").composed.config
+    assert config.vector.num_threads == config.trainer.torch_threads == "auto"
+    assert config.trainer.batch_size == 4096
+
+
+def test_a_deterministic_run_keeps_its_threads(tmp_path):
+    make_run(tmp_path, "r", deterministic=True)
+    config = start(tmp_path, "resume=r").composed.config
+    assert config.vector.num_threads == config.trainer.torch_threads == 2
+
+
+def test_the_same_command_recovers_a_run(tmp_path):
+    words = ["env=counter", "env.num_envs=8", "trainer.batch_size=4096", "run.name=job"]
+    make_run(tmp_path, "job", words=words)
+    assert start(tmp_path, *words, "resume=auto").checkpoint.step == 100
+
+
+@pytest.mark.parametrize("word", ["env.num_envs=8", "trainer.batch_size=8192", "policy.hidden_size=32", "seed=5",
+                                  "policy=lstm", "env=counter", "env.params.size=3"])
+def test_what_the_state_depends_on_cannot_change(tmp_path, word):
+    make_run(tmp_path, "r")
+    with pytest.raises(UserError, match=r"leave it\s+out"):
+        start(tmp_path, "resume=r", word)
