@@ -1,12 +1,8 @@
-"""The typed schema of every configuration key: default, help, allowed values; and the check of one value.
+"""The configuration: its schema, the check of one value, and its form as a plain dict.
 
-    run_optimized.py hardware=… env.num_envs=…  ─►  compose.py  ─►  resolve.py  ─►  Config without `auto`
+    key=value arguments  ─►  compose.py  ─►  resolve.py  ─►  Config without `auto`
 
-A key enters here together with the thing that it does: no key without an effect. Values are composed as
-defaults < hardware profile < env and policy recipe < command line (metta_fast/compose.py), checked together
-and resolved (metta_fast/resolve.py). `Any`-typed keys also take the word `auto` or null, as their help says.
-
-    python run_optimized.py --help      # every key explained
+The dataclasses with every key stand in metta_fast/schema.py and are imported from here.
 """
 
 from __future__ import annotations
@@ -14,155 +10,35 @@ from __future__ import annotations
 import dataclasses
 import difflib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 from metta_fast.errors import UserError
+from metta_fast.schema import Config, EnvConfig, PolicyConfig, RunConfig, TrainerConfig, VectorConfig
+
+__all__ = [
+    "GROUPS",
+    "Config",
+    "EnvConfig",
+    "Key",
+    "PolicyConfig",
+    "RunConfig",
+    "TrainerConfig",
+    "VectorConfig",
+    "check_value",
+    "config_from_dict",
+    "config_to_dict",
+    "find_key",
+    "get",
+    "keys",
+    "nearest",
+    "put",
+    "shown",
+]
 
 GROUPS = ("hardware", "env", "policy", "algorithm", "features")
 """Folders under configs/: `group=option` on the command line chooses a file of one."""
-
-
-def key(
-    default: Any, help: str, choices: tuple[Any, ...] | None = None, *, kind: str | None = None,
-    auto: bool = False, null: bool = False, low: float | None = None, high: float | None = None,
-) -> Any:
-    """A configuration key: default, one-line help, and what is allowed.
-
-    Args:
-        choices: the allowed values where they are few.
-        kind: "int", "float", "bool", "str" or "dict"; by default the kind of `default`.
-        auto, null: the word `auto`, or null, is allowed as well.
-        low, high: the least and greatest value, both included.
-    """
-    metadata = {"help": help, "choices": choices, "kind": kind or type(default).__name__,
-                "auto": auto, "null": null, "low": low, "high": high}
-    if isinstance(default, dict):
-        return field(default_factory=lambda: dict(default), metadata=metadata)
-    return field(default=default, metadata=metadata)
-
-
-@dataclass
-class EnvConfig:
-    name: str = key("grid", "the recipe's name, used in the run's name")
-    factory: str = key("grid", "what makes the environments: grid, counter, or your own as package.module:function")
-    num_envs: int = key(64, "number of environments", low=1)
-    agents_per_env: int = key(4, "agents of one environment; num_agents = num_envs * agents_per_env", low=1)
-    device: str = key("auto", "where environments step: auto or cpu (this version has no GPU engine yet)",
-                      ("auto", "cpu", "cuda"))
-    observation: str = key("compact", "grid: tokens [200, 3], dense [11, 11, 24] or compact [387], all uint8; "
-                           "other environments: default", ("tokens", "dense", "compact", "default"))
-    max_steps: int = key(1000, "time limit of an episode, in steps", low=1)
-    limit_is_terminal: bool = key(False, "true: the time limit is a terminal (no bootstrap) instead of a truncation")
-    params: dict[str, Any] = key({}, "the factory's own keys (grid: map, rooms, objects, rewards, …)")
-
-
-@dataclass
-class VectorConfig:
-    backend: str = key("auto", "serial, threads (native envs without the GIL), workers (processes); "
-                       "auto: threads for native envs, workers for Python envs",
-                       ("auto", "serial", "threads", "workers"))
-    num_workers: Any = key("auto", "worker processes of the backend workers: auto (the cores allowed) or a number",
-                           kind="int", auto=True, low=1)
-    num_threads: Any = key("auto", "stepping threads (backend threads: in all; workers: in each): auto or a number",
-                           kind="int", auto=True, low=1)
-    async_factor: int = key(2, "number of blocks: while one steps, the policy works on another", low=1)
-    zero_copy: bool = key(True, "false: one more private copy of each observation, as the original setting has")
-    worker_timeout_s: float = key(60.0, "a worker that gives nothing for so many seconds is named as hung", low=0.1)
-
-
-@dataclass
-class PolicyConfig:
-    name: str = key("mlp", "mlp (compact, dense and flat observations), tokens (token encoder), or "
-                    "package.module.Class")
-    hidden_size: int = key(128, "width of the encoder and the core", low=1)
-    core: str = key("none", "memory: none or lstm", ("none", "lstm"))
-
-
-@dataclass
-class TrainerConfig:
-    total_timesteps: int = key(50_000_000, "agent steps to train for", low=1)
-    batch_size: int = key(16384, "rows of one rollout: num_agents * horizon; typed it must divide, from a profile or "
-                          "recipe it is a ceiling", low=1)
-    minibatch_size: int = key(4096, "rows of one optimizer step; typed it must divide, from a profile or recipe it "
-                              "is a ceiling", low=1)
-    bptt_horizon: int = key(32, "rows of one segment: how far gradients flow back in time", low=1)
-    update_epochs: int = key(1, "passes over the batch", low=1)
-    gradient_accumulation: int = key(1, "minibatches whose gradients are summed into one optimizer step", low=1)
-    learning_rate: float = key(1e-3, "optimizer step size at the start", low=0)
-    lr_scaling: str = key("none", "scale learning_rate with minibatch_size / 16384: none, sqrt, linear",
-                          ("none", "sqrt", "linear"))
-    schedule: str = key("linear", "of the learning rate over total_timesteps: constant, linear, cosine (both to 0)",
-                        ("constant", "linear", "cosine"))
-    optimizer: str = key("adam", "adam", ("adam",))
-    gamma: float = key(0.99, "discount", low=0, high=1)
-    gae_lambda: float = key(0.95, "lambda of the advantage estimate", low=0, high=1)
-    advantage: str = key("gae", "gae or vtrace", ("gae", "vtrace"))
-    vtrace_rho_clip: float = key(1.0, "vtrace: upper clip of rho", low=0)
-    vtrace_c_clip: float = key(1.0, "vtrace: upper clip of c", low=0)
-    recompute: str = key("epoch", "advantages are computed once, or again each minibatch (over the whole buffer)",
-                         ("epoch", "minibatch"))
-    normalize_advantage: bool = key(True, "shift and scale each minibatch's advantages to mean 0, std 1")
-    clip_coef: float = key(0.2, "PPO's ratio clip", low=0)
-    vf_coef: float = key(0.5, "weight of the value loss", low=0)
-    vf_clip_coef: Any = key(0.2, "clip of the value's change; null: unclipped", kind="float", null=True, low=0)
-    entropy_coef: float = key(0.01, "weight of the entropy bonus", low=0)
-    max_grad_norm: float = key(0.5, "gradients are scaled down to this norm; 0 = never", low=0)
-    target_kl: Any = key(None, "stop the update when the KL from the rollout's policy passes this; null: never",
-                         kind="float", null=True, low=0)
-    device: str = key("auto", "where the policy runs and learns: auto (cuda where there is a GPU), cpu, cuda",
-                      ("auto", "cpu", "cuda"))
-    precision: str = key("auto", "auto (bf16 on a GPU that has it, else fp32), bf16, fp16 (GPU only), fp32",
-                         ("auto", "bf16", "fp16", "fp32"))
-    tf32: bool = key(True, "CUDA: matrix products of fp32 in TF32")
-    cudnn_benchmark: bool = key(True, "CUDA: let cuDNN try its algorithms (off when deterministic)")
-    compile: Any = key("auto", "torch.compile of the policy and the loss: auto (on a GPU only), true, false",
-                       kind="bool", auto=True)
-    compile_mode: str = key("default", "torch.compile's mode",
-                            ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"))
-    cpu_offload: bool = key(False, "CUDA: keep the rollout's buffers in host memory and copy minibatches over")
-    torch_threads: Any = key("auto", "torch's own threads on the CPU: auto or a number", kind="int", auto=True, low=1)
-    deterministic: bool = key(False, "bit-identical repeats and resumes: deterministic kernels, env state in "
-                              "checkpoints")
-    debug: bool = key(False, "fill buffers with a magic value and check every row was written")
-
-
-@dataclass
-class RunConfig:
-    dir: str = key("runs", "folder that holds the runs")
-    name: Any = key(None, "the run's folder name; null: <env>-<date>-<time>", kind="str", null=True)
-    checkpoint_interval: int = key(100, "epochs between checkpoints; 0 = only the last", low=0)
-    checkpoint_max_s: float = key(300.0, "a checkpoint comes at the latest after so many seconds", low=0)
-    keep_checkpoints: int = key(3, "how many of the newest checkpoints are kept, besides the best", low=1)
-    evaluate_interval: int = key(0, "epochs between evaluations on unseen maps; 0 = only when asked "
-                                 "(metta-fast eval)", low=0)
-    evaluate_episodes: int = key(64, "environments (one episode each) of an evaluation", low=1)
-    evaluate_deterministic: bool = key(False, "evaluation takes the most likely action instead of a sample")
-    monitor_interval: int = key(50, "epochs between readings of CPU, GPU, memory and power; 0 = never", low=0)
-    log_interval: int = key(1, "epochs between rows of metrics", low=1)
-    min_interval_s: float = key(30.0, "checkpoint, evaluation and monitor come at least so many seconds apart",
-                                low=0)
-    preempt_exit_code: int = key(143, "exit code after SIGTERM (a cloud's recovery code, say)", low=0, high=255)
-    dashboard: str = key("auto", "rich (terminal dashboard), plain (lines), none, auto",
-                         ("auto", "rich", "plain", "none"))
-    tensorboard: bool = key(True, "write TensorBoard events beside metrics.jsonl")
-
-
-@dataclass
-class Config:
-    """The whole configuration of a run."""
-
-    env: EnvConfig = field(default_factory=EnvConfig)
-    vector: VectorConfig = field(default_factory=VectorConfig)
-    policy: PolicyConfig = field(default_factory=PolicyConfig)
-    trainer: TrainerConfig = field(default_factory=TrainerConfig)
-    run: RunConfig = field(default_factory=RunConfig)
-    features: dict[str, Any] = key({}, "gated plug-ins by name, each with its own keys (configs/features)")
-    algorithm: str = key("ppo", "the learning algorithm", ("ppo",))
-    seed: int = key(0, "seed of everything: environments, policy, sampling", low=0, high=(1 << 63) - 1)
-    resume: Any = key(None, "auto (the newest run of run.name, or newest run), or a run's or checkpoint's path",
-                      kind="str", null=True)
 
 
 @dataclass(frozen=True)
@@ -183,8 +59,13 @@ class Key:
         """What may be written for this key, in words."""
         if self.choices:
             return "one of " + ", ".join(map(str, self.choices))
-        words = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "a text",
-                 "dict": "keys and values"}[self.kind]
+        words = {
+            "int": "a whole number",
+            "float": "a number",
+            "bool": "true or false",
+            "str": "a text",
+            "dict": "keys and values",
+        }[self.kind]
         if self.low is not None and self.high is not None:
             words += f" from {self.low:g} to {self.high:g}"
         elif self.low is not None:
@@ -210,11 +91,21 @@ def keys() -> dict[str, Key]:
 
 
 OTHER_NAMES = {
-    "lr": "trainer.learning_rate", "epochs": "trainer.update_epochs", "ent_coef": "trainer.entropy_coef",
-    "n_envs": "env.num_envs", "n_steps": "trainer.batch_size", "horizon": "trainer.batch_size",
-    "envs_per_batch": "vector.async_factor", "lambda": "trainer.gae_lambda", "workers": "vector.num_workers",
-    "threads": "vector.num_threads", "name": "run.name", "device": "trainer.device", "clip": "trainer.clip_coef",
-    "steps": "trainer.total_timesteps", "timesteps": "trainer.total_timesteps",
+    "lr": "trainer.learning_rate",
+    "epochs": "trainer.update_epochs",
+    "ent_coef": "trainer.entropy_coef",
+    "n_envs": "env.num_envs",
+    "n_steps": "trainer.batch_size",
+    "horizon": "trainer.batch_size",
+    "envs_per_batch": "vector.async_factor",
+    "lambda": "trainer.gae_lambda",
+    "workers": "vector.num_workers",
+    "threads": "vector.num_threads",
+    "name": "run.name",
+    "device": "trainer.device",
+    "clip": "trainer.clip_coef",
+    "steps": "trainer.total_timesteps",
+    "timesteps": "trainer.total_timesteps",
 }
 """What other trainers call our keys: used in `did you mean` only."""
 
@@ -233,7 +124,7 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
 
 
 def find_key(path: str, where: str = "") -> Key:
-    """The key at `path`; a path inside a dict (env.params.x) gives the dict's key. Raises UserError if unknown."""
+    """The key at `path`; inside a dict (env.params.x) the dict's. Raises UserError if unknown."""
     schema = keys()
     if path in schema:
         return schema[path]
@@ -241,15 +132,17 @@ def find_key(path: str, where: str = "") -> Key:
         if entry.kind == "dict" and path.startswith(name + "."):
             return entry
     if any(name.startswith(path + ".") for name in schema):
-        raise UserError(f"{where}'{path}' is a group of keys; give one of its keys, for example "
-                        f"'{next(n for n in schema if n.startswith(path + '.'))}=…'")
+        raise UserError(
+            f"{where}'{path}' is a group of keys; give one of its keys, for example "
+            f"'{next(n for n in schema if n.startswith(path + '.'))}=…'"
+        )
     guess = OTHER_NAMES.get(path.rsplit(".", 1)[-1]) or nearest(path, [*schema, *GROUPS])
     hint = f"did you mean '{guess}'?" if guess else "`--help` lists every key"
     raise UserError(f"{where}unknown key '{path}'; {hint}")
 
 
 def check_value(path: str, value: Any, where: str = "") -> Any:
-    """`value` in the key's type. Raises UserError for an unknown key, a wrong type, or a value out of range."""
+    """`value` in the key's type. Raises UserError: unknown key, wrong type, value out of range."""
     entry = find_key(path, where)
     if path != entry.path:  # inside a free-form dict: the factory or the feature checks it
         return value
@@ -258,11 +151,13 @@ def check_value(path: str, value: Any, where: str = "") -> Any:
     given = _convert(value, entry.kind)
     wrong = given is None or (entry.choices is not None and given not in entry.choices)
     if not wrong and entry.kind in ("int", "float"):
-        wrong = (entry.low is not None and given < entry.low) or (entry.high is not None and given > entry.high)
+        wrong = (entry.low is not None and given < entry.low) or (
+            entry.high is not None and given > entry.high
+        )
     if wrong:
         guess = nearest(str(value), [str(c) for c in entry.choices]) if entry.choices else None
         hint = f"; did you mean '{guess}'?" if guess else ""
-        raise UserError(f"{where}{path}={_shown(value)}: expected {entry.expected()}{hint}")
+        raise UserError(f"{where}{path}={shown(value)}: expected {entry.expected()}{hint}")
     return given
 
 
@@ -281,11 +176,15 @@ def _convert(value: Any, kind: str) -> Any:
     return dict(value) if isinstance(value, Mapping) else None
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
     """A value as it is written on the command line."""
     if value is None or isinstance(value, bool):
-        return str(value).lower().replace("none", "null")
-    return repr(value) if isinstance(value, str) else str(value)
+        return {None: "null", True: "true", False: "false"}[value]
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{name}: {shown(item)}" for name, item in value.items()) + "}"
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(map(shown, value)) + "]"
+    return str(value)
 
 
 def config_to_dict(config: Config) -> dict[str, Any]:
@@ -294,7 +193,11 @@ def config_to_dict(config: Config) -> dict[str, Any]:
 
 
 def config_from_dict(values: Mapping[str, Any]) -> Config:
-    """The reverse of `config_to_dict`. Missing keys take their defaults; unknown ones and wrong types raise UserError."""
+    """The reverse of `config_to_dict`; a missing key takes its default.
+
+    Raises:
+        UserError: unknown key, wrong type, value out of range.
+    """
     config = Config()
 
     def fill(node: Any, given: Mapping[str, Any], prefix: str) -> None:

@@ -1,0 +1,263 @@
+"""What this machine allows: cores and memory by cgroup limit and affinity, cards; and the profile that fits.
+
+Used by hardware=auto (compose.py), by the `auto` values (resolve.py) and by `metta-fast doctor`. torch is not
+imported to look at NVIDIA cards: NVML and torch's own version file say enough. Only where these do not (ROCm,
+MIG slices, no NVML) torch is asked.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from metta_fast.config import Config, config_from_dict, config_to_dict, get
+from metta_fast.sizes import fit_sizes
+
+GIB = 1 << 30
+PROC = Path("/proc")
+CGROUP = Path("/sys/fs/cgroup")
+PROFILE_MEMORY = 24 * GIB
+PROFILE_SIZES = {"trainer.batch_size": 1 << 18, "trainer.minibatch_size": 1 << 15}
+"""The sizes of configs/hardware/auto.yaml and the GPU memory they are for."""
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """One card that torch may use."""
+
+    name: str
+    memory: int
+    """Bytes."""
+    capability: tuple[int, int] = (0, 0)
+    """CUDA compute capability; (0, 0) on ROCm."""
+    vendor: str = "nvidia"
+
+    @property
+    def bf16(self) -> bool:
+        """Whether it multiplies in bfloat16: Ampere or newer, and the AMD cards that ROCm supports."""
+        return self.vendor == "amd" or self.capability >= (8, 0)
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What was found."""
+
+    cores: int
+    """Cores this process may use: the least of affinity and cgroup quota, at least 1."""
+    cores_total: int
+    memory: int
+    """Bytes of host memory this process may use."""
+    gpus: tuple[Gpu, ...] = ()
+    torch_build: str = "cpu"
+    """What the installed torch was built for: cpu, cuda, hip, none (not installed)."""
+    notes: tuple[str, ...] = field(default=())
+    """What the user should know, e.g. a card that the installed torch cannot use."""
+
+    def describe(self) -> str:
+        """One line: cards, cores, memory."""
+        cards = ", ".join(f"{g.name} ({g.memory / GIB:.0f} GiB)" for g in self.gpus) or "no GPU"
+        cores = f"{self.cores} cores" + (
+            f" allowed of {self.cores_total}" if self.cores < self.cores_total else ""
+        )
+        return f"{cards}, {cores}, {self.memory / GIB:.0f} GiB of memory"
+
+
+@dataclass(frozen=True)
+class Pick:
+    """The profile that fits a machine."""
+
+    profile: str
+    reason: str
+    values: dict[str, tuple[Any, str]] = field(default_factory=dict)
+    """Values scaled for a card without a profile: key → (value, why)."""
+
+
+def detect() -> Machine:
+    """Look at this machine."""
+    gpus, build, notes = _gpus()
+    return Machine(allowed_cores(), os.cpu_count() or 1, memory_limit(), gpus, build, notes)
+
+
+def choose_profile(machine: Machine) -> Pick:
+    """The profile of configs/hardware for this machine, and why.
+
+    A card without a profile takes `auto.yaml` (values for 24 GiB), batch and minibatch scaled by powers of
+    two with its memory.
+    """
+    found = machine.describe()
+    if not machine.gpus:
+        return Pick("cpu", f"found {found}: profile cpu")
+    card = machine.gpus[0]
+    if re.search(r"\bG?H[12]00\b", card.name):
+        return Pick("h100", f"found {found}: profile h100")
+    memory = card.memory * 1.05  # cards show a little less than their name says
+    scale = 1.0
+    while scale < 4 and scale * 2 * PROFILE_MEMORY <= memory:
+        scale *= 2
+    while scale > 1 / 16 and scale * PROFILE_MEMORY > memory:
+        scale /= 2
+    why = f"{card.memory / GIB:.0f} GiB of GPU memory: {scale:g} × the values for 24 GiB"
+    values = {path: (int(value * scale), why) for path, value in PROFILE_SIZES.items()}
+    return Pick(
+        "auto",
+        f"found {found}: no profile of its own for this card, so its memory scales hardware/auto.yaml",
+        values,
+    )
+
+
+def allowed_cores(proc: Path = PROC, cgroup: Path = CGROUP) -> int:
+    """Cores this process may use: affinity, and the CPU quota of its cgroups (v1 and v2). At least 1."""
+    cores = float(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+    for folder in _cgroup_folders("cpu", proc, cgroup):
+        quota, _, period = _read(folder / "cpu.max").partition(" ")  # v2, "150000 100000" or "max 100000"
+        quota = quota or _read(folder / "cpu.cfs_quota_us")  # v1, -1 for no limit
+        period = period or _read(folder / "cpu.cfs_period_us")
+        if _number(quota) > 0 and _number(period) > 0:
+            cores = min(cores, _number(quota) / _number(period))
+    return max(1, int(cores))
+
+
+def memory_limit(proc: Path = PROC, cgroup: Path = CGROUP) -> int:
+    """Bytes of host memory this process may use: what is there, or the limit of its cgroups (v1 and v2)."""
+    total = re.search(r"MemTotal:\s+(\d+) kB", _read(proc / "meminfo"))
+    limit = int(total[1]) * 1024 if total else os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    for folder in _cgroup_folders("memory", proc, cgroup):
+        for name in ("memory.max", "memory.limit_in_bytes"):
+            value = _number(_read(folder / name))
+            if value > 0:
+                limit = min(limit, value)
+    return limit
+
+
+def _cgroup_folders(controller: str, proc: Path, cgroup: Path) -> Iterator[Path]:
+    """The folders of this process's cgroup and of those above it, where a container shows them."""
+    seen = set()
+    for line in _read(proc / "self/cgroup").splitlines():
+        number, names, path = [*line.split(":", 2), "", ""][:3]
+        if number == "0" and not names:
+            roots = [cgroup, cgroup / "unified"]
+        elif controller in names.split(","):
+            roots = [cgroup / names, cgroup / controller]
+        else:
+            continue
+        parts = [p for p in path.split("/") if p and p != ".."]
+        for root in roots:
+            for length in range(len(parts), -1, -1):
+                folder = root.joinpath(*parts[:length])
+                if folder not in seen and folder.is_dir():
+                    seen.add(folder)
+                    yield folder
+
+
+def _read(path: Path) -> str:
+    """The file's text, "" where it is not there or not ours to read."""
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return ""
+
+
+def _number(text: str) -> int:
+    """A whole number, 0 for `max`, -1 and anything else that is no limit."""
+    return int(text) if text.isdigit() else 0
+
+
+def torch_build() -> str:
+    """What the installed torch was built for: cpu, cuda, hip, or none. Reads its version file only."""
+    spec = importlib.util.find_spec("torch")
+    if spec is None or not spec.submodule_search_locations:
+        return "none"
+    text = _read(Path(next(iter(spec.submodule_search_locations))) / "version.py")
+    for build in ("hip", "cuda"):
+        if re.search(rf"^{build}\b[^=]*=\s*['\"]", text, re.MULTILINE):
+            return build
+    return "cpu"
+
+
+def _gpus() -> tuple[tuple[Gpu, ...], str, tuple[str, ...]]:
+    """The cards torch can use, torch's build, and notes."""
+    build = torch_build()
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if build == "hip":
+        return _gpus_by_torch("amd"), build, ()
+    cards = _nvidia()
+    if build == "cuda":
+        plain = visible is None or re.fullmatch(r"[0-9, ]*", visible)
+        if cards is None or not plain:
+            return _gpus_by_torch("nvidia"), build, ()
+        if visible is not None:
+            cards = [cards[int(i)] for i in visible.split(",") if i.strip() and int(i) < len(cards)]
+        return tuple(cards), build, ()
+    if cards:
+        note = f"{cards[0].name} is here, but torch is built for {build}: install its CUDA build"
+        return (), build, (note,)
+    return (), build, ()
+
+
+def _nvidia() -> list[Gpu] | None:
+    """The NVIDIA cards by NVML; [] without driver; None where NVML cannot tell (MIG slices, no binding)."""
+    if not Path("/proc/driver/nvidia").exists() and not any(Path("/dev").glob("nvidia[0-9]*")):
+        return []
+    try:
+        import pynvml
+    except ImportError:
+        return None
+    try:
+        pynvml.nvmlInit()
+        found = []
+        for index in range(pynvml.nvmlDeviceGetCount()):
+            handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+            try:
+                if pynvml.nvmlDeviceGetMigMode(handle)[0]:
+                    return None
+            except pynvml.NVMLError_NotSupported:
+                pass
+            name = pynvml.nvmlDeviceGetName(handle)
+            major, minor = pynvml.nvmlDeviceGetCudaComputeCapability(handle)
+            memory = pynvml.nvmlDeviceGetMemoryInfo(handle).total
+            found.append(Gpu(name if isinstance(name, str) else name.decode(), int(memory), (major, minor)))
+        return found
+    except pynvml.NVMLError:
+        return None
+
+
+def _gpus_by_torch(vendor: str) -> tuple[Gpu, ...]:
+    import torch
+
+    if not torch.cuda.is_available():
+        return ()
+    found = []
+    for index in range(torch.cuda.device_count()):
+        card = torch.cuda.get_device_properties(index)
+        capability = (card.major, card.minor) if vendor == "nvidia" else (0, 0)
+        found.append(Gpu(card.name, card.total_memory, capability, vendor))
+    return tuple(found)
+
+
+def smaller_sizes(config: Config) -> str:
+    """Arguments that halve batch and minibatch of a resolved configuration, and that work together."""
+    smaller = config_from_dict(config_to_dict(config))
+    smaller.trainer.batch_size = max(1, config.trainer.batch_size // 2)
+    smaller.trainer.minibatch_size = max(1, config.trainer.minibatch_size // 2)
+    fit_sizes(smaller, lambda path: False)
+    paths = ("env.num_envs", "trainer.batch_size", "trainer.minibatch_size", "trainer.bptt_horizon")
+    return " ".join(
+        f"{path}={get(smaller, path)}" for path in paths if get(smaller, path) != get(config, path)
+    )
+
+
+def out_of_memory_advice(config: Config) -> str:
+    """What to try after the GPU's memory ran out: keys and values, for the resolved configuration."""
+    trainer = config.trainer
+    advice = (
+        f"out of GPU memory with trainer.batch_size={trainer.batch_size} "
+        f"trainer.minibatch_size={trainer.minibatch_size}; try {smaller_sizes(config) or 'a smaller policy'}"
+    )
+    if not trainer.cpu_offload:
+        advice += "\nor keep the rollout in host memory: trainer.cpu_offload=true"
+    return advice

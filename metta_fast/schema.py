@@ -1,0 +1,250 @@
+# ruff: noqa: RUF009  (`key` makes a dataclass field)
+"""The typed schema of every configuration key: default, help, allowed values.
+
+A key enters here together with the thing that it does: no key without an effect. Values are composed as
+defaults < hardware profile < env and policy recipe < command line (metta_fast/compose.py), checked together
+and resolved (metta_fast/resolve.py). `Any`-typed keys also take the word `auto` or null, as their
+help says.
+
+    python run_optimized.py --help      # every key explained
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+
+def key(
+    default: Any,
+    help: str,
+    choices: tuple[Any, ...] | None = None,
+    *,
+    kind: str | None = None,
+    auto: bool = False,
+    null: bool = False,
+    low: float | None = None,
+    high: float | None = None,
+) -> Any:
+    """A configuration key: default, one-line help, and what is allowed.
+
+    Args:
+        choices: the allowed values where they are few.
+        kind: "int", "float", "bool", "str" or "dict"; by default the kind of `default`.
+        auto, null: the word `auto`, or null, is allowed as well.
+        low, high: the least and greatest value, both included.
+    """
+    metadata = {
+        "help": help,
+        "choices": choices,
+        "kind": kind or type(default).__name__,
+        "auto": auto,
+        "null": null,
+        "low": low,
+        "high": high,
+    }
+    if isinstance(default, dict):
+        return field(default_factory=lambda: dict(default), metadata=metadata)
+    return field(default=default, metadata=metadata)
+
+
+@dataclass
+class EnvConfig:
+    name: str = key("grid", "the recipe's name, used in the run's name")
+    factory: str = key(
+        "grid", "what makes the environments: grid, counter, or your own as package.module:function"
+    )
+    num_envs: int = key(64, "number of environments", low=1)
+    agents_per_env: int = key(4, "agents of one environment; num_agents = num_envs * agents_per_env", low=1)
+    device: str = key(
+        "auto",
+        "where environments step: auto or cpu (this version has no GPU engine yet)",
+        ("auto", "cpu", "cuda"),
+    )
+    observation: str = key(
+        "compact",
+        "grid: tokens [200, 3], dense [11, 11, 24] or compact [387], all uint8; other environments: default",
+        ("tokens", "dense", "compact", "default"),
+    )
+    max_steps: int = key(1000, "time limit of an episode, in steps", low=1)
+    limit_is_terminal: bool = key(
+        False, "true: the time limit is a terminal (no bootstrap) instead of a truncation"
+    )
+    params: dict[str, Any] = key({}, "the factory's own keys (grid: map, rooms, objects, rewards, …)")
+
+
+@dataclass
+class VectorConfig:
+    backend: str = key(
+        "auto",
+        "serial, threads (native envs without the GIL), workers (processes); "
+        "auto: threads for native envs, workers for Python envs",
+        ("auto", "serial", "threads", "workers"),
+    )
+    num_workers: Any = key(
+        "auto",
+        "worker processes of the backend workers: auto (the cores allowed) or a number",
+        kind="int",
+        auto=True,
+        low=1,
+    )
+    num_threads: Any = key(
+        "auto",
+        "stepping threads (backend threads: in all; workers: in each): auto or a number",
+        kind="int",
+        auto=True,
+        low=1,
+    )
+    async_factor: int = key(2, "number of blocks: while one steps, the policy works on another", low=1)
+    zero_copy: bool = key(
+        True, "false: one more private copy of each observation, as the original setting has"
+    )
+    worker_timeout_s: float = key(
+        60.0, "a worker that gives nothing for so many seconds is named as hung", low=0.1
+    )
+
+
+@dataclass
+class PolicyConfig:
+    name: str = key(
+        "mlp", "mlp (compact, dense and flat observations), tokens (token encoder), or package.module.Class"
+    )
+    hidden_size: int = key(128, "width of the encoder and the core", low=1)
+    core: str = key("none", "memory: none or lstm", ("none", "lstm"))
+
+
+@dataclass
+class TrainerConfig:
+    total_timesteps: int = key(50_000_000, "agent steps to train for", low=1)
+    batch_size: int = key(
+        16384,
+        "rows of one rollout: num_agents * horizon; typed it must divide, from a profile or "
+        "recipe it is a ceiling",
+        low=1,
+    )
+    minibatch_size: int = key(
+        4096,
+        "rows of one optimizer step; typed it must divide, from a profile or recipe it is a ceiling",
+        low=1,
+    )
+    bptt_horizon: int = key(32, "rows of one segment: how far gradients flow back in time", low=1)
+    update_epochs: int = key(1, "passes over the batch", low=1)
+    gradient_accumulation: int = key(
+        1, "minibatches whose gradients are summed into one optimizer step", low=1
+    )
+    learning_rate: float = key(1e-3, "optimizer step size at the start", low=0)
+    lr_scaling: str = key(
+        "none",
+        "scale learning_rate with minibatch_size / 16384: none, sqrt, linear",
+        ("none", "sqrt", "linear"),
+    )
+    schedule: str = key(
+        "linear",
+        "of the learning rate over total_timesteps: constant, linear, cosine (both to 0)",
+        ("constant", "linear", "cosine"),
+    )
+    optimizer: str = key("adam", "adam", ("adam",))
+    gamma: float = key(0.99, "discount", low=0, high=1)
+    gae_lambda: float = key(0.95, "lambda of the advantage estimate", low=0, high=1)
+    advantage: str = key("gae", "gae or vtrace", ("gae", "vtrace"))
+    vtrace_rho_clip: float = key(1.0, "vtrace: upper clip of rho", low=0)
+    vtrace_c_clip: float = key(1.0, "vtrace: upper clip of c", low=0)
+    recompute: str = key(
+        "epoch",
+        "advantages are computed once, or again each minibatch (over the whole buffer)",
+        ("epoch", "minibatch"),
+    )
+    normalize_advantage: bool = key(True, "shift and scale each minibatch's advantages to mean 0, std 1")
+    clip_coef: float = key(0.2, "PPO's ratio clip", low=0)
+    vf_coef: float = key(0.5, "weight of the value loss", low=0)
+    vf_clip_coef: Any = key(
+        0.2, "clip of the value's change; null: unclipped", kind="float", null=True, low=0
+    )
+    entropy_coef: float = key(0.01, "weight of the entropy bonus", low=0)
+    max_grad_norm: float = key(0.5, "gradients are scaled down to this norm; 0 = never", low=0)
+    target_kl: Any = key(
+        None,
+        "stop the update when the KL from the rollout's policy passes this; null: never",
+        kind="float",
+        null=True,
+        low=0,
+    )
+    device: str = key(
+        "auto",
+        "where the policy runs and learns: auto (cuda where there is a GPU), cpu, cuda",
+        ("auto", "cpu", "cuda"),
+    )
+    precision: str = key(
+        "auto",
+        "auto (bf16 on a GPU that has it, else fp32), bf16, fp16 (GPU only), fp32",
+        ("auto", "bf16", "fp16", "fp32"),
+    )
+    tf32: bool = key(True, "CUDA: matrix products of fp32 in TF32")
+    cudnn_benchmark: bool = key(True, "CUDA: let cuDNN try its algorithms (off when deterministic)")
+    compile: Any = key(
+        "auto",
+        "torch.compile of the policy and the loss: auto (on a GPU only), true, false",
+        kind="bool",
+        auto=True,
+    )
+    compile_mode: str = key(
+        "default",
+        "torch.compile's mode",
+        ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"),
+    )
+    cpu_offload: bool = key(
+        False, "CUDA: keep the rollout's buffers in host memory and copy minibatches over"
+    )
+    torch_threads: Any = key(
+        "auto", "torch's own threads on the CPU: auto or a number", kind="int", auto=True, low=1
+    )
+    deterministic: bool = key(
+        False, "bit-identical repeats and resumes: deterministic kernels, env state in checkpoints"
+    )
+    debug: bool = key(False, "fill buffers with a magic value and check every row was written")
+
+
+@dataclass
+class RunConfig:
+    dir: str = key("runs", "folder that holds the runs")
+    name: Any = key(None, "the run's folder name; null: <env>-<date>-<time>", kind="str", null=True)
+    checkpoint_interval: int = key(100, "epochs between checkpoints; 0 = only the last", low=0)
+    checkpoint_max_s: float = key(300.0, "a checkpoint comes at the latest after so many seconds", low=0)
+    keep_checkpoints: int = key(3, "how many of the newest checkpoints are kept, besides the best", low=1)
+    evaluate_interval: int = key(
+        0, "epochs between evaluations on unseen maps; 0 = only when asked (metta-fast eval)", low=0
+    )
+    evaluate_episodes: int = key(64, "environments (one episode each) of an evaluation", low=1)
+    evaluate_deterministic: bool = key(False, "evaluation takes the most likely action instead of a sample")
+    monitor_interval: int = key(50, "epochs between readings of CPU, GPU, memory and power; 0 = never", low=0)
+    log_interval: int = key(1, "epochs between rows of metrics", low=1)
+    min_interval_s: float = key(
+        30.0, "checkpoint, evaluation and monitor come at least so many seconds apart", low=0
+    )
+    preempt_exit_code: int = key(
+        143, "exit code after SIGTERM (a cloud's recovery code, say)", low=0, high=255
+    )
+    dashboard: str = key(
+        "auto", "rich (terminal dashboard), plain (lines), none, auto", ("auto", "rich", "plain", "none")
+    )
+    tensorboard: bool = key(True, "write TensorBoard events beside metrics.jsonl")
+
+
+@dataclass
+class Config:
+    """The whole configuration of a run."""
+
+    env: EnvConfig = field(default_factory=EnvConfig)
+    vector: VectorConfig = field(default_factory=VectorConfig)
+    policy: PolicyConfig = field(default_factory=PolicyConfig)
+    trainer: TrainerConfig = field(default_factory=TrainerConfig)
+    run: RunConfig = field(default_factory=RunConfig)
+    features: dict[str, Any] = key({}, "gated plug-ins by name, each with its own keys (configs/features)")
+    algorithm: str = key("ppo", "the learning algorithm", ("ppo",))
+    seed: int = key(0, "seed of everything: environments, policy, sampling", low=0, high=(1 << 63) - 1)
+    resume: Any = key(
+        None,
+        "auto (the newest run of run.name, or newest run), or a run's or checkpoint's path",
+        kind="str",
+        null=True,
+    )
