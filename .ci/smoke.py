@@ -21,8 +21,11 @@ PACKAGE = Path(metta_fast.__file__).resolve().parent
 def main() -> None:
     assert CHECKOUT not in PACKAGE.parents, f"metta_fast was imported from the checkout: {PACKAGE}"
     assert metadata.version("metta_fast") == metta_fast.__version__
-    wanted = {"py.typed"} | {str(file.relative_to(CHECKOUT)) for pattern in ("configs/**/*.yaml", "envs/**/*.h")
-                             for file in CHECKOUT.glob(pattern)}
+    wanted = {"py.typed"} | {
+        str(file.relative_to(CHECKOUT))
+        for pattern in ("configs/**/*.yaml", "envs/**/*.h")
+        for file in CHECKOUT.glob(pattern)
+    }
     absent = sorted(name for name in wanted if not (PACKAGE / name).is_file())
     assert not absent, f"not in the wheel: {', '.join(absent)}"
     for requirement in metadata.requires("metta_fast") or []:
@@ -30,8 +33,14 @@ def main() -> None:
             name = requirement.split(">")[0].split("<")[0].split("=")[0].split("!")[0].strip()
             metadata.version(name)
     config = compose(["hardware=cpu", "env=grid", "env.num_envs=8"]).config
-    vec = make_vector(make_factory(config.env), backend="threads", num_blocks=2, num_workers=1, num_threads=1,
-                      worker_timeout_s=60.0)
+    vec = make_vector(
+        make_factory(config.env),
+        backend="threads",
+        num_blocks=2,
+        num_workers=1,
+        num_threads=1,
+        worker_timeout_s=60.0,
+    )
     try:
         vec.async_reset(0)
         for _ in range(10):

@@ -1,6 +1,6 @@
 """Check that mypy visited every Python file of metta_fast and, through the link, of envs.
 
-    python .ci/visited.py linecount.txt        # what `mypy --linecount-report` wrote
+python .ci/visited.py linecount.txt        # what `mypy --linecount-report` wrote
 """
 
 import sys

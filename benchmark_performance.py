@@ -1,0 +1,14 @@
+#!/usr/bin/env python3
+"""Speed, measured: without arguments the performance guide's `original` against `ultra_fast`, in turns.
+
+python benchmark_performance.py --help
+python benchmark_performance.py --seconds 10 --json figures.json
+python benchmark_performance.py --simulator
+"""
+
+import sys
+
+from metta_fast.bench.main import main
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,124 @@
+"""The command line of benchmark_performance.py."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from metta_fast.bench.machine import describe
+from metta_fast.bench.report import Report
+from metta_fast.bench.train import ORIGINAL, ULTRA_FAST, Comparison, compare
+from metta_fast.errors import UserError
+
+EXAMPLES = """examples:
+  python benchmark_performance.py                      original against ultra_fast on grid_bench
+  python benchmark_performance.py --b "hardware=auto"  against the best profile for this machine
+  python benchmark_performance.py --a "hardware=cpu" --b "hardware=cpu vector.backend=workers" --seconds 5
+  python benchmark_performance.py --simulator          the grid alone, per core
+  python benchmark_performance.py --vector             what the vector backends cost"""
+
+
+def parser() -> argparse.ArgumentParser:
+    """All options and their defaults."""
+    found = argparse.ArgumentParser(
+        prog="benchmark_performance.py",
+        description="Measure speed: two settings in turns, or a part alone.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    what = found.add_mutually_exclusive_group()
+    what.add_argument("--simulator", action="store_true", help="the CPU simulator alone, no policy")
+    what.add_argument("--vector", action="store_true", help="the vector backends alone, no policy")
+    found.add_argument(
+        "--a", default=ORIGINAL, metavar="OVERRIDES", help=f"side A's overrides (default: {ORIGINAL!r})"
+    )
+    found.add_argument(
+        "--b",
+        default=ULTRA_FAST,
+        metavar="OVERRIDES",
+        help=f"side B's overrides (default: {ULTRA_FAST!r}); the ratio is B / A",
+    )
+    found.add_argument(
+        "--seconds",
+        type=_positive,
+        metavar="N",
+        help="per side and round, at least (default: 10; 1 with --simulator and --vector)",
+    )
+    found.add_argument(
+        "--repeats", type=_count, default=5, metavar="N", help="rounds of each side (default: 5)"
+    )
+    found.add_argument(
+        "--return",
+        type=float,
+        dest="target",
+        metavar="X",
+        help="also the time that each side takes from fresh weights to a mean return of X",
+    )
+    found.add_argument(
+        "--limit",
+        type=_positive,
+        default=300.0,
+        metavar="S",
+        help="with --return: give up after so many seconds (default: 300)",
+    )
+    found.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
+    return found
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Run a benchmark; 0, or 2 after a user's mistake."""
+    words = list(sys.argv[1:] if words is None else words)
+    given = parser().parse_args(words)
+    report = Report(describe(), shlex.join(["python", "benchmark_performance.py", *words]))
+    try:
+        if given.json is not None and not given.json.absolute().parent.is_dir():
+            raise UserError(f"--json {given.json}: no folder {given.json.absolute().parent}")
+        run(given, report)
+        if given.json is not None:
+            report.write(given.json)
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+    print(report.show())
+    return 0
+
+
+def run(given: argparse.Namespace, report: Report) -> None:
+    """The benchmark that was asked for, into `report`; progress goes to stderr."""
+    if given.simulator:
+        from metta_fast.bench.env import simulate
+
+        simulate(report, given.seconds or 1.0, given.repeats, _say)
+    elif given.vector:
+        from metta_fast.bench.vector import overhead
+
+        overhead(report, given.seconds or 1.0, given.repeats, _say)
+    else:
+        compare(
+            report,
+            Comparison(given.a, given.b, given.seconds or 10.0, given.repeats, given.target, given.limit),
+            _say,
+        )
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def _positive(text: str) -> float:
+    value = float(text)
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text}: expected a number above 0")
+    return value
+
+
+def _count(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text}: expected a whole number of at least 1")
+    return value
