@@ -138,7 +138,9 @@ class EnvBatch(Protocol):
         """
 
     def state_dict(self) -> dict[str, Any]:
-        """All that is needed to go on bit for bit: numpy arrays and plain values only."""
+        """All that is needed to go on bit for bit, so that states of batches can be joined and cut again:
+        numpy arrays with the batch's environments as the first axis, lists with one entry per environment,
+        and plain values that are equal in all batches of a run. Dicts of these may be nested."""
 
     def load_state_dict(self, state: dict[str, Any]) -> None: ...
 

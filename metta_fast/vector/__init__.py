@@ -1,1 +1,76 @@
-"""Vectorization: serial, threads, workers behind one contract (api.py)."""
+"""Vectorization: serial, threads, workers behind one contract (api.py).
+
+    vec = make_vector(factory, backend="workers", num_blocks=8, num_workers=16)
+
+    factory ──► serial.py   in the caller
+            ├─► threads.py  native: C threads; else Python threads
+            └─► workers.py  processes over shared memory (launcher.py, worker.py)
+
+Importing this imports no backend.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+from metta_fast.errors import UserError
+from metta_fast.spec import EnvFactory
+from metta_fast.vector.api import Block, VectorEnv, VectorError, WorkerError
+
+__all__ = ["BACKENDS", "Block", "VectorEnv", "VectorError", "WorkerError", "make_vector"]
+
+BACKENDS = ("serial", "threads", "workers")
+
+
+def make_vector(factory: EnvFactory, *, backend: str = "serial", num_blocks: int = 1, num_workers: int = 1,
+                num_threads: int = 1, worker_timeout_s: float = 60.0) -> VectorEnv:
+    """All environments of `factory.spec` behind the vector contract.
+
+    Args:
+        num_blocks: contiguous ranges of environments that are sent and received apart (sizes differ by one
+            environment at most).
+        num_workers: processes; workers only.
+        num_threads: threads of the pool (threads), or of each worker (workers, native environments).
+        worker_timeout_s: a worker or thread for which recv waits so long is named as hung.
+
+    Raises:
+        UserError: a number that cannot be.
+        WorkerError: a worker could not make its environments.
+    """
+    if backend not in BACKENDS:
+        near = difflib.get_close_matches(str(backend), BACKENDS, 1)
+        raise UserError(f"vector.backend={backend!r} is not known; "
+                        + (f"did you mean {near[0]!r}? " if near else "") + f"There are {', '.join(BACKENDS)}")
+    envs = factory.spec.num_envs
+    _check("vector.async_factor", "blocks", num_blocks, envs)
+    _check("vector.num_threads", "threads", num_threads, None)
+    if not worker_timeout_s > 0:
+        raise UserError(f"vector.worker_timeout_s={worker_timeout_s!r}: expected seconds above 0")
+    if backend == "serial":
+        from metta_fast.vector.serial import SerialVector
+        return SerialVector(factory, num_blocks, worker_timeout_s)
+    if backend == "threads":
+        from metta_fast.vector.threads import NativeThreadsVector, PythonThreadsVector
+        kind = NativeThreadsVector if factory.spec.native else PythonThreadsVector
+        return kind(factory, num_blocks, worker_timeout_s, num_threads)
+    _check("vector.num_workers", "workers", num_workers, envs)
+    from metta_fast.vector.workers import WorkersVector
+    return WorkersVector(factory, num_blocks, worker_timeout_s, num_workers, num_threads)
+
+
+def _check(key: str, what: str, count: object, envs: int | None) -> None:
+    """A whole number from 1 to the number of environments (None: no upper bound)."""
+    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+        raise UserError(f"{key}={count!r}: expected a whole number of at least 1")
+    if envs is not None and count > envs:
+        raise UserError(f"{key}={count}: more {what} than env.num_envs={envs} environments; the nearest counts "
+                        f"are {_listed(_divisors(envs)[-3:])} (any number up to {envs} works)")
+
+
+def _divisors(n: int) -> list[int]:
+    return [d for d in range(1, n + 1) if n % d == 0]
+
+
+def _listed(numbers: Iterable[int]) -> str:
+    return ", ".join(str(n) for n in sorted(numbers, reverse=True))

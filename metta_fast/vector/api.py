@@ -27,7 +27,17 @@ class VectorError(RuntimeError):
 
 
 class WorkerError(VectorError):
-    """A worker died, hung or its environment raised: carries the worker's traceback text in the message."""
+    """A worker died, hung or its environment raised: carries the worker's traceback text in the message.
+
+    Attributes:
+        env: global index of the environment that raised, or None where none is known.
+        worker: index of the worker process, or None on backends without.
+    """
+
+    def __init__(self, message: str, *, env: int | None = None, worker: int | None = None) -> None:
+        super().__init__(message)
+        self.env = env
+        self.worker = worker
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,18 +60,21 @@ class VectorEnv(Protocol):
     spec: EnvSpec
     blocks: tuple[Block, ...]
     rows: Rows
-    """The whole slab, [num_agents, …]: for pinning and for tests; contents belong to the held blocks."""
+    """The whole slab, [num_agents, …]: for tests; contents belong to the held blocks."""
+    slab: Array
+    """The memory of all rows, uint8 [bytes], page-aligned: for pinning. Unpin before the vector is dropped."""
 
     def async_reset(self, seed: int, *, stagger: bool = False) -> None:
         """Reset everything; all blocks are in flight afterwards. Blocks still held are given up; a step in
-        flight is waited for first."""
+        flight is waited for first. seed: 0 … 2^64−1."""
 
     def recv(self, timeout: float | None = None) -> Block:
         """The next ready block. Raises WorkerError (worker died, hung longer than worker_timeout_s, env raised),
-        VectorError (none in flight), TimeoutError (timeout, seconds)."""
+        VectorError (none in flight), TimeoutError (timeout, seconds). After a WorkerError everything is closed."""
 
     def send(self, block: Block, actions: Array | None = None) -> None:
-        """Give the block back with actions [size, width] (None: already written into block.rows.action)."""
+        """Give the block back with actions [size, width] (None: already written into block.rows.action).
+        Raises VectorError for a block not held, ValueError or TypeError for another shape or kind of numbers."""
 
     def state_dict(self) -> dict[str, Any]:
         """State of all environments and the slab's rows. Only while every block is held (raises VectorError)."""

@@ -1,0 +1,187 @@
+/* pool.h: threads that step blocks of native environments.
+
+     mf_pool_submit(pool, j) ─► ring of submissions ─► threads take chunks of job j, oldest job first
+                                                        └─ the last chunk done ─► mf_ready_push(ready, j)
+
+   A job is `fn(ctx, lo, hi)` over 0 … n-1, cut into chunks; fn, ctx and n are fixed for the pool's life, one job
+   per block. Submitting takes no lock. Threads spin for a moment when there is nothing to do, then sleep;
+   a submission wakes one, and each thread that takes a chunk and leaves others wakes the next. */
+#ifndef MF_POOL_H
+#define MF_POOL_H
+
+#include "sync.h"
+#include <signal.h>
+
+typedef void (*mf_job_fn)(void *ctx, int32_t lo, int32_t hi);
+
+typedef struct {
+    mf_job_fn fn;
+    void *ctx;
+    int32_t n, chunk, chunks;
+    _Alignas(MF_LINE) _Atomic int64_t cursor;    /* the next chunk to take; chunks and above: none left */
+    _Alignas(MF_LINE) _Atomic int32_t remaining; /* chunks not done */
+} mf_job;
+
+typedef struct {
+    mf_bell bell;
+    _Alignas(MF_LINE) _Atomic uint64_t tail; /* submissions so far */
+    _Atomic int32_t stop;
+    _Atomic int32_t alive;
+    _Alignas(MF_LINE) int32_t num_jobs;
+    int32_t num_threads;
+    int64_t spin_ns;
+    mf_ready *ready;
+    mf_job *jobs;             /* [num_jobs] */
+    _Atomic int32_t *pending; /* [num_jobs] ring: the job of each of the last num_jobs submissions */
+    pthread_t *threads;
+} mf_pool;
+
+MF_SYNC int64_t mf_lines(int64_t bytes) { return (bytes + MF_LINE - 1) / MF_LINE * MF_LINE; }
+
+/* Take and run one chunk of job j; 0 if none was left. */
+MF_SYNC int mf_pool_chunk(mf_pool *pool, int32_t j) {
+    mf_job *job = &pool->jobs[j];
+    if (atomic_load_explicit(&job->cursor, memory_order_relaxed) >= job->chunks)
+        return 0;
+    const int64_t c = atomic_fetch_add_explicit(&job->cursor, 1, memory_order_acq_rel);
+    if (c >= job->chunks)
+        return 0;
+    if (c + 1 < job->chunks && atomic_load(&pool->bell.sleepers) > 0)
+        mf_bell_ring(&pool->bell, 1);
+    const int32_t lo = (int32_t)c * job->chunk, end = lo + job->chunk;
+    job->fn(job->ctx, lo, end < job->n ? end : job->n);
+    if (atomic_fetch_sub_explicit(&job->remaining, 1, memory_order_acq_rel) == 1)
+        mf_ready_push(pool->ready, j);
+    return 1;
+}
+
+static __attribute__((unused)) void *mf_pool_thread(void *arg) {
+    mf_pool *pool = (mf_pool *)arg;
+    const uint64_t jobs = (uint64_t)pool->num_jobs;
+    uint64_t at = 0; /* this thread has seen all submissions before `at` used up */
+    int64_t idle_since = 0;
+    while (!atomic_load(&pool->stop)) {
+        const uint32_t seen = mf_bell_seen(&pool->bell);
+        const uint64_t tail = atomic_load(&pool->tail);
+        /* An older submission is used up: each job is in flight once at most and threads take the oldest first,
+           so some thread has passed it before as many others came. The same holds for an overwritten slot. */
+        if (tail - at > jobs)
+            at = tail - jobs;
+        int found = 0;
+        while (at < tail && !found) {
+            found = mf_pool_chunk(pool, atomic_load_explicit(&pool->pending[at % jobs], memory_order_acquire));
+            at += !found;
+        }
+        if (found) {
+            idle_since = 0;
+            continue;
+        }
+        if (pool->spin_ns > 0) {
+            const int64_t now = mf_now_ns();
+            if (idle_since == 0)
+                idle_since = now;
+            if (now - idle_since < pool->spin_ns) {
+                for (int i = 0; i < 16; i++)
+                    mf_pause();
+                continue;
+            }
+        }
+        if (!atomic_load(&pool->stop))
+            mf_bell_wait(&pool->bell, seen, -1);
+    }
+    atomic_fetch_sub(&pool->alive, 1);
+    return NULL;
+}
+
+/* Jobs get their fn, ctx and n by mf_pool_job before mf_pool_start. NULL without memory. */
+MF_SYNC mf_pool *mf_pool_new(int32_t num_jobs, int32_t num_threads, int64_t spin_ns, mf_ready *ready) {
+    const int64_t head = mf_lines(sizeof(mf_pool)), jobs = mf_lines(num_jobs * (int64_t)sizeof(mf_job));
+    const int64_t pending = mf_lines(num_jobs * (int64_t)sizeof(_Atomic int32_t));
+    const int64_t total = head + jobs + pending + mf_lines((num_threads + 1) * (int64_t)sizeof(pthread_t));
+    char *memory = (char *)aligned_alloc(MF_LINE, (size_t)total);
+    if (!memory)
+        return NULL;
+    memset(memory, 0, (size_t)total);
+    mf_pool *pool = (mf_pool *)memory;
+    mf_bell_init(&pool->bell);
+    pool->num_jobs = num_jobs;
+    pool->num_threads = num_threads;
+    pool->spin_ns = spin_ns;
+    pool->ready = ready;
+    pool->jobs = (mf_job *)(memory + head);
+    pool->pending = (_Atomic int32_t *)(memory + head + jobs);
+    pool->threads = (pthread_t *)(memory + head + jobs + pending);
+    return pool;
+}
+
+MF_SYNC void mf_pool_job(mf_pool *pool, int32_t j, mf_job_fn fn, void *ctx, int32_t n, int32_t chunks) {
+    mf_job *job = &pool->jobs[j];
+    job->fn = fn;
+    job->ctx = ctx;
+    job->n = n;
+    job->chunk = (n + chunks - 1) / chunks;
+    job->chunks = (n + job->chunk - 1) / job->chunk;
+    atomic_init(&job->cursor, job->chunks);
+}
+
+/* 0, or the error number of pthread_create (the threads made so far run). Signals stay with the caller's threads. */
+MF_SYNC int mf_pool_start(mf_pool *pool) {
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int error = 0;
+    const int32_t wanted = pool->num_threads;
+    for (pool->num_threads = 0; pool->num_threads < wanted && !error;) {
+        atomic_fetch_add(&pool->alive, 1);
+        error = pthread_create(&pool->threads[pool->num_threads], NULL, mf_pool_thread, pool);
+        if (error)
+            atomic_fetch_sub(&pool->alive, 1);
+        else
+            pool->num_threads++;
+    }
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return error;
+}
+
+/* Job j, which must not be in flight, starts. One caller at a time. */
+MF_SYNC void mf_pool_submit(mf_pool *pool, int32_t j) {
+    mf_job *job = &pool->jobs[j];
+    const uint64_t tail = atomic_load_explicit(&pool->tail, memory_order_relaxed);
+    atomic_store_explicit(&job->remaining, job->chunks, memory_order_relaxed);
+    atomic_store_explicit(&job->cursor, 0, memory_order_release);
+    atomic_store_explicit(&pool->pending[tail % (uint64_t)pool->num_jobs], j, memory_order_release);
+    atomic_store(&pool->tail, tail + 1);
+    mf_bell_ring(&pool->bell, 1);
+}
+
+/* Submit job j, help with it, return when it is done. For a pool with one job in flight at a time. */
+MF_SYNC void mf_pool_run(mf_pool *pool, int32_t j) {
+    mf_pool_submit(pool, j);
+    while (mf_pool_chunk(pool, j)) {
+    }
+    while (mf_ready_wait(pool->ready, pool->spin_ns, -1) < 0) {
+    }
+}
+
+/* Stop the threads after the chunks they are at. 1: all ended and the memory is freed; 0: a job hangs, its thread
+   is left alone with the pool's memory. */
+MF_SYNC int mf_pool_free(mf_pool *pool, int64_t patience_ns) {
+    atomic_store(&pool->stop, 1);
+    mf_bell_ring(&pool->bell, pool->num_threads);
+    const int64_t end = mf_now_ns() + patience_ns;
+    const struct timespec nap = {0, 100000};
+    while (atomic_load(&pool->alive) > 0 && mf_now_ns() < end)
+        nanosleep(&nap, NULL);
+    const int ended = atomic_load(&pool->alive) == 0;
+    for (int32_t t = 0; t < pool->num_threads; t++) {
+        if (ended)
+            pthread_join(pool->threads[t], NULL);
+        else
+            pthread_detach(pool->threads[t]);
+    }
+    if (ended)
+        free(pool);
+    return ended;
+}
+
+#endif

@@ -1,0 +1,192 @@
+"""What all CPU backends share: the slab, which blocks are held, misuse, waiting, states, closing.
+
+A backend fills in the hooks at the end: how a block starts to reset or step, how it is waited for where that is
+not `Ready.wait`, what broke, who hangs, how environments' states are reached, and how all is stopped.
+"""
+
+from __future__ import annotations
+
+import time
+from types import TracebackType
+from typing import Any, NoReturn, Self
+
+import numpy as np
+
+from metta_fast.envs.native._sync import FAULT, NOTHING, Memory, Ready
+from metta_fast.spec import Array, EnvError, EnvFactory
+from metta_fast.vector import state as states
+from metta_fast.vector.api import Block, VectorError, WorkerError
+from metta_fast.vector.layout import slab_rows, slab_size, split
+
+LOOK_S = 0.05
+"""While it waits, recv looks after its workers so often, seconds."""
+
+
+class BaseVector:
+    """See the module's docstring; the methods' contracts are in api.py."""
+
+    ready: Ready
+
+    def __init__(self, factory: EnvFactory, num_blocks: int, worker_timeout_s: float, memory: Memory | None = None,
+                 offset: int = 0) -> None:
+        self.spec = spec = factory.spec
+        self.worker_timeout_s = worker_timeout_s
+        size = slab_size(spec)
+        self.slab = np.frombuffer(memory or Memory(size), np.uint8, size, offset)
+        self.rows = slab_rows(spec, self.slab)
+        a = spec.agents_per_env
+        self.env_ranges = split(spec.num_envs, num_blocks)
+        self.blocks = tuple(Block(i, lo * a, hi * a, self.rows.slice(lo * a, hi * a))
+                            for i, (lo, hi) in enumerate(self.env_ranges))
+        self._waited = 0.0
+        self._closed = ""
+
+    # ---- the contract ----
+
+    def async_reset(self, seed: int, *, stagger: bool = False) -> None:
+        self._check_open()
+        if not 0 <= seed < 1 << 64:
+            raise ValueError(f"seed {seed}: expected 0 … 2^64−1")
+        while self.ready.in_flight:
+            self.recv()
+        self._reset(seed, stagger)
+
+    def recv(self, timeout: float | None = None) -> Block:
+        self._check_open()
+        if not self.ready.in_flight:
+            raise VectorError("recv with no block in flight: send one, or call async_reset first")
+        index = self.ready.wait(0.0)
+        if index < 0:
+            index = self._wait(index, timeout)
+        self._arrived(index)
+        return self.blocks[index]
+
+    def send(self, block: Block, actions: Array | None = None) -> None:
+        self._check_open()
+        index = block.index
+        if not self.ready.is_held(index) or self.blocks[index] is not block:
+            raise VectorError(f"send of block {index}, which is not held: recv gives a block, send gives it back once")
+        if actions is not None:
+            to = block.rows.action
+            if actions.shape != to.shape:
+                raise ValueError(f"actions of block {index} have shape {actions.shape}, expected {to.shape}")
+            np.copyto(to, actions, casting="same_kind")
+        self._step(index)
+
+    def hold_all(self) -> list[Block]:
+        self._check_open()
+        while self.ready.in_flight:
+            self.recv()
+        if self.ready.num_held != len(self.blocks):
+            raise VectorError("no block was ever in flight: call async_reset first")
+        return list(self.blocks)
+
+    def state_dict(self) -> dict[str, Any]:
+        self._check_open()
+        if self.ready.num_held != len(self.blocks):
+            raise VectorError(f"state_dict with {self.ready.num_held} of {len(self.blocks)} blocks held: call hold_all first")
+        return {"envs": states.join(self._env_states()), "rows": states.save_rows(self.rows)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._check_open()
+        while self.ready.in_flight:
+            self.recv()
+        states.load_rows(self.rows, state["rows"])
+        self._load_env_states(state["envs"])
+        self.ready.hold_all()
+
+    def close(self) -> None:
+        if not self._closed:
+            self._closed = "the vector is closed"
+            self._stop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 trace: TracebackType | None) -> None:
+        self.close()
+
+    # ---- waiting and failing ----
+
+    def _wait(self, index: int, timeout: float | None) -> int:
+        """recv's slow part: wait, and look after the workers meanwhile. `index`: what the first look gave."""
+        start = last = time.monotonic()
+        while index < 0:
+            if index == FAULT:
+                self._fault()
+            left = LOOK_S if timeout is None else min(LOOK_S, timeout - (last - start))
+            if left <= 0:
+                raise TimeoutError(f"no block was ready within {timeout} s")
+            index = self.ready.wait(left)
+            now = time.monotonic()
+            if index == NOTHING:
+                if self._hangs(now - last):
+                    self._hung()
+                self._look()
+            last = now
+        return index
+
+    def _hangs(self, passed: float) -> bool:
+        """Count the time that recv waits for nothing; a pause of the whole program is not counted as such."""
+        self._waited += min(passed, 2 * LOOK_S)
+        return self._waited > self.worker_timeout_s
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise VectorError(self._closed)
+
+    def _fail(self, message: str, *, env: int | None = None, worker: int | None = None,
+              cause: BaseException | None = None) -> NoReturn:
+        """Close everything and raise WorkerError."""
+        if not self._closed:
+            self._closed = f"the vector is closed since an error: {message}"
+            self._stop(broken=True)
+        raise WorkerError(message, env=env, worker=worker) from cause
+
+    def _fail_from(self, error: BaseException, what: str) -> NoReturn:
+        """The same for an exception of an environment; `what` names the environments where the error does not."""
+        env = error.env if isinstance(error, EnvError) else None
+        self._fail(str(error) if env is not None else f"{what} raised {type(error).__name__}: {error}",
+                   env=env, cause=error)
+
+    # ---- hooks ----
+
+    def _reset(self, seed: int, stagger: bool) -> None:
+        """Start to reset every block."""
+        raise NotImplementedError
+
+    def _step(self, index: int) -> None:
+        """Start to step a held block."""
+        raise NotImplementedError
+
+    def _arrived(self, index: int) -> None:
+        """A block was received."""
+        self._waited = 0.0
+
+    def _look(self) -> None:
+        """Called while recv waits."""
+
+    def _fault(self) -> NoReturn:
+        """`ready` says that something broke: find out and fail."""
+        raise NotImplementedError
+
+    def _hung(self) -> NoReturn:
+        """Nothing came for worker_timeout_s: name who hangs and fail."""
+        raise NotImplementedError
+
+    def _env_states(self) -> list[states.State]:
+        """States of batches, in order of environments."""
+        raise NotImplementedError
+
+    def _load_env_states(self, state: states.State) -> None:
+        raise NotImplementedError
+
+    def _stop(self, broken: bool = False) -> None:
+        """End threads and processes, close environments; broken: do not wait for them to be ready for it."""
+        raise NotImplementedError
+
+
+def describe_envs(start: int, stop: int) -> str:
+    """"environment 3" or "environments 0…7"."""
+    return f"environment {start}" if stop - start == 1 else f"environments {start}…{stop - 1}"

@@ -1,0 +1,129 @@
+"""The fork server of the workers backend: a fresh, single-threaded interpreter that forks the workers and minds them.
+
+It tells the parent of each death, with the status, and kills every worker (and what the worker started, by process
+group) once its socket to the parent closes: after `close`, and after any end of the parent, SIGKILL included.
+Ctrl-C, SIGTERM and SIGHUP are the parent's to act on: here they do nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from typing import Any
+
+from metta_fast.envs.native._sync import Memory, name_process, ring_fault
+from metta_fast.spec import EnvSpec
+from metta_fast.vector import worker
+from metta_fast.vector.layout import Slice
+
+LOOK_MS = 1000
+"""How often the launcher looks whether its parent is alive, besides waiting for its socket to close."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """What the launcher and the workers must know."""
+
+    factory: bytes
+    """The EnvFactory, by cloudpickle; read in the workers only."""
+    spec: EnvSpec
+    num_workers: int
+    num_threads: int
+    slices: list[Slice]
+    board_size: int
+    """Bytes from the start of the shared memory to the slab."""
+    memory_size: int
+    spin_s: float
+
+
+def main(link: Connection) -> None:
+    """The launcher's life. `link`: the socket to the parent."""
+    parent = os.getppid()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD):
+        signal.signal(number, _nothing)  # not SIG_IGN: programs that environments start would inherit that
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    name_process("mf-launcher")
+    wake, waker = os.pipe()
+    for fd in (wake, waker):
+        os.set_blocking(fd, False)
+    try:
+        job, memory_fd, sockets, words = link.recv()
+    except EOFError:
+        return
+    memory = Memory(job.memory_size, memory_fd)
+    os.close(memory_fd)
+    pids: dict[int, int] = {}
+    for w in range(job.num_workers):
+        pid = os.fork()
+        if pid == 0:
+            keep = {sockets[w], words[w]}
+            for fd in [link.fileno(), wake, waker, *sockets, *words]:
+                if fd not in keep:
+                    os.close(fd)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            worker.main(w, job, memory, Connection(sockets[w]), words[w])
+        _own_group(pid)
+        pids[pid] = w
+    for fd in [*sockets, *words]:
+        os.close(fd)
+    signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
+    try:
+        for pid, w in pids.items():
+            link.send((w, pid, None))
+        _mind(link, wake, parent, pids, memory)
+    except OSError:
+        pass  # the parent is gone
+    finally:
+        for pid in pids:
+            _kill(pid)
+        for pid in pids:
+            os.waitpid(pid, 0)
+
+
+def _mind(link: Connection, wake: int, parent: int, pids: dict[int, int], memory: Memory) -> None:
+    """Tell of deaths until the parent closes the socket, dies, or no worker is left."""
+    poll = select.poll()
+    poll.register(link.fileno(), select.POLLIN)
+    poll.register(wake, select.POLLIN)
+    while pids:
+        for pid, status in _ended(pids):
+            _kill(pid)  # what it started
+            link.send((pids.pop(pid), pid, status))
+            ring_fault(memory)
+        ready = {fd for fd, _ in poll.poll(LOOK_MS)}
+        if link.fileno() in ready or os.getppid() != parent:
+            return
+        if wake in ready:
+            os.read(wake, 4096)
+
+
+def _ended(pids: dict[int, int]) -> list[tuple[int, int]]:
+    """(pid, status) of workers that have ended; reaps them."""
+    found = []
+    for pid in list(pids):
+        done, status = os.waitpid(pid, os.WNOHANG)
+        if done:
+            found.append((pid, status))
+    return found
+
+
+def _own_group(pid: int) -> None:
+    """A worker and what it starts form a process group, so that all can be killed together."""
+    try:
+        os.setpgid(pid, pid)
+    except (PermissionError, ProcessLookupError):
+        pass  # it has done so itself, or is gone
+
+
+def _kill(pid: int) -> None:
+    try:
+        os.killpg(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+
+
+def _nothing(*_: Any) -> None:
+    pass

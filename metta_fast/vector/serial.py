@@ -1,0 +1,61 @@
+"""serial: every block is stepped by the caller, in recv, in the order of the sends.
+
+The slowest backend and the one to debug with: an environment's exception arrives with its own frames.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from metta_fast.envs.native._sync import Ready
+from metta_fast.spec import EnvBatch, EnvFactory
+from metta_fast.vector import state as states
+from metta_fast.vector.base import BaseVector, describe_envs
+
+
+class SerialVector(BaseVector):
+    """One EnvBatch per block; see the module's docstring."""
+
+    def __init__(self, factory: EnvFactory, num_blocks: int, worker_timeout_s: float) -> None:
+        super().__init__(factory, num_blocks, worker_timeout_s)
+        self.ready = Ready(num_blocks)
+        self.batches: list[EnvBatch] = []
+        self._work: list[Callable[[], None]] = [_nothing] * num_blocks
+        """What is to be done before a block in flight is given out."""
+        for block, (lo, hi) in zip(self.blocks, self.env_ranges):
+            batch = factory.make_batch(lo, hi - lo)
+            batch.bind(block.rows)
+            self.batches.append(batch)
+
+    def _reset(self, seed: int, stagger: bool) -> None:
+        for i, batch in enumerate(self.batches):
+            self._work[i] = partial(batch.reset, seed, stagger=stagger)
+            self.ready.depart(i)
+            self.ready.push(i)
+
+    def _step(self, index: int) -> None:
+        self._work[index] = self.batches[index].step
+        self.ready.depart(index)
+        self.ready.push(index)
+
+    def _arrived(self, index: int) -> None:
+        try:
+            self._work[index]()
+        except Exception as error:
+            self._fail_from(error, describe_envs(*self.env_ranges[index]))
+
+    def _env_states(self) -> list[states.State]:
+        return [batch.state_dict() for batch in self.batches]
+
+    def _load_env_states(self, state: states.State) -> None:
+        for batch, (lo, hi) in zip(self.batches, self.env_ranges):
+            batch.load_state_dict(states.cut(state, lo, hi))
+
+    def _stop(self, broken: bool = False) -> None:
+        for batch in self.batches:
+            batch.close()
+
+
+def _nothing() -> None:
+    pass

@@ -1,0 +1,106 @@
+"""A worker process: makes the batches of its slices, then serves the board until it is told to close or killed.
+
+Native slices are stepped inside `Station.next`, without Python; resets, Python environments and messages come out of
+it. Our code here never imports torch.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import signal
+import sys
+import traceback
+from multiprocessing.connection import Connection
+from typing import TYPE_CHECKING, NoReturn
+
+import cloudpickle
+import numpy as np
+
+from metta_fast.envs.native._pool import Pool
+from metta_fast.envs.native._sync import (
+    MESSAGE,
+    RESET,
+    Memory,
+    Ready,
+    Station,
+    die_with_parent,
+    name_process,
+    report_fault,
+)
+from metta_fast.spec import EnvBatch, EnvError
+from metta_fast.vector.layout import slab_rows, slab_size
+
+if TYPE_CHECKING:
+    from metta_fast.vector.launcher import Job
+
+WORDS = 32768
+"""Longest traceback that is sent, in bytes: what a pipe holds without a reader."""
+CHUNKS_PER_THREAD = 4
+
+
+def main(index: int, job: Job, memory: Memory, link: Connection, words: int) -> NoReturn:
+    """A worker's life; never returns. `words`: the pipe for tracebacks."""
+    code = 1
+    try:
+        launcher = os.getppid()
+        os.setpgid(0, 0)
+        die_with_parent()
+        if os.getppid() != launcher:
+            os._exit(1)
+        name_process(f"mf-worker-{index}")
+        faulthandler.enable(words)
+        faulthandler.register(signal.SIGUSR1, words)
+        try:
+            _serve(index, job, memory, link)
+            code = 0
+        except BaseException as error:
+            text = "".join(traceback.format_exception(error)).encode()
+            os.write(words, text[-WORDS:])
+            env = error.env if isinstance(error, EnvError) else None
+            report_fault(memory, index, -1 if env is None else env)
+            while True:
+                signal.pause()  # the parent reads the traceback and ends us
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def _serve(index: int, job: Job, memory: Memory, link: Connection) -> None:
+    factory = cloudpickle.loads(job.factory)
+    slab = np.frombuffer(memory, np.uint8, slab_size(job.spec), job.board_size)
+    rows = slab_rows(job.spec, slab)
+    agents = job.spec.agents_per_env
+    batches: dict[int, EnvBatch] = {}
+    for s in job.slices:
+        if s.worker == index:
+            batches[s.block] = factory.make_batch(s.start, s.stop - s.start)
+            batches[s.block].bind(rows.slice(s.start * agents, s.stop * agents))
+    num_blocks = 1 + max(s.block for s in job.slices)
+    jobs = [batches[b].native_job() if b in batches else None for b in range(num_blocks)]
+    pool = None
+    if job.num_threads > 1 and any(jobs):
+        pool = Pool(Ready(num_blocks, spin_s=job.spin_s), [j or (0, 0, 1) for j in jobs], job.num_threads - 1,
+                    spin_s=job.spin_s, chunks=CHUNKS_PER_THREAD * job.num_threads)
+    station = Station(memory, index, jobs, spin_s=job.spin_s, pool_address=pool.address if pool else 0)
+    link.send((os.getpid(), None))
+    while True:
+        box, kind = station.next()
+        if kind == RESET:
+            batches[box].reset(station.seed, stagger=station.stagger)
+        elif kind == MESSAGE:
+            command, argument = link.recv()
+            if command == "close":
+                for batch in batches.values():
+                    batch.close()
+                return
+            if command == "state":
+                link.send((index, [batch.state_dict() for batch in batches.values()]))
+            else:
+                for batch, state in zip(batches.values(), argument):
+                    batch.load_state_dict(state)
+                link.send((index, None))
+        else:
+            batches[box].step()
+        station.finish(box)
