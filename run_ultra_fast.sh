@@ -50,9 +50,13 @@ inputs() {
 
 # pip's output goes to .venv/setup.log; the screen sees its main steps.
 pip_install() {
+    local line
     "$python" -m pip install --disable-pip-version-check --progress-bar off "$@" 2>&1 | tee -a .venv/setup.log |
-        sed -un -E 's/^(Collecting [^ ]+|Building .*|Installing .*|Successfully .*|ERROR.*|error.*)/  \1/p' |
-        cut -c -110 >&2 || {
+        while IFS= read -r line; do
+            case $line in
+                Collecting* | Building* | Installing*) line=${line%% (*} && echo "  ${line%%:*}" >&2 ;;
+            esac
+        done || {
         tail -n 25 .venv/setup.log >&2
         fail "installation failed (all of pip's output: .venv/setup.log); run it again when mended"
     }

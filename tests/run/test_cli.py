@@ -1,0 +1,62 @@
+"""The command line: exit codes, no tracebacks for a user's mistakes; doctor and monitor."""
+
+import importlib.util
+import subprocess
+import sys
+
+import pytest
+
+from metta_fast import __version__, doctor
+from metta_fast.cli import main
+from metta_fast.monitor import Monitor
+
+
+@pytest.mark.parametrize("words", [["train", "env.num_env=3"], ["train", "trainer.gamma=high"], ["trian"], [],
+                                   ["train", "--cfg"], ["doctor", "now"], ["train", "resume=/nowhere"]])
+def test_mistakes_are_told_with_exit_code_2(words, capsys):
+    assert main(words) == 2
+    out, err = capsys.readouterr()
+    assert "Traceback" not in out + err
+    assert (out if not words else err).strip()
+
+
+def test_help_and_version(capsys):
+    assert main(["--help"]) == 0
+    assert "doctor" in capsys.readouterr().out
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out.strip() == __version__
+    assert main(["train", "--help"]) == 0
+    assert "trainer.total_timesteps" in capsys.readouterr().out
+
+
+def test_mistakes_are_told_before_torch_is_loaded():
+    code = "import sys; from metta_fast.cli import main; main(['train', 'env.num_env=3']); sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], stderr=subprocess.DEVNULL, timeout=60).returncode == 0
+
+
+def test_doctor_reports_and_says_ready_or_not(capsys):
+    code = main(["doctor"])
+    text = capsys.readouterr().out
+    for topic in ("python", "compiler", "packages", "extensions", "torch", "machine", "profile"):
+        assert topic in text
+    assert code == ("MISSING" in text)
+
+
+def test_doctor_names_each_missing_thing_with_its_cure(monkeypatch, capsys):
+    real = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "pynvml" else real(name))
+    monkeypatch.setattr(doctor, "_unbuilt", lambda: iter(["metta_fast.envs.grid._grid"]))
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    assert main(["doctor"]) == 1
+    text = capsys.readouterr().out
+    for cure in ("pip install nvidia-ml-py", "apt install gcc", "build_ext --inplace"):
+        assert cure in text
+
+
+def test_monitor_reads_plausible_figures():
+    monitor = Monitor()
+    sum(range(3_000_000))
+    row = monitor.read()
+    assert 0 < row["perf/cpu_utilization"] <= 400
+    assert 0.01 < row["perf/memory_gb"] < 100
+    assert 0 < row["perf/memory_percent"] < 100
