@@ -152,9 +152,9 @@ def prune(folder: Path, keep: int) -> None:
     """Delete all but the newest `keep` and the best by score; and what an interrupted write left behind."""
     found = steps(folder)
     newest = {path for _, path in found[-max(keep, 1):]}
-    best = _best([path for _, path in found])
+    highest = best([path for _, path in found])
     for _, path in found:
-        if path not in newest and path != best:
+        if path not in newest and path != highest:
             shutil.rmtree(path)
     for entry in folder.glob("replaced-step_*"):
         shutil.rmtree(entry)
@@ -219,7 +219,7 @@ def decode(value: Any) -> Any:
     return value
 
 
-def _best(paths: list[Path]) -> Path | None:
+def best(paths: list[Path]) -> Path | None:
     """The folder with the highest score; where any has an evaluation's score, only those count."""
     scored: dict[str, list[tuple[float, Path]]] = {}
     for path in paths:
