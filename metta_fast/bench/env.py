@@ -22,7 +22,8 @@ from metta_fast.bench.rounds import headed, in_turns
 from metta_fast.compose import compose
 from metta_fast.config import EnvConfig
 from metta_fast.envs import make_factory
-from metta_fast.spec import ActionSpec, Array, EnvFactory, EnvSpec
+from metta_fast.play import uniform
+from metta_fast.spec import Array, EnvFactory, EnvSpec
 from metta_fast.vector import make_vector
 from metta_fast.vector.layout import slab_rows, slab_size
 
@@ -47,15 +48,6 @@ def action_tape(spec: EnvSpec, agents: int, seed: int = 0) -> list[Array]:
     """TAPE arrays [agents, width] of uniform actions."""
     rng = np.random.default_rng(seed)
     return [uniform(spec.action, agents, rng) for _ in range(TAPE)]
-
-
-def uniform(action: ActionSpec, agents: int, rng: np.random.Generator) -> Array:
-    """Actions [agents, width], uniform over the choices of each head (box: within its bounds, or −1…1)."""
-    if action.kind == "discrete":
-        return rng.integers(0, action.nvec, (agents, action.width), dtype=np.int32)
-    low = np.where(np.isfinite(action.low), action.low, -1.0)
-    high = np.where(np.isfinite(action.high), action.high, 1.0)
-    return rng.uniform(low, high, (agents, action.width)).astype(np.float32)
 
 
 class SingleThread:

@@ -3,7 +3,8 @@
     python benchmark_performance.py --vector
 
 `counter` steps in almost no time, so its figure is the backend's own cost (in the JSON also as microseconds
-for one block's send and recv); the grid shows how much of the simulator's speed arrives. Actions as in env.py.
+for one block's send and recv); the grid shows how much of the simulator's speed arrives. Actions as in
+env.py.
 """
 
 from __future__ import annotations

@@ -1,0 +1,157 @@
+"""Whole episodes of some player on some environments, without learning: the core of every evaluation.
+
+    episodes = play(factory, player, seed=EVAL_SEED_BIT | 3)       # one episode of every environment
+    episodes.means()                                               # {"return": …, "length": …, "hearts": …}
+
+A player gives actions for rows. `PolicyPlayer` is a trained policy, `RandomPlayer` chooses uniformly. All
+environments are stepped together, by the caller, in one batch; what env i meets depends on (seed, i) only, so
+different players see the same maps.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from metta_fast.spec import ActionSpec, Array, EnvBatch, EnvFactory, EnvSpec, Rows
+from metta_fast.vector.layout import slab_rows, slab_size
+
+if TYPE_CHECKING:
+    import torch
+
+    from metta_fast.policy import Policy
+
+PATIENCE = 10
+"""An episode is cut after so many times the time limit that is known (environments that never end)."""
+
+
+class Player(Protocol):
+    """Chooses the actions of all agents."""
+
+    def act(self, rows: Rows, batch: EnvBatch) -> Array:
+        """Actions [n, width] for the rows; `batch` for players that look at the environments' own state."""
+
+
+@dataclass(frozen=True)
+class Episodes:
+    """One episode of each agent."""
+
+    agents_per_env: int
+    returns: Array
+    """[n] float64: sum of rewards."""
+    lengths: Array
+    """[n] int64: actions taken."""
+    stats: dict[str, Array]
+    """{name: [n] float64}, as the environment gave them at the episode's end."""
+    unfinished: int
+    """Agents whose episode was cut by PATIENCE; their stats are NaN."""
+
+    def values(self) -> dict[str, Array]:
+        """All figures by name: return, length, and each statistic."""
+        return {"return": self.returns, "length": self.lengths.astype(np.float64), **self.stats}
+
+    def means(self) -> dict[str, float]:
+        """Mean over agents of each figure; of a statistic over the agents that have it (NaN: none)."""
+        return {name: _mean(values) for name, values in self.values().items()}
+
+    def error(self, name: str) -> float:
+        """Standard error of a figure's mean; environments are independent, the agents of one are not."""
+        each = self.values()[name].reshape(-1, self.agents_per_env).mean(axis=1)
+        return float(each.std(ddof=1) / math.sqrt(len(each))) if len(each) > 1 else math.nan
+
+
+def _mean(values: Array) -> float:
+    known = values[~np.isnan(values)]
+    return float(known.mean()) if known.size else math.nan
+
+
+def play(factory: EnvFactory, player: Player, *, seed: int, max_steps: int = 1000) -> Episodes:
+    """Play one episode of every environment of the factory.
+
+    Args:
+        seed: of the environments, 0 … 2^64−1; with EVAL_SEED_BIT set none that training uses.
+        max_steps: the time limit to reckon with where the environment does not tell its own.
+    """
+    spec = factory.spec
+    n = spec.num_agents
+    rows = slab_rows(spec, np.zeros(slab_size(spec), np.uint8))
+    returns, lengths, alive = np.zeros(n), np.zeros(n, np.int64), np.ones(n, np.bool_)
+    stats = np.full((n, len(spec.stats)), np.nan)
+    batch = factory.make_batch(0, spec.num_envs)
+    try:
+        batch.bind(rows)
+        batch.reset(seed)
+        for _ in range(PATIENCE * (spec.max_steps or max_steps)):
+            rows.action[...] = player.act(rows, batch)
+            acting = alive & rows.mask
+            batch.step()
+            returns[acting] += rows.reward[acting]
+            lengths[acting] += 1
+            ended = acting & (rows.terminal | rows.truncation)
+            stats[ended] = rows.stats[ended]
+            alive &= ~ended
+            if not alive.any():
+                break
+    finally:
+        batch.close()
+    named = {name: stats[:, i] for i, name in enumerate(spec.stats)}
+    return Episodes(spec.agents_per_env, returns, lengths, named, int(alive.sum()))
+
+
+def uniform(action: ActionSpec, agents: int, rng: np.random.Generator) -> Array:
+    """Actions [agents, width], uniform over the choices of each head (box: within its bounds, or −1 … 1)."""
+    if action.kind == "discrete":
+        return rng.integers(0, action.nvec, (agents, action.width), dtype=np.int32)
+    low = np.where(np.isfinite(action.low), action.low, -1.0)
+    high = np.where(np.isfinite(action.high), action.high, 1.0)
+    return rng.uniform(low, high, (agents, action.width)).astype(np.float32)
+
+
+class RandomPlayer:
+    """Uniform over all actions."""
+
+    def __init__(self, spec: EnvSpec, seed: int = 0) -> None:
+        self._spec = spec
+        self._rng = np.random.default_rng(seed)
+
+    def act(self, rows: Rows, batch: EnvBatch) -> Array:
+        return uniform(self._spec.action, self._spec.num_agents, self._rng)
+
+
+class PolicyPlayer:
+    """A policy with its core's state, in fp32: sampled, or the most likely action.
+
+    Args:
+        seed: of the samples.
+    """
+
+    def __init__(
+        self, policy: Policy, spec: EnvSpec, device: torch.device, *, deterministic: bool, seed: int = 0
+    ) -> None:
+        import torch
+
+        self._policy, self._spec, self._device = policy, spec, device
+        self._deterministic = deterministic
+        self._state = policy.initial_state(spec.num_agents, device)
+        self._generator = torch.Generator(device)
+        self._generator.manual_seed(seed)
+
+    def act(self, rows: Rows, batch: EnvBatch) -> Array:
+        import torch
+
+        draw = torch.rand if self._spec.action.kind == "discrete" else torch.randn
+        with torch.inference_mode():
+            obs = {name: torch.from_numpy(leaf)[None].to(self._device) for name, leaf in rows.obs.items()}
+            reset = torch.from_numpy(rows.reset)[None].to(self._device)
+            output = self._policy(obs, self._state, reset)
+            self._state = output.state
+            if self._deterministic:
+                action = self._policy.head.mode(output.params)
+            else:
+                shape = (1, self._spec.num_agents, self._spec.action.width)
+                noise = draw(shape, generator=self._generator, device=self._device)
+                action, _ = self._policy.head.sample(output.params, noise)
+        return action[0].cpu().numpy()
