@@ -74,72 +74,96 @@ MF_FN void grid_facing(const GridAgent *a, int32_t *dr, int32_t *dc) {
 
 /* ---- tokens ---- */
 
+/* Where tokens go. By value, and the count of tokens is handed from call to call: a counter in memory would be
+   read again after every byte written. Each lane counts all tokens and writes those with count % lanes == lane. */
 typedef struct {
-    uint8_t *out;
-    int32_t count, lane, lanes; /* every lane counts all tokens and writes those with count % lanes == lane */
+    uint8_t *out, *dropped; /* dropped: for tokens past the last */
+    int32_t lane, lanes;
 } GridTokens;
 
-MF_FN void grid_emit(GridTokens *t, int32_t location, int32_t feature, int32_t value) {
-    if (t->count < GRID_TOKENS && t->count % t->lanes == t->lane) {
-        uint8_t *token = t->out + 3 * t->count;
+/* Write token number `count`; returns the new count. It stays only if `keep` is 1, else the next one takes its
+   place: that spares a branch. */
+MF_FN int32_t grid_emit_if(GridTokens t, int32_t count, int32_t location, int32_t feature, int32_t value, int32_t keep) {
+    uint8_t *token = count < GRID_TOKENS ? t.out + 3 * count : t.dropped;
+    if (count % t.lanes == t.lane)
         token[0] = (uint8_t)location, token[1] = (uint8_t)feature, token[2] = (uint8_t)value;
-    }
-    t->count++;
+    return count + keep;
 }
 
-MF_FN void grid_emit_if(GridTokens *t, int32_t location, int32_t feature, int32_t value) {
-    if (value)
-        grid_emit(t, location, feature, value);
+MF_FN int32_t grid_emit(GridTokens t, int32_t count, int32_t location, int32_t feature, int32_t value) {
+    return grid_emit_if(t, count, location, feature, value, 1);
 }
 
-MF_FN void grid_emit_items(GridTokens *t, int32_t location, const uint8_t *item, uint32_t items) {
+MF_FN int32_t grid_emit_nonzero(GridTokens t, int32_t count, int32_t location, int32_t feature, int32_t value) {
+    return grid_emit_if(t, count, location, feature, value, value != 0);
+}
+
+MF_FN int32_t grid_emit_items(GridTokens t, int32_t count, int32_t location, const uint8_t *item, uint32_t items) {
     for (; items; items &= items - 1)
-        grid_emit(t, location, 14 + MF_CTZ(items), item[MF_CTZ(items)]);
+        count = grid_emit(t, count, location, 14 + MF_CTZ(items), item[MF_CTZ(items)]);
+    return count;
 }
 
-MF_FN void grid_emit_cell(const Grid *g, GridTokens *t, int32_t location, int32_t cell) {
-    if (cell == 1) {
-        grid_emit(t, location, 0, GRID_WALL);
-    } else if (grid_is_agent(g, cell)) {
-        const GridAgent *a = g->agents + (cell - 2);
-        grid_emit(t, location, 0, GRID_AGENT);
-        grid_emit(t, location, 1, a->group);
-        grid_emit_if(t, location, 3, a->frozen);
-        grid_emit(t, location, 4, a->orientation);
-        grid_emit_if(t, location, 5, a->color);
-        grid_emit_if(t, location, 12, a->glyph);
-        grid_emit_items(t, location, a->item, a->cache_items);
-    } else {
-        const GridObject *o = grid_object(g, cell);
-        grid_emit(t, location, 0, o->type);
-        grid_emit_if(t, location, 5, grid_color(o->type));
-        grid_emit_if(t, location, 6, o->phase != GRID_IDLE);
-        grid_emit_if(t, location, 7, o->type == GRID_BLOCK);
-        grid_emit_items(t, location, o->item, o->cache_items);
+MF_FN int32_t grid_emit_agent(GridTokens t, int32_t count, int32_t location, const GridAgent *a) {
+    count = grid_emit(t, count, location, 0, GRID_AGENT);
+    count = grid_emit(t, count, location, 1, a->group);
+    count = grid_emit_nonzero(t, count, location, 3, a->frozen);
+    count = grid_emit(t, count, location, 4, a->orientation);
+    count = grid_emit_nonzero(t, count, location, 5, a->color);
+    count = grid_emit_nonzero(t, count, location, 12, a->glyph);
+    return grid_emit_items(t, count, location, a->item, a->cache_items);
+}
+
+MF_FN int32_t grid_emit_object(GridTokens t, int32_t count, int32_t location, const GridObject *o) {
+    count = grid_emit(t, count, location, 0, o->type);
+    count = grid_emit_nonzero(t, count, location, 5, grid_color(o->type));
+    count = grid_emit_nonzero(t, count, location, 6, o->phase != GRID_IDLE);
+    count = grid_emit_nonzero(t, count, location, 7, o->type == GRID_BLOCK);
+    return grid_emit_items(t, count, location, o->item, o->cache_items);
+}
+
+/* The window's cells that are not empty, as bits by rank. */
+MF_FN void grid_seen(const Grid *g, const GridAgent *a, uint64_t seen[2]) {
+    seen[0] = seen[1] = 0;
+    for (int32_t r = 0; r < GRID_VIEW; r += 4) { /* four rows in a word: fewer loops, fewer mispredicted ends */
+        uint64_t cells = 0;
+        for (int32_t i = 0; i < 4 && r + i < GRID_VIEW; i++)
+            cells |= (uint64_t)grid_window_row(g, a, r + i) << (GRID_VIEW * i);
+        for (; cells; cells &= cells - 1) {
+            const uint32_t rank = GRID_RANK[r * GRID_VIEW + MF_CTZ64(cells)];
+            seen[rank >> 6] |= (uint64_t)1 << (rank & 63);
+        }
     }
 }
 
 MF_FN void grid_observe_tokens(const Grid *g, const GridAgent *a, uint8_t *out, int32_t lane, int32_t lanes) {
-    GridTokens t = {out, 0, lane, lanes};
-    uint32_t seen[4] = {0, 0, 0, 0}; /* the window's cells that are not empty, by rank */
-    for (int32_t r = 0; r < GRID_VIEW; r++)
-        for (uint32_t row = grid_window_row(g, a, r); row; row &= row - 1) {
-            const uint32_t rank = GRID_RANK[r * GRID_VIEW + MF_CTZ(row)];
-            seen[rank >> 5] |= 1u << (rank & 31);
-        }
-    grid_emit_if(&t, 0x55, 8, g->head->cache_completion);
-    grid_emit_if(&t, 0x55, 9, a->last_action);
-    grid_emit_if(&t, 0x55, 10, a->last_arg);
-    grid_emit_if(&t, 0x55, 11, grid_last_reward(a));
-    grid_emit_if(&t, 0x55, 13, g->p->reward_items);
+    uint8_t dropped[3];
+    const GridTokens t = {out, dropped, lane, lanes};
     const int32_t corner = (a->row - GRID_PAD) * g->c->width + a->col - GRID_PAD; /* may lie off the map */
-    for (int32_t word = 0; word < 4; word++)
-        for (; seen[word]; seen[word] &= seen[word] - 1) {
-            const int32_t location = GRID_LOCATION[32 * word + MF_CTZ(seen[word])];
-            grid_emit_cell(g, &t, location, g->cells[corner + (location >> 4) * g->c->width + (location & 15)]);
+    uint64_t seen[2];
+    if (lanes == 1) /* in pieces that become vector stores: a whole one becomes `rep stos`, slow to start */
+        for (int32_t i = 0; i < 3 * GRID_TOKENS; i += 120)
+            MF_FILL(out + i, 255, 120);
+    int32_t n = grid_emit_nonzero(t, 0, 0x55, 8, g->head->cache_completion);
+    n = grid_emit_nonzero(t, n, 0x55, 9, a->last_action);
+    n = grid_emit_nonzero(t, n, 0x55, 10, a->last_arg);
+    n = grid_emit_nonzero(t, n, 0x55, 11, grid_last_reward(a));
+    n = grid_emit_nonzero(t, n, 0x55, 13, g->p->reward_items);
+    grid_seen(g, a, seen);
+    for (int32_t word = 0; word < 2; word++)
+        for (uint64_t set = seen[word]; set; set &= set - 1) {
+            const int32_t location = GRID_LOCATION[64 * word + MF_CTZ64(set)];
+            const int32_t cell = g->cells[corner + (location >> 4) * g->c->width + (location & 15)];
+            if (cell == 1)
+                n = grid_emit(t, n, location, 0, GRID_WALL);
+            else if (grid_is_agent(g, cell))
+                n = grid_emit_agent(t, n, location, g->agents + (cell - 2));
+            else
+                n = grid_emit_object(t, n, location, grid_object(g, cell));
         }
-    for (int32_t i = 3 * t.count + lane; i < 3 * GRID_TOKENS; i += lanes)
-        out[i] = 255;
+    const int32_t last = lanes > 1 ? GRID_TOKENS : mf_min(n + 1, GRID_TOKENS); /* one lane: only what was not kept */
+    for (; n < last; n++)
+        grid_emit_if(t, n, 255, 255, 255, 0);
 }
 
 /* ---- dense ---- */

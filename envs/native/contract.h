@@ -47,19 +47,22 @@ typedef unsigned long long uint64_t;
 #endif
 
 /* MF_FN begins each function, MF_CONST each table. MF_COPY and MF_FILL become plain loads and stores where
-   the size is a constant. MF_CTZ: index of the lowest set bit of a non-zero uint32_t. */
+   the size is a constant. MF_CTZ, MF_CTZ64: index of the lowest set bit
+   of a non-zero uint32_t, uint64_t. */
 #if defined(__CUDACC__) || defined(__HIPCC__)
 #define MF_FN static __device__ __forceinline__
 #define MF_CONST static __device__ const
 #define MF_COPY(to, from, bytes) memcpy((to), (from), (bytes))
 #define MF_FILL(to, value, bytes) memset((to), (value), (bytes))
 #define MF_CTZ(x) (__ffs((int)(x)) - 1)
+#define MF_CTZ64(x) (__ffsll((long long)(x)) - 1)
 #else
-#define MF_FN static inline __attribute__((unused))
+#define MF_FN static inline __attribute__((unused, always_inline))
 #define MF_CONST static const __attribute__((unused))
 #define MF_COPY(to, from, bytes) __builtin_memcpy((to), (from), (bytes))
 #define MF_FILL(to, value, bytes) __builtin_memset((to), (value), (bytes))
 #define MF_CTZ(x) __builtin_ctz(x)
+#define MF_CTZ64(x) __builtin_ctzll(x)
 #endif
 
 MF_FN int32_t mf_min(int32_t a, int32_t b) { return a < b ? a : b; }
