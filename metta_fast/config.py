@@ -12,6 +12,7 @@ import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
+from math import isfinite
 from typing import Any
 
 from metta_fast.errors import UserError
@@ -166,11 +167,11 @@ def _convert(value: Any, kind: str) -> Any:
     if kind == "bool":
         return value if isinstance(value, bool) else None
     if kind in ("int", "float"):
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or value != value:
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not isfinite(value):
             return None
         if kind == "float":
             return float(value)
-        return int(value) if value == value // 1 and abs(value) != float("inf") else None
+        return int(value) if value == int(value) else None
     if kind == "str":
         return str(value) if isinstance(value, (str, int, float)) and not isinstance(value, bool) else None
     return dict(value) if isinstance(value, Mapping) else None

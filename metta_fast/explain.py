@@ -8,16 +8,15 @@ python run_optimized.py --cfg job                    # the resolved configuratio
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from metta_fast.compose import CONFIGS, compose, options
+from metta_fast.compose import CONFIGS, options
 from metta_fast.config import GROUPS, Key, config_to_dict, get, keys, shown
-from metta_fast.errors import UserError
-from metta_fast.resolve import Resolved, resolve
+from metta_fast.resolve import Resolved
 
 WIDTH = 110
 
@@ -45,35 +44,6 @@ usage: python run_optimized.py [group=option …] [key=value …] [--help | --ex
 A later one wins: defaults < hardware profile < env and policy recipe < command line.
 A policy or environment of your own: policy=package.module.Class, env=package.module:function.
 """
-
-
-def answer(words: Sequence[str]) -> str | None:
-    """What --help, --explain or --cfg job print for these arguments; None: the arguments ask to train.
-
-    Raises:
-        UserError: the arguments are wrong, as `compose` and `resolve` say.
-    """
-    rest = list(words)
-    if "--help" in rest or "-h" in rest:
-        return help_text()
-    text = explain_text if "--explain" in rest else None
-    rest = [word for word in rest if word != "--explain"]
-    for index, word in enumerate(rest):
-        if word.partition("=")[0] in ("--cfg", "-c"):
-            kind = word.partition("=")[2] or "".join(rest[index + 1 : index + 2])
-            if kind != "job":
-                raise UserError(f"--cfg {kind}: expected --cfg job")
-            text = text or cfg_text
-            del rest[index : index + (1 if "=" in word else 2)]
-            break
-    if text is None:
-        return None
-    composed = compose(rest)
-    if composed.config.resume is not None:
-        from metta_fast.resume import prepare
-
-        composed = prepare(composed, rest).composed
-    return text(resolve(composed))
 
 
 def help_text() -> str:

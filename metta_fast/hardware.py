@@ -95,7 +95,7 @@ def choose_profile(machine: Machine) -> Pick:
     card = machine.gpus[0]
     if re.search(r"\bG?H[12]00\b", card.name):
         return Pick("h100", f"found {found}: profile h100")
-    memory = card.memory * 1.05  # cards show a little less than their name says
+    memory = card.memory * 1.08  # cards show a little less than their name says
     scale = 1.0
     while scale < 4 and scale * 2 * PROFILE_MEMORY <= memory:
         scale *= 2

@@ -83,7 +83,8 @@ class _Fit:
             else:
                 raise UserError(
                     f"env.num_envs={env.num_envs} with {env.agents_per_env} agents and "
-                    f"trainer.bptt_horizon={bptt} needs {agents * bptt} rows, more than trainer.batch_size={batch}; try {self._cures(batch)}"
+                    f"trainer.bptt_horizon={bptt} needs {agents * bptt} rows, more than "
+                    f"trainer.batch_size={batch}; try {self._cures(batch)}"
                 )
         segment = env.num_envs * env.agents_per_env * trainer.bptt_horizon
         if batch % segment:
@@ -133,8 +134,8 @@ class _Fit:
         if self.typed("trainer.minibatch_size"):
             up = min((value for value in usable if value >= minibatch), default=None)
             raise UserError(
-                f"trainer.minibatch_size={minibatch} is not a whole part of trainer.batch_size={batch} in segments "
-                f"of bptt_horizon {bptt}; nearest that work: "
+                f"trainer.minibatch_size={minibatch} is not a whole part of trainer.batch_size={batch} in "
+                f"segments of bptt_horizon {bptt}; nearest that work: "
                 + " or ".join(str(value) for value in (down, up) if value is not None)
             )
         if minibatch > batch:

@@ -1,0 +1,30 @@
+"""No key without an effect: each key of the schema is read somewhere outside the configuration itself."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from metta_fast.config import keys
+
+ROOT = Path(__file__).parents[2]
+OURS = {"schema.py", "config.py", "compose.py", "resolve.py", "sizes.py", "hardware.py", "explain.py"}
+ONE_VALUE = {
+    "env.device": "resolve refuses cuda until there is a GPU engine",
+    "algorithm": "ppo is the only choice so far",
+    "trainer.optimizer": "adam is the only choice so far",
+}
+
+
+@pytest.fixture(scope="module")
+def sources() -> str:
+    files = [*(ROOT / "metta_fast").rglob("*.py"), *(ROOT / "envs").rglob("*.py"), *ROOT.glob("*.py")]
+    return "\n".join(file.read_text() for file in files if file.name not in OURS)
+
+
+@pytest.mark.parametrize("path", keys())
+def test_it_is_read(path: str, sources: str) -> None:
+    if path not in ONE_VALUE:
+        assert re.search(rf"\.{path.rsplit('.', 1)[-1]}\b(?!\s*=[^=])", sources), f"{path} has no effect"

@@ -1,0 +1,222 @@
+"""What `auto` becomes on which machine, what is refused, and what --help, --explain and --cfg print."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from metta_fast.compose import compose, options
+from metta_fast.config import config_from_dict, get, keys
+from metta_fast.errors import UserError
+from metta_fast.explain import cfg_text, explain_text, help_text
+from metta_fast.hardware import GIB, Gpu, Machine
+from metta_fast.resolve import Resolved, resolve
+
+LAPTOP = Machine(4, 8, 16 * GIB)
+H100 = Machine(16, 64, 128 * GIB, (Gpu("NVIDIA H100 80GB HBM3", 79 * GIB, (9, 0)),), "cuda")
+T4 = Machine(4, 4, 16 * GIB, (Gpu("Tesla T4", 15 * GIB, (7, 5)),), "cuda")
+ROOT = Path(__file__).parents[2]
+
+
+def resolved(*words: str, machine: Machine = LAPTOP) -> Resolved:
+    return resolve(compose(words, machine=machine), machine=machine)
+
+
+def values(config: Any) -> list[Any]:
+    """All leaves of a dataclass of dataclasses."""
+    found = []
+    for item in fields(config):
+        value = getattr(config, item.name)
+        found += values(value) if is_dataclass(value) else [value]
+    return found
+
+
+@pytest.mark.parametrize("machine", [LAPTOP, H100, T4])
+@pytest.mark.parametrize("profile", ["auto", "ultra_fast", "original", "cpu", "h100"])
+def test_no_auto_is_left(profile: str, machine: Machine) -> None:
+    for env in options("env"):
+        if env == "custom":
+            continue
+        done = resolved(f"hardware={profile}", f"env={env}", machine=machine)
+        free = {"run.dashboard"}  # decided by the terminal, when the run starts
+        assert "auto" not in [get(done.config, path) for path in keys() if path not in free]
+        config = done.config
+        agents = config.env.num_envs * config.env.agents_per_env
+        assert config.trainer.batch_size % (agents * config.trainer.bptt_horizon) == 0
+        for path in ("trainer.precision", "trainer.device", "env.device", "trainer.torch_threads"):
+            typed_by_profile = profile == "original" and path == "trainer.precision"
+            assert typed_by_profile or done.origins[path].startswith("auto: ")
+
+
+def test_on_a_cpu() -> None:
+    config = resolved("hardware=auto").config
+    assert (config.trainer.device, config.trainer.precision, config.trainer.compile) == ("cpu", "fp32", False)
+    assert (config.vector.backend, config.vector.num_threads, config.trainer.torch_threads) == (
+        "threads",
+        4,
+        4,
+    )
+
+
+def test_on_a_gpu() -> None:
+    config = resolved("hardware=auto", machine=H100).config
+    assert (config.trainer.device, config.trainer.precision, config.trainer.compile) == ("cuda", "bf16", True)
+    assert (config.env.device, config.vector.num_threads, config.vector.async_factor) == ("cpu", 16, 2)
+    assert config.env.num_envs * config.env.agents_per_env >= 8192
+    assert resolved(machine=T4).config.trainer.precision == "fp32"
+
+
+def test_python_environments_step_in_workers_within_the_cores() -> None:
+    done = resolved("hardware=cpu", "env=counter", "vector.backend=workers")
+    assert (done.config.vector.num_workers, done.config.vector.num_threads) == (4, 1)
+    done = resolved("hardware=cpu", "env=counter", "vector.backend=workers", "vector.num_workers=2")
+    assert done.config.vector.num_threads == 2
+    done = resolved("hardware=cpu", "env=counter", "vector.backend=workers", "env.num_envs=3")
+    assert done.config.vector.num_workers == 3
+
+
+def test_the_guides_settings_go_through_unchanged_on_a_gpu() -> None:
+    config = resolved(machine=H100).config
+    assert (config.env.num_envs, config.vector.num_workers, config.vector.async_factor) == (512, 16, 8)
+    assert (config.trainer.batch_size, config.trainer.minibatch_size) == (262144, 32768)
+    assert (config.trainer.compile, config.trainer.compile_mode) == (True, "reduce-overhead")
+    done = resolved("hardware=original", machine=H100)
+    assert (done.config.trainer.minibatch_size, done.config.trainer.cpu_offload) == (512, True)
+    assert any("runs without what is not built yet: prioritized replay" in note for note in done.notes)
+
+
+def test_what_a_profile_wants_of_a_gpu_is_off_without_one_and_said() -> None:
+    done = resolved("hardware=ultra_fast")
+    assert done.config.trainer.compile is False
+    assert any(note.startswith("trainer.compile=false (hardware/ultra_fast: ") for note in done.notes)
+    assert any("vector.num_workers=16 (hardware/ultra_fast) share 4 cores" in note for note in done.notes)
+    assert resolved("trainer.compile=true").config.trainer.compile is True
+
+
+@pytest.mark.parametrize(("words", "message"), [
+    (["env.device=cuda"], "env.device=cuda: this version steps environments on the CPU; leave"),
+    (["trainer.device=cuda"], "trainer.device=cuda: no GPU was found"),
+    (["trainer.precision=fp16"], "trainer.precision=fp16 needs a GPU"),
+    (["trainer.cpu_offload=true"], "the policy runs on the CPU; leave it out"),
+    (["trainer.batch_size=100000"], "trainer.batch_size=100000 is not a whole number of segments"),
+    (["env.num_envs=8", "vector.num_workers=9", "vector.async_factor=8"],
+     "vector.num_workers=9 is more than env.num_envs=8; try vector.num_workers=8, or env.num_envs=9"),
+    (["vector.backend=threads", "vector.num_threads=600"], "try vector.num_threads=512, or env.num_envs=60"),
+    (["policy.name=mpl"], "did you mean 'mlp'?"),
+    (["policy=tokens", "env.observation=compact"], "reads [n, 3] tokens, but grid gives obs [387] uint8"),
+    (["env.observation=tokens"], "give policy=tokens, or env.observation=compact"),
+    (["env.params.mpa=maze"], "mpa"),
+    (["env.params.room_size=[3,3]"], "do not fit"),
+    (["env.params.objects.altr=1"], "altr"),
+    (["env.factory=gird"], "gird"),
+    (["env=no_such_package.envs:make"], "no_such_package"),
+    (["env.num_envs=1000000", "trainer.batch_size=256000000"], "rows takes"),
+])  # fmt: skip
+def test_a_mistake_is_one_or_two_lines_with_the_cure(words: list[str], message: str) -> None:
+    with pytest.raises(UserError) as caught:
+        resolved(*words)
+    assert message in str(caught.value)
+    assert len(str(caught.value).splitlines()) <= 2
+
+
+def test_ones_own_environment_says_how_many_agents_it_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "trio.py").write_text(
+        "from metta_fast.spec import ActionSpec, EnvSpec, Leaf\n"
+        "class Trio:\n"
+        "    def __init__(self, config):\n"
+        "        obs, action = {'obs': Leaf((4,), 'float32')}, ActionSpec('discrete', (2,))\n"
+        "        self.spec = EnvSpec('trio', config.num_envs, 3, obs, action)\n"
+        "    def make_batch(self, first_env, num_envs): ...\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    done = resolved("hardware=cpu", "env=trio:Trio")
+    assert done.config.env.agents_per_env == 3
+    assert done.origins["env.agents_per_env"] == "auto: what trio:Trio has (env/custom)"
+    assert done.config.vector.backend == "workers"
+    assert done.config.trainer.batch_size % (256 * 3 * 32) == 0
+    with pytest.raises(UserError, match=r"env\.agents_per_env=2, but trio:Trio has 3; leave it out"):
+        resolved("env=trio:Trio", "env.agents_per_env=2")
+
+
+def test_deterministic_and_cudnn_benchmark() -> None:
+    done = resolved("trainer.deterministic=true", machine=H100)
+    assert done.config.trainer.cudnn_benchmark is False
+    with pytest.raises(UserError, match="give only one of them"):
+        resolved("trainer.deterministic=true", "trainer.cudnn_benchmark=true", machine=H100)
+
+
+def test_a_card_that_torch_cannot_use_is_named() -> None:
+    lost = Machine(4, 4, GIB * 16, notes=("RTX 4090 is here, but torch is built for cpu",))
+    with pytest.raises(UserError, match="RTX 4090 is here"):
+        resolved("trainer.device=cuda", machine=lost)
+    assert any("RTX 4090" in note for note in resolved("hardware=auto", machine=lost).notes)
+
+
+def test_explain_shows_each_value_with_its_origin_and_the_ceiling() -> None:
+    text = explain_text(resolved("hardware=cpu", "env.num_envs=100", "trainer.gamma=0.9"))
+    line = {words[0].strip(): words[1].strip() for words in (row.split("# ", 1) for row in text.splitlines())
+            if len(words) == 2}  # fmt: skip
+    assert line["env.num_envs=100"] == "command line"
+    assert line["trainer.gamma=0.9"] == "command line"
+    assert line["trainer.batch_size=25600"] == (
+        "auto: 32768 rounded down to whole segments: "
+        "400 agents × bptt_horizon 32 = 12800 (hardware/cpu)")  # fmt: skip
+    assert line["env.agents_per_env=4"] == "env/grid"
+    assert line["trainer.gae_lambda=0.95"] == "default"
+    assert line["vector.backend=threads"] == "auto: a native environment"
+    assert line["horizon = 64"].startswith("trainer.batch_size / num_agents")
+    assert line["vector.envs_per_batch = 50"].startswith("env.num_envs / vector.async_factor")
+    for path in keys():
+        assert f"  {path}" in text
+
+
+def test_help_explains_every_key_and_option() -> None:
+    text = help_text()
+    for path, entry in keys().items():
+        assert f"  {path}=" in text
+        for choice in entry.choices or ():
+            assert str(choice) in text
+    for group in ("hardware", "env", "policy"):
+        for option in options(group):
+            assert f"    {option} " in text
+    assert max(map(len, text.splitlines())) <= 120
+
+
+def test_cfg_is_the_resolved_configuration() -> None:
+    done = resolved("env=grid_solo")
+    assert config_from_dict(yaml.safe_load(cfg_text(done))) == done.config
+
+
+def test_resolving_twice_changes_nothing() -> None:
+    done = resolved("hardware=cpu", "env=grid_arena")
+    again = compose(["hardware=cpu", "env=grid_arena"])
+    again.config = done.config
+    assert resolve(again, machine=LAPTOP).config == done.config
+
+
+def run(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(ROOT / "run_optimized.py"), *words]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    return subprocess.run(command, cwd=cwd, env=environment, text=True, capture_output=True, timeout=60)
+
+
+def test_the_entry_point(tmp_path: Path) -> None:
+    shown = run("hardware=cpu", "--explain", cwd=tmp_path)
+    assert shown.returncode == 0, shown.stderr
+    assert "hardware/cpu" in shown.stdout
+    assert run("--cfg", "job", cwd=tmp_path).stdout.startswith("env:")
+    assert "trainer.batch_size=" in run("--help", cwd=tmp_path).stdout
+    wrong = run("trainer.batchsize=3", cwd=tmp_path)
+    assert (wrong.returncode, wrong.stdout) == (2, "")
+    assert len(wrong.stderr.splitlines()) == 1
+    assert "did you mean 'trainer.batch_size'?" in wrong.stderr
+    assert list(tmp_path.iterdir()) == []
