@@ -28,7 +28,7 @@ from metta_fast.envs import make_factory
 from metta_fast.errors import UserError
 from metta_fast.play import Episodes, Player, PolicyPlayer, RandomPlayer, play
 from metta_fast.run_dir import RunDir, runs
-from metta_fast.spec import EVAL_SEED_BIT
+from metta_fast.spec import EVAL_SEED_BIT, Array, EnvBatch, EnvFactory, Rows
 
 if TYPE_CHECKING:
     import torch
@@ -80,6 +80,31 @@ class Standing:
         return cls(name, means, means[key], episodes.error(key))
 
 
+class ScriptedPlayer:
+    """The grid's scripted agent (envs/grid/scripted.py), which sees the whole map.
+
+    Raises:
+        UserError: this grid's recipes are not such as it can work.
+    """
+
+    def __init__(self, factory: EnvFactory) -> None:
+        from metta_fast.envs.grid.env import GridFactory
+        from metta_fast.envs.grid.scripted import ScriptedAgent
+
+        assert isinstance(factory, GridFactory)
+        self._record = factory.record
+        self._agent = ScriptedAgent(factory.record)
+        self._views: list[dict[str, Array]] = []
+
+    def act(self, rows: Rows, batch: EnvBatch) -> Array:
+        from metta_fast.envs.grid._grid import GridBatch
+        from metta_fast.envs.grid.state import state_views
+
+        assert isinstance(batch, GridBatch)
+        self._views = self._views or [state_views(self._record, state) for state in batch.states]
+        return self._agent.act(self._views)
+
+
 def run_eval_command(words: Sequence[str]) -> int:
     """`metta-fast eval`; 0, or UserError."""
     given = _parser().parse_args(words)
@@ -94,9 +119,10 @@ def run_eval_command(words: Sequence[str]) -> int:
         "policy": PolicyPlayer(policy, spec, device, deterministic=given.deterministic, seed=given.seed)
     }
     if config.env.factory == "grid":
-        from metta_fast.envs.grid.scripted import ScriptedPlayer
-
-        players["scripted"] = ScriptedPlayer(factory)
+        try:
+            players["scripted"] = ScriptedPlayer(factory)
+        except UserError as error:
+            print(f"note: {error}", file=sys.stderr)
     players["random"] = RandomPlayer(spec, given.seed)
     standings = []
     for name, player in players.items():

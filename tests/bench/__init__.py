@@ -1,0 +1,1 @@
+"""The benchmark tool: rounds in turns, other programs' load, report, command line."""

@@ -1,0 +1,50 @@
+"""The command line: mistakes, the JSON file, and a real comparison of a few seconds."""
+
+import json
+
+import pytest
+
+from metta_fast.bench.main import main
+
+SMALL = (
+    "hardware=cpu env=counter env.num_envs=32 vector.backend=threads trainer.batch_size=1024 "
+    "trainer.minibatch_size=512 trainer.compile=false"
+)
+
+
+def test_a_mistake_in_a_sides_overrides_names_the_side(capsys):
+    assert main(["--a", "env.num_env=3", "--seconds", "1"]) == 2
+    error = capsys.readouterr().err
+    assert "error: side A: " in error
+    assert "env.num_envs" in error
+
+
+def test_an_open_quote_is_a_mistake(capsys):
+    assert main(["--a", "env='x"]) == 2
+    assert "as on a command line" in capsys.readouterr().err
+
+
+def test_a_json_file_that_cannot_be_written_is_told_before_anything_runs(capsys, tmp_path):
+    assert main(["--json", str(tmp_path / "no" / "x.json")]) == 2
+    assert "no folder" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [["--seconds", "0"], ["--repeats", "0"], ["--simulator", "--vector"]])
+def test_impossible_options_are_told(words):
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    assert ended.value.code == 2
+
+
+def test_two_settings_in_turns(tmp_path, capsys):
+    file = tmp_path / "figures.json"
+    code = main(["--a", SMALL, "--b", f"{SMALL} policy.core=lstm", "--seconds", "0.2", "--repeats", "2",
+                 "--return", "-1", "--json", str(file)])  # fmt: skip
+    assert code == 0
+    document = json.loads(file.read_text())
+    assert [row["n"] for row in document["rows"]] == [2, 2]
+    assert document["rows"][1]["settings"]["core"] == "lstm"
+    assert {"env", "inference", "update", "boundary"} <= set(document["rows"][0]["phases"])
+    assert document["rows"][0]["to_return"]["reached"]
+    assert 0 < document["ratios"][0]["low"] <= document["ratios"][0]["value"] <= document["ratios"][0]["high"]
+    assert "B / A" in capsys.readouterr().out

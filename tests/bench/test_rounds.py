@@ -1,0 +1,86 @@
+"""Rounds in turns, and what is done about other programs."""
+
+import subprocess
+import sys
+import time
+
+from metta_fast.bench.load import OtherLoad, Used
+from metta_fast.bench.rounds import TRIES, in_turns
+
+
+class Watch:
+    """Stands in for OtherLoad: gives one figure after another."""
+
+    def __init__(self, cores):
+        self.cores = iter(cores)
+
+    def __call__(self):
+        return self
+
+    def stop(self):
+        return Used(next(self.cores), "another program (1)")
+
+
+def sides(order):
+    def side(name):
+        def one():
+            order.append(name)
+            return {"steps_per_s": float(len(order))}
+
+        return one
+
+    return [side("A"), side("B")]
+
+
+def test_the_sides_take_turns():
+    order = []
+    results, notes = in_turns(sides(order), 3, lambda line: None, Watch([0.0] * 3))
+    assert order == ["A", "B"] * 3
+    assert [one["steps_per_s"] for one in results[0]] == [1.0, 3.0, 5.0]
+    assert notes == []
+
+
+def test_a_disturbed_pair_is_repeated_and_thrown_away():
+    order, said = [], []
+    results, notes = in_turns(sides(order), 1, said.append, Watch([0.5, 0.0]))
+    assert order == ["A", "B", "A", "B"]
+    assert [one["steps_per_s"] for one in results[1]] == [4.0]
+    assert notes == []
+    assert "another program (1); repeating" in said[0]
+
+
+def test_a_pair_that_stays_disturbed_is_taken_and_said():
+    order = []
+    results, notes = in_turns(sides(order), 1, lambda line: None, Watch([0.5] * (TRIES + 1)))
+    assert len(order) == 2 * (TRIES + 1)
+    assert len(results[0]) == 1
+    assert "1 of 1 rounds were disturbed" in notes[0]
+
+
+BUSY = "import time; end = time.monotonic() + {}\nwhile time.monotonic() < end: pass"
+
+
+def test_another_programs_load_is_seen_with_its_name():
+    """A program that is not below this process: its parent ends at once."""
+    start = f"import subprocess, sys; print(subprocess.Popen([sys.executable, '-c', {BUSY.format(3)!r}]).pid)"
+    pid = int(
+        subprocess.run([sys.executable, "-c", start], capture_output=True, text=True, check=True).stdout
+    )
+    watch = OtherLoad()
+    time.sleep(1.0)
+    used = watch.stop()
+    assert used.cores > 0.3
+    assert not used.quiet
+    assert used.worst
+    assert pid
+
+
+def test_our_own_children_are_not_others():
+    before = OtherLoad()
+    child = subprocess.Popen([sys.executable, "-c", BUSY.format(1.0)])
+    time.sleep(0.8)
+    own = before._before.keys()
+    after = OtherLoad()._before.keys()
+    child.wait()
+    assert child.pid not in own
+    assert child.pid not in after

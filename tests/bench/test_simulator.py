@@ -1,0 +1,34 @@
+"""The simulator and the backends alone, for a moment."""
+
+import numpy as np
+import pytest
+
+from metta_fast.bench.env import AllThreads, SingleThread, env_config, timed
+from metta_fast.bench.vector import Turner
+from metta_fast.envs import make_factory
+
+
+@pytest.mark.parametrize("make", [SingleThread, lambda factory: AllThreads(factory, 2)])
+def test_only_rows_that_act_are_counted(make):
+    config = env_config("grid_bench", "compact", agents=16)
+    config.max_steps = 8
+    sim = make(make_factory(config))
+    try:
+        counts = [sim.step() for _ in range(90)]
+    finally:
+        sim.close()
+    assert sum(counts) == 90 * 16 * 8 // 9
+
+
+@pytest.mark.parametrize("kind", ["compact", "dense", "tokens"])
+def test_a_round_gives_steps_per_second(kind):
+    sim = SingleThread(make_factory(env_config("grid_arena", kind, agents=24)))
+    assert timed(sim.step, 0.05)["steps_per_s"] > 1000
+    assert np.any(sim.rows.obs["obs"])
+    sim.close()
+
+
+def test_a_turn_is_one_block():
+    turner = Turner(make_factory(env_config("counter", agents=8)), "serial", 1)
+    assert turner.turn() == 4
+    turner.close()

@@ -1,0 +1,181 @@
+"""Evaluation: whole episodes on unseen seeds, core state, comparison of players, the command."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from metta_fast.config import Config
+from metta_fast.envs import make_factory
+from metta_fast.errors import UserError
+from metta_fast.evaluate import evaluate, run_eval_command
+from metta_fast.play import PolicyPlayer, RandomPlayer, play
+from metta_fast.policy import make_policy
+from metta_fast.spec import EVAL_SEED_BIT
+from metta_fast.vector.layout import slab_rows, slab_size
+
+CPU = torch.device("cpu")
+
+
+def counter_config(**keys):
+    config = Config()
+    config.env.name = config.env.factory = "counter"
+    config.env.observation, config.env.agents_per_env, config.env.max_steps = "default", 1, 20
+    config.policy.hidden_size = 16
+    for name, value in keys.items():
+        setattr(config.env, name, value)
+    return config
+
+
+class Perfect:
+    """Counts up below the goal, waits at it."""
+
+    def act(self, rows, batch):
+        return (rows.obs["obs"] < 1).astype(np.int32)
+
+
+class Recorder:
+    """Waits always; keeps what it saw."""
+
+    def __init__(self):
+        self.first = None
+
+    def act(self, rows, batch):
+        if self.first is None:
+            self.first = {name: leaf.copy() for name, leaf in rows.obs.items()}
+        return np.zeros_like(rows.action)
+
+
+def test_a_perfect_player_gets_all_of_one_whole_episode():
+    episodes = play(make_factory(counter_config().env), Perfect(), seed=EVAL_SEED_BIT)
+    assert np.all(episodes.returns == 20)
+    assert np.all(episodes.lengths == 20)
+    assert np.all(episodes.stats["right"] == 20)
+    assert episodes.unfinished == 0
+    assert episodes.error("return") == 0
+
+
+def test_all_players_meet_the_same_maps_and_training_never_does():
+    config = Config()
+    config.env.num_envs, config.env.max_steps = 3, 5
+    factory = make_factory(config.env)
+
+    def first(seed):
+        player = Recorder()
+        play(factory, player, seed=seed)
+        return player.first["obs"]
+
+    assert np.array_equal(first(EVAL_SEED_BIT | 4), first(EVAL_SEED_BIT | 4))
+    assert not np.array_equal(first(EVAL_SEED_BIT | 4), first(4))
+
+
+def test_an_episode_that_never_ends_is_cut():
+    factory = make_factory(counter_config(max_steps=10**6).env, num_envs=2)
+    factory.spec = factory.spec.__class__(**{**factory.spec.__dict__, "max_steps": 3})
+    episodes = play(factory, Perfect(), seed=EVAL_SEED_BIT)
+    assert np.all(episodes.lengths == 30)
+    assert episodes.unfinished == 2
+    assert math.isnan(episodes.means()["right"])
+
+
+@pytest.mark.parametrize("core", ["none", "lstm"])
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_a_policy_is_evaluated_and_left_as_it_was(core, deterministic):
+    config = counter_config()
+    config.policy.core = core
+    policy = make_policy(config.policy, make_factory(config.env).spec).train()
+    before = {name: value.clone() for name, value in policy.state_dict().items()}
+    state = torch.get_rng_state()
+    rows = [
+        evaluate(config, policy, device=CPU, num_envs=5, seed=seed, deterministic=deterministic)
+        for seed in (1, 1, 2)
+    ]
+    assert rows[0] == rows[1]
+    assert set(rows[0]) == {"eval/return", "eval/length", "eval/right"}
+    assert rows[0]["eval/length"] == 20
+    assert rows[0]["eval/return"] == rows[0]["eval/right"]
+    assert policy.training
+    assert torch.equal(torch.get_rng_state(), state)
+    assert all(torch.equal(value, before[name]) for name, value in policy.state_dict().items())
+
+
+def test_the_cores_state_is_carried_and_zeroed_at_a_reset():
+    config = counter_config()
+    config.policy.core = "lstm"
+    spec = make_factory(config.env, num_envs=2).spec
+    policy = make_policy(config.policy, spec)
+
+    player = PolicyPlayer(policy, spec, CPU, deterministic=True)
+    rows = slab_rows(spec, np.zeros(slab_size(spec), np.uint8))
+    rows.obs["obs"][:], rows.reset[:] = 0.5, True
+    states = []
+    for reset in ([True, True], [False, True], [False, False]):
+        rows.reset[:] = reset
+        player.act(rows, None)
+        states.append(player._state.clone())
+    assert torch.equal(states[1][:, 1], states[0][:, 1])
+    assert not torch.equal(states[1][:, 0], states[0][:, 0])
+    assert not torch.equal(states[2][:, 1], states[1][:, 1])
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A short run of the grid, with a checkpoint."""
+    from metta_fast.compose import compose
+    from metta_fast.resolve import resolve
+    from metta_fast.trainer import Trainer
+
+    folder = tmp_path_factory.mktemp("runs")
+    words = [
+        "hardware=cpu", "env=grid_solo", "env.num_envs=16", "env.max_steps=64", "trainer.batch_size=1024",
+        "trainer.minibatch_size=512", "trainer.total_timesteps=2048", "trainer.compile=false",
+        "policy.hidden_size=16", "run.dashboard=none", "run.tensorboard=false", f"run.dir={folder}",
+        "run.name=short",
+    ]  # fmt: skip
+    assert Trainer(resolve(compose(words))).run() == 0
+    return folder / "short"
+
+
+def test_the_command_compares_three_players(run, capsys):
+    assert run_eval_command([str(run), "--episodes", "4", "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert list(result["players"]) == ["policy", "scripted", "random"]
+    assert result["score"] == "hearts"
+    assert result["episodes"] == 4
+    assert result["players"]["scripted"]["hearts"] > 0
+    assert "scripted" in result["policy_to"]
+    assert all(figures["length"] == 64 for figures in result["players"].values())
+
+
+def test_the_command_prints_a_table_for_one_checkpoint(run, capsys):
+    path = next((run / "checkpoints").glob("step_*"))
+    assert run_eval_command([str(path), "--episodes", "2", "--deterministic"]) == 0
+    text = capsys.readouterr().out
+    assert "2 unseen maps" in text
+    assert "policy / scripted" in text
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["nowhere"], "no run or checkpoint nowhere"),
+        (["RUN", "--episodes", "0"], "--episodes 0"),
+        (["RUN", "--seed", "-1"], "--seed -1"),
+        (["RUN/checkpoints", "--best"], "no checkpoint with a score"),
+        (["RUN/checkpoints"], "no whole checkpoint"),
+    ],
+)
+def test_mistakes_are_told(run, words, message):
+    with pytest.raises(UserError, match=message):
+        run_eval_command([word.replace("RUN", str(run)) for word in words])
+
+
+def test_the_random_player_keeps_to_the_actions():
+    spec = make_factory(Config().env).spec
+    actions = RandomPlayer(spec, 1).act(None, None)
+    assert actions.shape == (spec.num_agents, 2)
+    assert actions.dtype == np.int32
+    assert np.all(actions.max(axis=0) == [8, 8])
+    assert np.all(actions.min(axis=0) == 0)
