@@ -23,10 +23,11 @@ ITEMS = ("ore_red", "ore_blue", "ore_green", "battery_red", "battery_blue", "bat
          "heart", "armor", "laser", "blueprint")
 TYPES = ("agent", "wall", "mine_red", "mine_blue", "mine_green", "generator_red", "generator_blue",
          "generator_green", "altar", "armory", "lasery", "lab", "factory", "temple", "block")
-ACTIONS = ("noop", "move", "rotate", "put_items", "get_items", "attack", "swap", "change_color", "change_glyph")
+ACTIONS = ("noop", "move", "rotate", "put_items", "get_items", "attack", "swap", "change_color",
+           "change_glyph")
 STATS = ("hearts", "ore", "battery", "items_put", "hits", "items_stolen", "moves", "failed")
-"""Per agent and episode: hearts and ore and batteries taken from converters (hearts less those put back),
-items put, attacks that froze or were blocked, items stolen, cells moved, turns that failed (frozen included)."""
+"""Per agent and episode: hearts, ore and batteries taken from converters (hearts less those put back), items
+put, attacks that froze or were blocked, items stolen, cells moved, failed turns (frozen ones included)."""
 OBSERVATIONS = {"tokens": (200, 3), "dense": (11, 11, 24), "compact": (387,)}
 MAP_KINDS = ("table", "arena", "rooms", "maze")
 MAP_CHARACTERS = {"#": 1, ".": 255, " ": 255, "@": 0, "m": 2, "n": 3, "o": 4, "g": 5, "h": 6, "i": 7, "a": 8,
@@ -47,16 +48,17 @@ GRID_CONFIG = np.dtype([
 NO_CAP = 1_000_000_000
 """reward_cap in thousandths: more than any weight * count."""
 MAX_SIDE = 255
+COLORS = ("red", "blue", "green")
 CLASSIC: dict[str, dict[str, Any]] = {
-    **{f"mine_{c}": {"inputs": {}, "outputs": {f"ore_{c}": 1}, "cooldown": 50} for c in ("red", "blue", "green")},
+    **{f"mine_{c}": {"inputs": {}, "outputs": {f"ore_{c}": 1}, "cooldown": 50} for c in COLORS},
     **{f"generator_{c}": {"inputs": {f"ore_{c}": 1}, "outputs": {f"battery_{c}": 1}, "cooldown": 25}
-       for c in ("red", "blue", "green")},
+       for c in COLORS},
     "altar": {"inputs": {"battery_red": 3}, "outputs": {"heart": 1}, "cooldown": 10},
     "armory": {"inputs": {"ore_red": 3}, "outputs": {"armor": 1}, "cooldown": 10},
     "lasery": {"inputs": {"ore_red": 1, "battery_red": 2}, "outputs": {"laser": 1}, "cooldown": 10},
     "lab": {"inputs": {"ore_red": 3, "battery_red": 3}, "outputs": {"blueprint": 1}, "cooldown": 5},
-    "factory": {"inputs": {"blueprint": 1, "ore_red": 5, "battery_red": 5}, "outputs": {"armor": 5, "laser": 5},
-                "cooldown": 5},
+    "factory": {"inputs": {"blueprint": 1, "ore_red": 5, "battery_red": 5},
+                "outputs": {"armor": 5, "laser": 5}, "cooldown": 5},
     "temple": {"inputs": {"heart": 1, "blueprint": 1}, "outputs": {"heart": 5}, "cooldown": 5},
 }
 """MettaGrid's classic converters; each also has conversion_ticks 1, max_output 5, initial 0."""
@@ -127,7 +129,7 @@ def _set_recipes(record: Array, recipes: Mapping[str, Any]) -> None:
                 at = _index(f"recipes.{name}.{part}", item, ITEMS)
                 record[field][kind, at] = _integer(f"recipes.{name}.{part}.{item}", count, 0, 255)
         if not record["recipe_out"][kind].any():
-            raise UserError(f"recipes.{name}.outputs={recipe['outputs']!r}: a converter gives at least one item")
+            raise UserError(f"recipes.{name}.outputs={recipe['outputs']!r}: expected at least one item")
         for part, low, high in (("cooldown", 0, 1_000_000), ("conversion_ticks", 1, 1_000_000),
                                 ("max_output", 1, 2550), ("initial", 0, 255)):
             record[part][kind] = _integer(f"recipes.{name}.{part}", recipe[part], low, high)
@@ -136,7 +138,10 @@ def _set_recipes(record: Array, recipes: Mapping[str, Any]) -> None:
 def read_maps(path: str | Path) -> Array:
     """ASCII maps → u8 [maps, height, width] of type ids, 255 for empty, smaller maps padded with walls.
 
-    Maps in a file are separated by a blank line or `---`. Raises UserError: no file, no map, unknown character.
+    Maps in a file are separated by a blank line or `---`.
+
+    Raises:
+        UserError: no such file, no map in it, an unknown character, or a map that is too large.
     """
     try:
         lines = Path(path).read_text(encoding="utf-8").splitlines()
@@ -162,8 +167,9 @@ def read_maps(path: str | Path) -> Array:
         for y, row in enumerate(rows):
             for x, character in enumerate(row):
                 if character not in MAP_CHARACTERS:
-                    raise UserError(f"map={str(path)!r}: unknown character {character!r} in map {number + 1}, line "
-                                    f"{y + 1}; expected one of {' '.join(sorted(MAP_CHARACTERS)).strip()} or a space")
+                    known = " ".join(MAP_CHARACTERS)
+                    raise UserError(f"map={str(path)!r}: unknown character {character!r} in map "
+                                    f"{number + 1}, line {y + 1}; expected a space or one of {known}")
                 table[number, y, x] = MAP_CHARACTERS[character]
     return table
 
@@ -172,8 +178,8 @@ def _set_table(record: Array, path: str | Path) -> Array:
     table = read_maps(path)
     agents = (table == 0).sum(axis=(1, 2))
     if (agents != record["num_agents"]).any():
-        raise UserError(f"map={str(path)!r}: its maps have {', '.join(map(str, agents))} agents (@), but num_agents="
-                        f"{record['num_agents']}; set num_agents (env.agents_per_env) to the number in every map")
+        raise UserError(f"map={str(path)!r}: its maps have {', '.join(map(str, agents))} agents (@), but "
+                        f"num_agents={record['num_agents']}; every map must hold num_agents of them")
     record["num_maps"], record["height"], record["width"] = table.shape
     record["rooms_y"] = record["rooms_x"] = 1
     record["max_objects"] = ((table >= 2) & (table != 255)).sum(axis=(1, 2)).max()
@@ -201,11 +207,11 @@ def _set_rooms(record: Array, kind: str, rooms: tuple[int, int], room: tuple[int
     record["room_height"], record["room_width"] = room
     needed = -(-agents // (ry * rx)) + int(record["count"].sum())
     if max(size) > MAX_SIDE or ry * rx > 255:
-        raise UserError(f"the map is {size[0]} x {size[1]} cells in {ry * rx} rooms; at most {MAX_SIDE} x {MAX_SIDE} and "
-                        "255 rooms: use smaller or fewer rooms (room_size, rooms, border)")
+        raise UserError(f"the map is {size[0]} x {size[1]} cells in {ry * rx} rooms; at most {MAX_SIDE} x "
+                        f"{MAX_SIDE} and 255 rooms: use smaller or fewer rooms (room_size, rooms, border)")
     if needed > free:
-        raise UserError(f"{needed} agents and objects do not fit a room with {free} free cells (room_size={list(room)}, "
-                        f"map={kind}); make room_size larger, or num_agents or objects fewer")
+        raise UserError(f"{needed} agents and objects do not fit a room with {free} free cells (map={kind}, "
+                        f"room_size={list(room)}); make room_size larger, or num_agents or objects fewer")
     record["max_objects"] = ry * rx * (record["count"].sum() - record["count"][TYPES.index("wall")])
 
 
@@ -216,9 +222,10 @@ def grid_config(*, map: str = "arena", num_agents: int = 4, rooms: Sequence[int]
                 room_size: Sequence[int] | None = None, border: int | None = None,
                 objects: Mapping[str, int] | None = None, groups: str = "one", max_steps: int = 1000,
                 limit_is_terminal: bool = False, rewards: Mapping[str, Any] | None = None,
-                group_reward_pct: float = 0.0, actions: Sequence[str] | None = None, observation: str = "compact",
-                freeze_duration: int = 10, recipes: Mapping[str, Any] | None = None) -> tuple[Array, Array | None]:
-    """Build the record (shape (), dtype GRID_CONFIG) and the table of maps (u8 [maps, height, width], or None).
+                group_reward_pct: float = 0.0, actions: Sequence[str] | None = None,
+                observation: str = "compact", freeze_duration: int = 10,
+                recipes: Mapping[str, Any] | None = None) -> tuple[Array, Array | None]:
+    """The record (shape (), dtype GRID_CONFIG) and the table of maps (u8 [maps, height, width] or None).
 
     Args:
         map: arena, rooms or maze (see grid_maps.h), or the path of a text file with ASCII maps.
@@ -230,13 +237,14 @@ def grid_config(*, map: str = "arena", num_agents: int = 4, rooms: Sequence[int]
         groups: "one" for all, or "per_room".
         max_steps: length of an episode.
         limit_is_terminal: the time limit is a terminal instead of a truncation.
-        rewards: for each item: its weight, or {weight, cap}: the reward is the change of min(weight * count, cap).
-            Default {heart: 1.0}.
+        rewards: for each item: its weight, or {weight, cap}; the reward is the change of
+            min(weight * count, cap). Default {heart: 1.0}.
         group_reward_pct: share of the reward, 0 to 1, that is averaged over the group.
         actions: names of the enabled ACTIONS, default all but change_color and change_glyph.
         observation: tokens, dense or compact.
         freeze_duration: turns that an agent hit by an attack loses, 0 to 255.
-        recipes: changes to CLASSIC by converter: inputs, outputs, cooldown, conversion_ticks, max_output, initial.
+        recipes: changes to CLASSIC by converter: inputs, outputs, cooldown, conversion_ticks, max_output,
+            initial.
 
     Raises:
         UserError: an unknown name, a value out of range, or things that do not fit the map.
@@ -273,9 +281,9 @@ def grid_config(*, map: str = "arena", num_agents: int = 4, rooms: Sequence[int]
         given = {"rooms": rooms, "room_size": room_size, "border": border, "objects": objects}
         useless = [key for key, value in given.items() if value is not None]
         if useless:
-            raise UserError(f"{', '.join(useless)}: no effect with map={str(map)!r}, which says where everything is; "
+            raise UserError(f"{', '.join(useless)}: no effect with map={str(map)!r}, which places all; "
                             "leave these keys out, or use map=arena, rooms or maze")
         table = _set_table(record, map)
     if record["num_agents"] + record["max_objects"] > 32_000:
-        raise UserError(f"{record['num_agents']} agents and {record['max_objects']} objects: at most 32000 together")
+        raise UserError(f"{record['num_agents']} agents and {record['max_objects']} objects: more than 32000")
     return record, table

@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import numpy as np
@@ -34,16 +35,17 @@ class GridFactory:
     def __init__(self, num_envs: int, **keys: Any) -> None:
         if isinstance(num_envs, bool) or not isinstance(num_envs, int) or not 1 <= num_envs < 2**31:
             raise UserError(f"num_envs={num_envs!r}: expected a whole number of at least 1")
-        known = set(grid_config.__kwdefaults__)
+        known = sorted(inspect.signature(grid_config).parameters)
         for key in keys:
             if key not in known:
-                raise UserError(f"unknown key {key!r} of the grid environment; known: {', '.join(sorted(known))}")
+                raise UserError(f"unknown key {key!r} of the grid environment; known: {', '.join(known)}")
         self.record, self.table = grid_config(**keys)
         kind = tuple(OBSERVATIONS)[int(self.record["observation"])]
         self.spec = EnvSpec(
             name="grid", num_envs=num_envs, agents_per_env=int(self.record["num_agents"]),
-            obs={"obs": Leaf(OBSERVATIONS[kind], "uint8")}, action=ActionSpec("discrete", nvec=(len(ACTIONS), 9)),
-            stats=STATS, max_steps=int(self.record["max_steps"]), native=True, cheap_state=True, stagger=True)
+            obs={"obs": Leaf(OBSERVATIONS[kind], "uint8")},
+            action=ActionSpec("discrete", nvec=(len(ACTIONS), 9)), stats=STATS,
+            max_steps=int(self.record["max_steps"]), native=True, cheap_state=True, stagger=True)
 
     def make_batch(self, first_env: int, num_envs: int) -> GridBatch:
         """Environments with global ids first_env … first_env+num_envs-1."""
@@ -51,10 +53,11 @@ class GridFactory:
 
 
 class GridSim:
-    """One env driven by hand, with next-step autoreset like in training. Arrays are views, overwritten by each call.
+    """One env driven by hand, with next-step autoreset as in training. Each call overwrites the arrays.
 
     Attributes:
-        reward f32 [N]; terminal, truncation, mask, first (first row of an episode) bool [N]; stats f32 [N, 8].
+        reward f32 [N]; stats f32 [N, 8].
+        terminal, truncation, mask, first: bool [N]; first marks the first row of an episode.
         state: uint8 [size], the env's bytes. views: the same by name (state.py).
     """
 
@@ -64,11 +67,13 @@ class GridSim:
         self.record = self.params.record
         self.batch = GridBatch(self.params, env_id, 1, env_id + 1 if total_envs is None else total_envs)
         n = int(self.record["num_agents"])
-        self.rows = Rows(
-            {"obs": np.zeros((n, self.params.layout()["obs_size"]), np.uint8)}, np.zeros((n, 2), np.int32),
-            np.zeros(n, np.float32), *(np.zeros(n, np.bool_) for _ in range(4)), np.zeros((n, len(STATS)), np.float32))
+        self.reward: Array = np.zeros(n, np.float32)
+        self.terminal, self.truncation, self.mask, self.first = np.zeros((4, n), np.bool_)
+        self.stats: Array = np.zeros((n, len(STATS)), np.float32)
+        self.rows = Rows({"obs": np.zeros((n, self.params.layout()["obs_size"]), np.uint8)},
+                         np.zeros((n, 2), np.int32), self.reward, self.terminal, self.truncation, self.mask,
+                         self.first, self.stats)
         self.batch.bind(self.rows)
-        _, _, self.reward, self.terminal, self.truncation, self.mask, self.first, self.stats = self.rows
         self.seed = seed
         self.state: Array = self.batch.states[0]
         self.views = state_views(self.record, self.state)
@@ -83,7 +88,7 @@ class GridSim:
         self.batch.step()
 
     def observe(self, kind: str, lanes: int = 1) -> Array:
-        """Every agent's observation, whatever the record's own kind: uint8 [N, 200, 3], [N, 11, 11, 24] or [N, 387]."""
+        """Every agent's observation, of any kind: uint8 [N, 200, 3], [N, 11, 11, 24] or [N, 387]."""
         return self.params.observe(self.state, kind, lanes)
 
     @property

@@ -25,11 +25,13 @@ ORE, BATTERY, HEART, ARMOR, LASER = 0, 3, 6, 7, 8
 # Small and busy: everything is cheap and near, so that random agents trade, shoot and steal.
 BUSY = {
     "room_size": [6, 6], "num_agents": 6, "actions": list(ACTIONS), "max_steps": 90, "freeze_duration": 4,
-    "objects": {"mine_red": 2, "generator_red": 2, "altar": 2, "lasery": 3, "armory": 2, "temple": 1, "block": 3},
+    "objects": {"mine_red": 2, "generator_red": 2, "altar": 2, "lasery": 3, "armory": 2, "temple": 1,
+                "block": 3},
     "rewards": {"heart": 1.0, "ore_red": {"weight": 0.1, "cap": 0.3}, "laser": -0.05},
     "recipes": {
-        "mine_red": {"cooldown": 2, "initial": 2}, "generator_red": {"cooldown": 0}, "altar": {"inputs": {"ore_red": 1}},
-        "lasery": {"inputs": {}, "cooldown": 3, "conversion_ticks": 3}, "armory": {"inputs": {}, "cooldown": 5},
+        "mine_red": {"cooldown": 2, "initial": 2}, "generator_red": {"cooldown": 0},
+        "altar": {"inputs": {"ore_red": 1}}, "armory": {"inputs": {}, "cooldown": 5},
+        "lasery": {"inputs": {}, "cooldown": 3, "conversion_ticks": 3},
         "temple": {"inputs": {"heart": 1}, "outputs": {"heart": 2}},
     },
 }
@@ -44,7 +46,8 @@ MAPS = {
 def random_actions(rng: np.random.Generator, agents: int, wild: int = 0) -> Array:
     """Mostly sensible: [agents, 2]; `wild` widens the range beyond what is legal."""
     action = rng.integers(-wild, len(ACTIONS) + wild, (agents, 2))
-    action[:, 1] = np.where(rng.random(agents) < 0.7, rng.integers(0, 4, agents) * (action[:, 0] != MOVE), action[:, 1])
+    usual = rng.integers(0, 4, agents) * (action[:, 0] != MOVE)
+    action[:, 1] = np.where(rng.random(agents) < 0.7, usual, action[:, 1])
     return action.astype(np.int32)
 
 
@@ -92,8 +95,8 @@ def check_caches(sim: GridSim) -> None:
         item = v["agent_item"][k].astype(int)
         at = v["agent_row"][k] + PAD, v["agent_col"][k] + PAD
         assert cell[at] == 2 + k
-        plane[at] = (1, 1 + v["agent_orientation"][k] + 4 * (v["agent_frozen"][k] > 0) + 8 * min(v["agent_group"][k], 15),
-                     min(15, item.sum()) + 16 * min(15, item[LASER]))
+        pose = v["agent_orientation"][k] + 4 * (v["agent_frozen"][k] > 0) + 8 * min(v["agent_group"][k], 15)
+        plane[at] = (1, 1 + pose, min(15, item.sum()) + 16 * min(15, item[LASER]))
     for j, kind in enumerate(kinds):
         item = v["object_item"][j].astype(int)
         gives, takes = record["recipe_out"][kind] > 0, record["recipe_in"][kind] > 0
@@ -217,8 +220,9 @@ def test_mine_gives_at_1_52_103(tmp_path: Path) -> None:
 
 
 def test_ore_to_battery_to_heart(tmp_path: Path) -> None:
-    sim = ascii_sim(tmp_path, "#####\n#.m.#\n#a@g#\n#...#\n#####\n", rewards={"heart": 1, "battery_red": 0.5},
-                    recipes={"mine_red": {"cooldown": 0}, "generator_red": {"cooldown": 0}, "altar": {"cooldown": 2}})
+    recipes = {"mine_red": {"cooldown": 0}, "generator_red": {"cooldown": 0}, "altar": {"cooldown": 2}}
+    sim = ascii_sim(tmp_path, "#####\n#.m.#\n#a@g#\n#...#\n#####\n", recipes=recipes,
+                    rewards={"heart": 1, "battery_red": 0.5})
     v = sim.views
     play(sim, (NOOP, 0), (NOOP, 0), (NOOP, 0), (GET, 0))
     assert v["agent_item"][0, ORE] == 4
@@ -257,7 +261,7 @@ def test_attack_freezes_robs_and_is_blocked(tmp_path: Path) -> None:
 
 
 def test_attack_argument_picks_by_distance_then_centre_left_right(tmp_path: Path) -> None:
-    text = "#####\n#@@@#\n#...#\n#@.@#\n#.@.#\n#####\n"  # numbered in scan order; the attacker is 5, facing up
+    text = "#####\n#@@@#\n#...#\n#@.@#\n#.@.#\n#####\n"  # in scan order; the attacker is 5, facing up
     expected = [3, 4, 1, 0, 2, 2, 2]  # left, right at distance 1; centre, left, right at 3; then the last
     for argument, target in enumerate(expected):
         sim = ascii_sim(tmp_path, text)
@@ -296,10 +300,11 @@ def test_episode_ends_are_next_step(terminal: bool) -> None:
     sim.reset()
     seen = []
     for _ in range(8):
-        seen.append((bool(sim.mask.all()), bool(sim.first.all()), bool(sim.terminal.all()), bool(sim.truncation.all()),
-                     int(sim.views["step"]), int(sim.views["episode"])))
+        flags = (bool(flag.all()) for flag in (sim.mask, sim.first, sim.terminal, sim.truncation))
+        seen.append((*flags, int(sim.views["step"]), int(sim.views["episode"])))
         play(sim, (MOVE, 0))
-    row, first, last = (True, False, False, False), (True, True, False, False), (False, False, terminal, not terminal)
+    row, first = (True, False, False, False), (True, True, False, False)
+    last = (False, False, terminal, not terminal)
     assert seen == [(*first, 0, 0), (*row, 1, 0), (*row, 2, 0), (*last, 3, 0),
                     (*first, 0, 1), (*row, 1, 1), (*row, 2, 1), (*last, 3, 1)]
 
@@ -360,7 +365,8 @@ def test_maze_is_perfect(seed: int) -> None:
 
 @given(seed=st.integers(0, 2**64 - 1))
 def test_rooms_are_joined_by_clear_doors(seed: int) -> None:
-    sim = GridSim(*grid_config(map="rooms", rooms=[2, 3], room_size=[4, 4], num_agents=8, objects={"block": 5}), seed=seed)
+    config = grid_config(map="rooms", rooms=[2, 3], room_size=[4, 4], num_agents=8, objects={"block": 5})
+    sim = GridSim(*config, seed=seed)
     sim.reset()
     cell = sim.views["cell"]
     assert components(cell != 1) == 1
@@ -383,8 +389,8 @@ def test_groups_and_agents_spread_over_rooms() -> None:
 
 
 def test_group_sharing() -> None:
-    sim = GridSim(*grid_config(num_agents=3, group_reward_pct=0.25, room_size=[4, 4], objects={"mine_red": 13},
-                               rewards={"ore_red": 0.3}))
+    sim = GridSim(*grid_config(num_agents=3, group_reward_pct=0.25, room_size=[4, 4],
+                               objects={"mine_red": 13}, rewards={"ore_red": 0.3}))
     sim.reset()
     play(sim, (NOOP, 0), [(GET, 0)] * 3)
     r = sim.views["agent_reward"].astype(np.float32) * np.float32(0.001)
@@ -398,8 +404,9 @@ def test_group_sharing() -> None:
 
 def make_rows(factory: GridFactory) -> Rows:
     n, leaf = factory.spec.num_agents, factory.spec.obs["obs"]
-    return Rows({"obs": np.full((n, *leaf.shape), 7, np.uint8)}, np.zeros((n, 2), np.int32), np.zeros(n, np.float32),
-                *(np.zeros(n, np.bool_) for _ in range(4)), np.zeros((n, len(STATS)), np.float32))
+    return Rows({"obs": np.full((n, *leaf.shape), 7, np.uint8)}, np.zeros((n, 2), np.int32),
+                np.zeros(n, np.float32), *(np.zeros(n, np.bool_) for _ in range(4)),
+                np.zeros((n, len(STATS)), np.float32))
 
 
 def digest(rows: Rows) -> bytes:
@@ -420,7 +427,8 @@ def test_batching_changes_nothing() -> None:
     factory = GridFactory(7, max_steps=20, num_agents=3)
     whole, split, threads = make_rows(factory), make_rows(factory), make_rows(factory)
     batches = [(factory.make_batch(0, 7), whole)]
-    batches += [(factory.make_batch(a, b - a), split.slice(3 * a, 3 * b)) for a, b in ((0, 2), (2, 6), (6, 7))]
+    for a, b in ((0, 2), (2, 6), (6, 7)):
+        batches.append((factory.make_batch(a, b - a), split.slice(3 * a, 3 * b)))
     for batch, rows in batches:
         batch.bind(rows)
         batch.reset(2**63 + 5, stagger=True)
