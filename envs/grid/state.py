@@ -13,7 +13,8 @@ from metta_fast.envs.grid._grid import GridParams
 from metta_fast.spec import Array
 
 HEAD = np.dtype([("step", "i4"), ("lifetime", "u4"), ("episode", "u4"),
-                 ("pending_reset", "i4"), ("num_objects", "i4"), ("cache_next_due", "i4"), ("cache_completion", "i4"), ("zero", "i4", 9)])
+                 ("pending_reset", "i4"), ("num_objects", "i4"), ("cache_next_due", "i4"),
+                 ("cache_completion", "i4"), ("zero", "i4", 9)])
 AGENT = np.dtype([("item", "u1", 10), ("orientation", "u1"), ("frozen", "u1"), ("group", "u1"),
                   ("color", "u1"), ("glyph", "u1"), ("last_action", "u1"), ("last_arg", "u1"),
                   ("row", "u1"), ("col", "u1"), ("zero", "u1"), ("cache_items", "u2"), ("zero2", "u2"),
