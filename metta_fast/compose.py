@@ -11,7 +11,6 @@ configs/. hydra and omegaconf are imported here only, inside the functions, and 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,6 +33,7 @@ from metta_fast.errors import UserError
 CONFIGS = Path(__file__).resolve().parent / "configs"
 COMMAND_LINE = "command line"
 DEFAULT = "default"
+OWN = {"env": ", or your own as package.module:function", "policy": ", or your own as package.module.Class"}
 
 
 @dataclass
@@ -126,12 +126,14 @@ def options(group: str, folders: Sequence[Path] = ()) -> list[str]:
 
 
 def _check(plain: Mapping[str, Any], origins: Mapping[str, str]) -> None:
-    """Types and ranges of all values, naming the file where a wrong one stands."""
+    """Types and ranges of all values, naming the file where a wrong or missing one stands."""
     for path in origins:
+        node: Any = plain
+        for part in path.split("."):
+            node = node[part]
+        if node == "???":
+            raise UserError(f"{path} has no value in {origins[path]}; give it one, {path}=…")
         if path in keys():
-            node: Any = plain
-            for part in path.split("."):
-                node = node[part]
             where = "" if origins[path] in (COMMAND_LINE, DEFAULT) else f"{origins[path]}: "
             check_value(path, node, where)
 
@@ -192,9 +194,9 @@ def _choose(group: str, value: Any, found: _Arguments) -> list[tuple[str, Any]]:
         return list(_leaves({group: value}))
     if group == "policy" and isinstance(value, str) and "." in value:
         return [("policy.name", value)]
-    if group == "env" and isinstance(value, str) and "." in value:
+    if group == "env" and isinstance(value, str) and ":" in value:
         found.groups["env"] = "custom"
-        return [("env.factory", value), ("env.name", re.split(r"[.:]", value)[-1])]
+        return [("env.factory", value), ("env.name", value.rpartition(":")[2])]
     several = group == "features" and (value is None or isinstance(value, list))
     choices = list(value or []) if several else [value]
     known = options(group, found.folders)
@@ -206,7 +208,7 @@ def _choose(group: str, value: Any, found: _Arguments) -> list[tuple[str, Any]]:
             raise UserError(
                 f"unknown {group} '{shown(choice)}'"
                 + (f"; did you mean '{group}={guess}'?" if guess else ";")
-                + f" known: {', '.join(known) or 'none'}"
+                + f" known: {', '.join(known) or 'none'}{OWN.get(group, '')}"
             )
     found.groups[group] = choices if group == "features" else value
     return []

@@ -68,7 +68,7 @@ def help_text() -> str:
 def explain_text(resolved: Resolved) -> str:
     """Every value with its origin, the sizes that follow from them, and the notes."""
     config = resolved.config
-    lines = ["  ".join(f"{group}={option}" for group, option in resolved.groups.items())]
+    lines = ["  ".join(f"{group}={resolved.groups[group]}" for group in GROUPS if group in resolved.groups)]
     leaves = {path: _value(config, path) for path in _in_order(resolved.origins)}
     width = max(len(f"{path}={shown(value)}") for path, value in leaves.items() if len(shown(value)) < 40)
     section = None
