@@ -1,1 +1,110 @@
-"""Environments: the native contract, the grid world, and small examples. Importable as `metta_fast.envs`."""
+"""Environments: the native contract, the grid world, and small examples. Importable as `metta_fast.envs`.
+
+    factory = make_factory(config.env)           # metta_fast.spec.EnvFactory
+
+`env.factory` names what makes them:
+
+    grid                       the grid world (envs/grid)
+    counter                    the smallest environment (envs/counter.py)
+    package.module:function    your own: called with the EnvConfig, it returns an EnvFactory, or a callable that
+                               makes environment i in Gymnasium's API (see envs/python_env.py):
+
+        def make(config):                                # env.factory=my_module:make
+            return lambda index: gymnasium.make("CartPole-v1")
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import importlib
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from metta_fast.errors import UserError
+from metta_fast.spec import EnvFactory
+
+if TYPE_CHECKING:
+    from metta_fast.config import EnvConfig
+
+
+def make_factory(env_config: EnvConfig, *, num_envs: int | None = None) -> EnvFactory:
+    """The factory that `env_config.factory` names, for num_envs (default: env_config's) environments.
+
+    Raises:
+        UserError: nothing of that name, or a configuration that it cannot make.
+    """
+    config = env_config if num_envs is None else dataclasses.replace(env_config, num_envs=num_envs)
+    name = config.factory
+    if ":" in name:
+        return _custom(config)
+    if name not in _KNOWN:
+        near = difflib.get_close_matches(name, _KNOWN, 1)
+        raise UserError(f"env.factory={name!r} is not known; " + (f"did you mean {near[0]!r}? " if near else "")
+                        + f"There are {', '.join(_KNOWN)}, and your own as package.module:function")
+    return _KNOWN[name](config)
+
+
+def _grid(config: EnvConfig) -> EnvFactory:
+    from metta_fast.envs.grid.env import GridFactory
+
+    return GridFactory(config.num_envs, num_agents=config.agents_per_env, observation=config.observation,
+                       max_steps=config.max_steps, limit_is_terminal=config.limit_is_terminal,
+                       **_params(config, "num_agents", "observation", "max_steps", "limit_is_terminal"))
+
+
+def _counter(config: EnvConfig) -> EnvFactory:
+    from metta_fast.envs.counter import CounterFactory
+
+    params = _params(config, "agents_per_env", "max_steps", "limit_is_terminal")
+    known = ("goal", "dtype")
+    for key in params:
+        if key not in known:
+            near = difflib.get_close_matches(key, known, 1)
+            raise UserError(f"env.params.{key}: counter has no such key; "
+                            + (f"did you mean {near[0]!r}? " if near else "") + f"It has {', '.join(known)}")
+    return CounterFactory(config.num_envs, agents_per_env=config.agents_per_env, max_steps=config.max_steps,
+                          limit_is_terminal=config.limit_is_terminal, **params)
+
+
+_KNOWN: dict[str, Callable[[Any], EnvFactory]] = {"grid": _grid, "counter": _counter}
+
+
+def _params(config: EnvConfig, *taken: str) -> dict[str, Any]:
+    """env.params, which may not repeat what has a key of its own in env."""
+    for key in taken:
+        if key in config.params:
+            cure = "agents_per_env" if key == "num_agents" else key
+            raise UserError(f"env.params.{key} is set; give env.{cure} instead")
+    return dict(config.params)
+
+
+def _custom(config: EnvConfig) -> EnvFactory:
+    module_name, _, function_name = config.factory.partition(":")
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
+            raise  # it exists and misses something of its own
+        raise UserError(f"env.factory={config.factory!r}: there is no module {error.name!r} (looked from the current "
+                        "folder and in the installed packages; expected package.module:function)") from error
+    function = getattr(module, function_name, None)
+    if not callable(function):
+        names = [n for n in vars(module) if callable(getattr(module, n)) and not n.startswith("_")]
+        near = difflib.get_close_matches(function_name, names, 1)
+        raise UserError(f"env.factory={config.factory!r}: {module_name} has no function {function_name!r}"
+                        + (f"; did you mean {near[0]!r}?" if near else ""))
+    made = function(config)
+    if isinstance(made, EnvFactory):
+        factory = made
+    elif callable(made):
+        from metta_fast.envs.python_env import PythonEnvFactory
+
+        factory = PythonEnvFactory(made, config.num_envs, name=config.name)
+    else:
+        raise UserError(f"env.factory={config.factory!r} returned {type(made).__name__}: expected an EnvFactory or a callable "
+                        "that makes environment i")
+    if factory.spec.num_envs != config.num_envs:
+        raise UserError(f"env.factory={config.factory!r} made {factory.spec.num_envs} environments, env.num_envs asks for "
+                        f"{config.num_envs}: pass config.num_envs on")
+    return factory

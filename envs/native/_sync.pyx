@@ -337,11 +337,13 @@ cdef class Station:
                         self.fn[box](self.ctx[box], 0, self.n[box])
                     mf_board_finish(self.board, self.worker, box)
             if box >= 0:
+                if box == blocks:  # before the reply, after which the next message may come at once
+                    mf_board_finish(self.board, self.worker, box)
                 return box, mf_board_mail(self.board, self.worker, box).op
             PyErr_CheckSignals()
 
     def finish(self, int box) -> None:
-        """The mail in the box is done."""
+        """The slice of the block is done. (Messages are done when `next` gives them.)"""
         mf_board_finish(self.board, self.worker, box)
 
     @property

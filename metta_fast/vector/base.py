@@ -141,7 +141,10 @@ class BaseVector:
         """Close everything and raise WorkerError."""
         if not self._closed:
             self._closed = f"the vector is closed since an error: {message}"
-            self._stop(broken=True)
+            try:
+                self._stop(broken=True)
+            except Exception as error:
+                message += f"\n(closing the environments raised too: {type(error).__name__}: {error})"
         raise WorkerError(message, env=env, worker=worker) from cause
 
     def _fail_from(self, error: BaseException, what: str) -> NoReturn:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import select
 import signal
+from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
@@ -88,11 +89,13 @@ def _mind(link: Connection, wake: int, parent: int, pids: dict[int, int], memory
     poll = select.poll()
     poll.register(link.fileno(), select.POLLIN)
     poll.register(wake, select.POLLIN)
-    while pids:
+    while True:
         for pid, status in _ended(pids):
             _kill(pid)  # what it started
             link.send((pids.pop(pid), pid, status))
             ring_fault(memory)
+        if not pids:
+            return
         ready = {fd for fd, _ in poll.poll(LOOK_MS)}
         if link.fileno() in ready or os.getppid() != parent:
             return
@@ -112,17 +115,13 @@ def _ended(pids: dict[int, int]) -> list[tuple[int, int]]:
 
 def _own_group(pid: int) -> None:
     """A worker and what it starts form a process group, so that all can be killed together."""
-    try:
+    with suppress(PermissionError, ProcessLookupError):  # it has done so itself, or is gone
         os.setpgid(pid, pid)
-    except (PermissionError, ProcessLookupError):
-        pass  # it has done so itself, or is gone
 
 
 def _kill(pid: int) -> None:
-    try:
+    with suppress(ProcessLookupError):
         os.killpg(pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
 
 
 def _nothing(*_: Any) -> None:

@@ -8,7 +8,6 @@ use workers for the rest.
 
 from __future__ import annotations
 
-import os
 import queue
 import threading
 from collections.abc import Callable
@@ -17,6 +16,7 @@ from typing import NoReturn
 
 from metta_fast.envs.native._pool import Pool
 from metta_fast.envs.native._sync import Ready
+from metta_fast.hardware import allowed_cores
 from metta_fast.spec import EnvBatch, EnvFactory
 from metta_fast.vector import state as states
 from metta_fast.vector.api import VectorError
@@ -33,8 +33,7 @@ PATIENCE_S = 2.0
 
 def spin_seconds(threads: int) -> float:
     """SPIN_S if so many threads or processes and the caller all have a core, else 0: sleep at once."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return SPIN_S if threads < cores else 0.0
+    return SPIN_S if threads < allowed_cores() else 0.0
 
 
 class NativeThreadsVector(BaseVector):

@@ -87,9 +87,7 @@ def _serve(index: int, job: Job, memory: Memory, link: Connection) -> None:
     link.send((os.getpid(), None))
     while True:
         box, kind = station.next()
-        if kind == RESET:
-            batches[box].reset(station.seed, stagger=station.stagger)
-        elif kind == MESSAGE:
+        if kind == MESSAGE:
             command, argument = link.recv()
             if command == "close":
                 for batch in batches.values():
@@ -101,6 +99,9 @@ def _serve(index: int, job: Job, memory: Memory, link: Connection) -> None:
                 for batch, state in zip(batches.values(), argument):
                     batch.load_state_dict(state)
                 link.send((index, None))
+            continue
+        if kind == RESET:
+            batches[box].reset(station.seed, stagger=station.stagger)
         else:
             batches[box].step()
         station.finish(box)

@@ -1,0 +1,299 @@
+"""Any Python environment as an `EnvFactory`: Gymnasium's API for one agent, or the small protocol below for many.
+
+    factory = PythonEnvFactory(lambda index: gymnasium.make("CartPole-v1"), num_envs=64, name="cartpole")
+
+`make_env(index)` is given the environment's global index and is pickled by cloudpickle.
+
+Several agents: an environment with the attribute `num_agents` (n), `observation_space` and `action_space` of one agent,
+and
+
+    reset(seed=None)  -> obs, info                                          obs [n, …] or a dict of such arrays
+    step(actions)     -> obs, reward [n], terminal [n], truncation [n], info        actions [n, width]
+
+The environment is over when every agent has ended; an agent that ended before has masked rows until the reset, what
+the environment gives for it meanwhile is dropped.
+
+Episode ends are next-step (metta_fast.spec): the row after the last action carries the true last observation, masked;
+the next call ignores the action and gives the new episode's first row. `metadata["autoreset_mode"]` says whether an
+environment resets itself: disabled (default: we call `reset`), next-step (we step it), or same-step (the reset's
+observation is held back, the last one is taken from `info["final_obs"]`).
+
+An environment whose whole state is given by methods `state_dict()` and `load_state_dict(state)` (arrays and plain values)
+can be checkpointed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from typing import Any
+
+import numpy as np
+
+from metta_fast.envs.spaces import FieldError, action_spec, decode_action, observation_parts
+from metta_fast.errors import UserError
+from metta_fast.spec import Array, EnvError, EnvSpec, Rows
+
+DISABLED, NEXT_STEP, SAME_STEP = "Disabled", "NextStep", "SameStep"
+
+
+class PythonEnvFactory:
+    """See the module's docstring.
+
+    Args:
+        make_env: global index → environment.
+        stats: names in the `info` of an episode's last step that become statistics (`env/<name>`): numbers, or for
+            several agents numbers or arrays [n]. "a/b" is info["a"]["b"].
+        has_final_obs: False for a same-step environment that gives no `info["final_obs"]`: episodes then have no
+            masked row, and a time limit cannot bootstrap.
+    """
+
+    def __init__(self, make_env: Callable[[int], Any], num_envs: int, *, name: str = "python",
+                 stats: Sequence[str] = (), has_final_obs: bool = True) -> None:
+        self.make_env = make_env
+        env = _make(make_env, 0)
+        try:
+            self.autoreset = _autoreset_mode(env)
+            self.several = hasattr(env, "num_agents")
+            self.parts = observation_parts(env.observation_space)
+            self.action_space = env.action_space
+            limit = getattr(getattr(env, "spec", None), "max_episode_steps", None)
+            cheap = hasattr(env, "state_dict") and hasattr(env, "load_state_dict")
+            agents = int(env.num_agents) if self.several else 1
+        finally:
+            env.close()
+        if self.autoreset != SAME_STEP and not has_final_obs:
+            raise UserError(f"has_final_obs=False is for same-step environments; {name} is {self.autoreset}")
+        if self.several and self.autoreset != DISABLED:
+            raise UserError(f"{name}: an environment of several agents must not reset itself")
+        self.spec = EnvSpec(name=name, num_envs=num_envs, agents_per_env=agents,
+                            obs={part.name: part.leaf for part in self.parts}, action=action_spec(self.action_space),
+                            stats=tuple(stats), max_steps=limit or 0, has_final_obs=has_final_obs, cheap_state=cheap)
+
+    def make_batch(self, first_env: int, num_envs: int) -> PythonBatch:
+        return PythonBatch(self, first_env, num_envs)
+
+
+class PythonBatch:
+    """`metta_fast.spec.EnvBatch`: steps its environments one after another."""
+
+    def __init__(self, factory: PythonEnvFactory, first_env: int, num_envs: int) -> None:
+        self.spec = factory.spec
+        kind = _SeveralAgents if factory.several else _OneAgent
+        self.envs = [kind(factory, first_env + i) for i in range(num_envs)]
+
+    def bind(self, rows: Rows) -> None:
+        a = self.spec.agents_per_env
+        for i, env in enumerate(self.envs):
+            env.bind(rows.slice(i * a, (i + 1) * a))
+
+    def reset(self, seed: int, *, stagger: bool = False) -> None:
+        """`stagger` is not for these environments: their clocks are their own."""
+        for env in self.envs:
+            env.guard(env.reset, env_seed(seed, env.index))
+
+    def step(self) -> None:
+        for env in self.envs:
+            env.guard(env.restart if env.ended else env.step)
+
+    def native_job(self) -> None:
+        return None
+
+    def state_dict(self) -> dict[str, Any]:
+        self._check_states()
+        return {"env": [env.env.state_dict() for env in self.envs], "held": [env.held for env in self.envs],
+                "ended": np.array([env.ended for env in self.envs]), "gone": np.array([env.gone for env in self.envs])}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._check_states()
+        for i, env in enumerate(self.envs):
+            env.env.load_state_dict(state["env"][i])
+            env.held, env.ended = state["held"][i], bool(state["ended"][i])
+            env.gone[...] = state["gone"][i]
+
+    def _check_states(self) -> None:
+        if not self.spec.cheap_state:
+            raise UserError(f"{self.spec.name}: its state cannot be saved, for the environment has no state_dict and "
+                            "load_state_dict; without them a resumed run starts new episodes")
+
+    def close(self) -> None:
+        with ExitStack() as stack:
+            for env in self.envs:
+                stack.callback(env.env.close)
+
+
+def env_seed(seed: int, index: int) -> int:
+    """The seed of the environment with this global index: 31 bits hashed from both (SeedSequence's spawning)."""
+    return int(np.random.SeedSequence(seed, spawn_key=(index,)).generate_state(1)[0] >> 1)
+
+
+class _Env:
+    """One environment and its rows."""
+
+    rows: Rows
+    views: list[Array]
+
+    def __init__(self, factory: PythonEnvFactory, index: int) -> None:
+        self.factory = factory
+        self.index = index
+        self.agents: tuple[int, ...] = ()
+        self.gone = np.zeros(factory.spec.agents_per_env, np.bool_)
+        """[n] agents that have ended."""
+        self.ended = False
+        """The next call starts a new episode."""
+        self.held: Any = None
+        """same-step: the new episode's first observation."""
+        self.env = _make(factory.make_env, index)
+
+    def bind(self, rows: Rows) -> None:
+        self.rows = rows
+        self.views = [part.view(rows.obs[part.name], self.agents) for part in self.factory.parts]
+
+    def guard(self, call: Callable[..., None], *arguments: Any) -> None:
+        """Call; whatever goes wrong names this environment."""
+        try:
+            call(*arguments)
+        except FieldError as error:
+            raise EnvError(f"environment {self.index} gave a wrong value: {error}", self.index) from None
+        except Exception as error:
+            raise EnvError(f"environment {self.index} raised {type(error).__name__}: {error}", self.index) from error
+
+    def reset(self, seed: int | None) -> None:
+        """A new episode's first row."""
+        result = self.env.reset() if seed is None else self.env.reset(seed=seed)
+        if not (isinstance(result, tuple) and len(result) == 2):
+            raise FieldError(f"reset() gave {type(result).__name__}, expected (observation, info)")
+        self._first(result[0])
+
+    def _first(self, obs: Any) -> None:
+        rows = self.rows
+        self._write(obs)
+        rows.reward[:] = 0.0
+        rows.terminal[:] = rows.truncation[:] = False
+        rows.mask[:] = rows.reset[:] = True
+        self.gone[:] = False
+        self.ended = False
+
+    def _write(self, obs: Any) -> None:
+        for part, view in zip(self.factory.parts, self.views):
+            part.write(obs, view, self.agents)
+
+    def _stats(self, info: Mapping[str, Any], which: Any) -> None:
+        """Statistics of the agents `which` that end."""
+        for column, name in enumerate(self.factory.spec.stats):
+            value: Any = info
+            for key in name.split("/"):
+                if not isinstance(value, Mapping) or key not in value:
+                    raise FieldError(f"info of an episode's last step has no {name!r}, which the factory lists in stats")
+                value = value[key]
+            self.rows.stats[which, column] = np.broadcast_to(value, self.gone.shape)[which]
+
+
+def _result(result: Any) -> tuple[Any, Any, Any, Any, Any]:
+    if not (isinstance(result, tuple) and len(result) == 5):
+        raise FieldError(f"step() gave {type(result).__name__}, expected (observation, reward, terminated, truncated, info)")
+    return result  # type: ignore[return-value]
+
+
+class _OneAgent(_Env):
+    """Gymnasium's API."""
+
+    def step(self) -> None:
+        factory, rows = self.factory, self.rows
+        action = decode_action(factory.action_space, factory.spec.action, rows.action[0])
+        obs, reward, terminal, truncation, info = _result(self.env.step(action))
+        terminal, truncation = _flag("terminated", terminal), _flag("truncated", truncation)
+        done = terminal or truncation
+        masked = done and factory.spec.has_final_obs
+        if done and factory.autoreset == SAME_STEP:
+            if masked:
+                if "final_obs" not in info:
+                    raise FieldError("an episode ended and info has no 'final_obs', although autoreset_mode is same-step; "
+                                     "give it, or make the factory with has_final_obs=False")
+                self.held, obs = obs, info["final_obs"]
+            info = info.get("final_info", info)
+        self._write(obs)
+        rows.reward[0] = _number("reward", reward)
+        rows.terminal[0], rows.truncation[0] = terminal, truncation
+        rows.mask[0] = not masked
+        rows.reset[0] = done and not masked
+        if done:
+            self._stats(info, [0])
+        self.ended = masked
+
+    def restart(self) -> None:
+        """The first row of the next episode."""
+        factory = self.factory
+        if factory.autoreset == SAME_STEP:
+            obs, self.held = self.held, None
+            self._first(obs)
+        elif factory.autoreset == NEXT_STEP:
+            action = decode_action(factory.action_space, factory.spec.action, self.rows.action[0])
+            self._first(_result(self.env.step(action))[0])
+        else:
+            self.reset(None)
+
+
+class _SeveralAgents(_Env):
+    """The protocol of the module's docstring."""
+
+    def __init__(self, factory: PythonEnvFactory, index: int) -> None:
+        super().__init__(factory, index)
+        self.agents = self.gone.shape
+        start = factory.spec.action.start
+        self.start = np.array(start, np.int32) if start else np.float32(0)
+
+    def step(self) -> None:
+        rows = self.rows
+        obs, reward, terminal, truncation, info = _result(self.env.step(rows.action + self.start))
+        reward = self._array("reward", reward, "iuf")
+        terminal, truncation = self._array("terminal", terminal, "b"), self._array("truncation", truncation, "b")
+        present = ~self.gone
+        self._write(obs)
+        rows.reward[:] = np.where(present, reward, 0.0)
+        rows.terminal[:] = terminal & present
+        rows.truncation[:] = truncation & present
+        ends = rows.terminal | rows.truncation
+        self.gone |= ends
+        rows.mask[:] = ~self.gone
+        rows.reset[:] = False
+        if ends.any():
+            self._stats(info, ends)
+        self.ended = bool(self.gone.all())
+
+    def restart(self) -> None:
+        self.reset(None)
+
+    def _array(self, name: str, value: Any, kinds: str) -> Array:
+        value = np.asarray(value)
+        if value.shape != self.agents or value.dtype.kind not in kinds:
+            raise FieldError(f"{name} is {value.dtype} {value.shape}, expected one {'bool' if kinds == 'b' else 'number'} for "
+                             f"each of {self.agents[0]} agents")
+        return value
+
+
+def _flag(name: str, value: Any) -> bool:
+    if not isinstance(value, (bool, np.bool_)):
+        raise FieldError(f"{name} is {value!r} ({type(value).__name__}), expected a bool")
+    return bool(value)
+
+
+def _number(name: str, value: Any) -> float:
+    if np.ndim(value) or np.asarray(value).dtype.kind not in "biuf":
+        raise FieldError(f"{name} is {value!r}, expected a number")
+    return float(value)
+
+
+def _make(make_env: Callable[[int], Any], index: int) -> Any:
+    try:
+        return make_env(index)
+    except Exception as error:
+        raise EnvError(f"environment {index} could not be made: {type(error).__name__}: {error}", index) from error
+
+
+def _autoreset_mode(env: Any) -> str:
+    mode = (getattr(env, "metadata", None) or {}).get("autoreset_mode", DISABLED)
+    value = str(getattr(mode, "value", mode))
+    if value not in (DISABLED, NEXT_STEP, SAME_STEP):
+        raise UserError(f"metadata['autoreset_mode'] is {mode!r}: expected Gymnasium's AutoresetMode")
+    return value

@@ -1,0 +1,140 @@
+"""Gymnasium spaces as leaves and action rows: how python_env.py reads an environment and writes its rows.
+
+    observation space                     leaf
+    Box                                   as it is, dtype kept (shape () becomes (1,))
+    Discrete(n), MultiDiscrete            uint8 one-hot [n], [sum of n]; `start` is subtracted
+    MultiBinary                           int8 as it is
+    Dict, Tuple (nested)                  leaves "key", "key/inner", "0", "1/key"; matched by name, in sorted order
+
+    action space                          row
+    Discrete(n, start=k)                  one head of n; the environment is given k … k+n−1
+    MultiDiscrete                         one head per entry, each with its start
+    MultiBinary(n)                        n heads of 2
+    Box                                   float32 [size]; the environment is given its own shape and dtype
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from metta_fast.errors import UserError
+from metta_fast.spec import ActionSpec, Array, Leaf
+
+
+class FieldError(ValueError):
+    """A value that does not fit its space; the message names the field."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """One leaf of an observation: where it lies in what the environment gives, and how it is written."""
+
+    name: str
+    path: tuple[Any, ...]
+    shape: tuple[int, ...]
+    """Of the value that the environment gives, one agent."""
+    dtype: np.dtype
+    nvec: tuple[int, ...] = ()
+    """One-hot: sizes of the parts; empty: written as it is."""
+    start: tuple[int, ...] = ()
+
+    @property
+    def leaf(self) -> Leaf:
+        if self.nvec:
+            return Leaf((sum(self.nvec),), "uint8")
+        return Leaf(self.shape or (1,), self.dtype.name)
+
+    def view(self, rows: Array, agents: tuple[int, ...]) -> Array:
+        """The rows of one environment, [n, *leaf.shape], in the shape that `write` takes. agents: () or (n,)."""
+        return rows.reshape(*agents, *((sum(self.nvec),) if self.nvec else self.shape))
+
+    def write(self, obs: Any, to: Array, agents: tuple[int, ...]) -> None:
+        """Take the leaf's value from obs and write it to a view. Raises FieldError."""
+        value = obs
+        for key in self.path:
+            try:
+                value = value[key]
+            except (KeyError, IndexError, TypeError):
+                raise FieldError(f"observation {self.name!r}: the space has it, the environment did not give it") from None
+        value = np.asarray(value)
+        if value.shape != (*agents, *self.shape):
+            raise FieldError(f"observation {self.name!r} has shape {value.shape}, expected {(*agents, *self.shape)}")
+        if self.nvec:
+            self._one_hot(value, to)
+            return
+        if value.dtype != self.dtype:
+            raise FieldError(f"observation {self.name!r} has dtype {value.dtype}, its space says {self.dtype}: cast it in "
+                             "the environment, or declare the space with the dtype that it gives")
+        to[...] = value
+
+    def _one_hot(self, value: Array, to: Array) -> None:
+        if value.dtype.kind not in "iu":
+            raise FieldError(f"observation {self.name!r} has dtype {value.dtype}, expected whole numbers")
+        index = value.astype(np.int64).reshape(-1, len(self.nvec)) - self.start
+        if (index < 0).any() or (index >= self.nvec).any():
+            raise FieldError(f"observation {self.name!r} is {value.tolist()}, outside its space")
+        index += np.cumsum((0, *self.nvec[:-1]))
+        flat = to.reshape(len(index), -1)
+        flat[...] = 0
+        np.put_along_axis(flat, index, 1, axis=1)
+
+
+def observation_parts(space: spaces.Space[Any]) -> tuple[Part, ...]:
+    """All leaves of an observation space, sorted by name. Raises UserError for a space that has no array form."""
+    parts = sorted(_parts(space, ()), key=lambda part: part.name)
+    names = [part.name for part in parts]
+    if len(set(names)) != len(names):
+        raise UserError(f"observation leaves {names} share a name: avoid '/' in the keys of Dict spaces")
+    return tuple(parts)
+
+
+def _parts(space: spaces.Space[Any], path: tuple[Any, ...]) -> Iterator[Part]:
+    name = "/".join(str(key) for key in path) or "obs"
+    if isinstance(space, spaces.Dict):
+        for key in space.spaces:
+            yield from _parts(space[key], (*path, key))
+    elif isinstance(space, spaces.Tuple):
+        for index, inner in enumerate(space.spaces):
+            yield from _parts(inner, (*path, index))
+    elif isinstance(space, spaces.Discrete):
+        yield Part(name, path, (), np.dtype(np.int64), (int(space.n),), (int(space.start),))
+    elif isinstance(space, spaces.MultiDiscrete):
+        yield Part(name, path, space.nvec.shape, np.dtype(np.int64), _numbers(space.nvec), _numbers(space.start))
+    elif isinstance(space, (spaces.Box, spaces.MultiBinary)) and space.dtype is not None and space.dtype.kind in "biuf":
+        yield Part(name, path, tuple(space.shape or ()), np.dtype(space.dtype))
+    else:
+        raise UserError(f"observation {name!r} is of {space}: give Box, Discrete, MultiDiscrete, MultiBinary or a "
+                        "Dict or Tuple of them (wrap the environment)")
+
+
+def action_spec(space: spaces.Space[Any]) -> ActionSpec:
+    """The action space of one agent. Raises UserError for one that has no row form."""
+    if isinstance(space, spaces.Discrete):
+        return ActionSpec("discrete", nvec=(int(space.n),), start=(int(space.start),))
+    if isinstance(space, spaces.MultiDiscrete):
+        return ActionSpec("discrete", nvec=_numbers(space.nvec), start=_numbers(space.start))
+    if isinstance(space, spaces.MultiBinary):
+        heads = int(np.prod(space.shape))
+        return ActionSpec("discrete", nvec=(2,) * heads, start=(0,) * heads)
+    if isinstance(space, spaces.Box):
+        return ActionSpec("box", low=tuple(space.low.astype(float).reshape(-1).tolist()),
+                          high=tuple(space.high.astype(float).reshape(-1).tolist()))
+    raise UserError(f"action space {space}: expected Discrete, MultiDiscrete, MultiBinary or Box (wrap the environment)")
+
+
+def decode_action(space: spaces.Space[Any], spec: ActionSpec, row: Array) -> Any:
+    """One agent's row [width] as the action that the environment's own space holds."""
+    if isinstance(space, spaces.Discrete):
+        return int(row[0]) + spec.start[0]
+    if isinstance(space, spaces.MultiDiscrete):
+        return (row + space.start.reshape(-1)).astype(space.dtype).reshape(space.shape)
+    return row.astype(space.dtype).reshape(space.shape)
+
+
+def _numbers(array: Array) -> tuple[int, ...]:
+    return tuple(int(x) for x in np.asarray(array).reshape(-1))

@@ -1,0 +1,73 @@
+"""What the contract's tests share: which backends, which environments, and how a tape of actions is played."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from metta_fast.envs.counter import CounterFactory
+from metta_fast.envs.grid.env import GridFactory
+from metta_fast.spec import Rows
+from tests.vector.toy_envs import crowd_factory, walk_factory
+from tests.vector.toys import ToyFactory
+
+BACKENDS = {
+    "serial": {"backend": "serial"},
+    "threads": {"backend": "threads", "num_threads": 3},
+    "workers": {"backend": "workers", "num_workers": 2},
+    "workers-uneven": {"backend": "workers", "num_workers": 5, "num_threads": 2},
+}
+FACTORIES = {
+    "counter": lambda n: CounterFactory(n, agents_per_env=2, max_steps=5),
+    "toy": lambda n: ToyFactory(n, agents=2),
+    "toy-native": lambda n: ToyFactory(n, agents=2, native=True),
+    "walk": walk_factory,
+    "crowd": crowd_factory,
+    "grid": lambda n: GridFactory(n, num_agents=3, room_size=[6, 6], objects={"mine_red": 2}, max_steps=7),
+}
+
+
+def tape_for(spec, length, seed=0):
+    """Actions int32 [length, num_agents, width]; head 1 of the toy (its naps) stays 0."""
+    top = (5, 1) if spec.name == "toy" else spec.action.nvec
+    return np.random.default_rng(seed).integers(0, top, (length, spec.num_agents, len(top)), dtype=np.int32)
+
+
+def flat(rows: Rows):
+    """A copy of all fields that the environment writes, by name; statistics where they are valid."""
+    ends = (rows.terminal | rows.truncation)[:, None]
+    return {**{f"obs/{k}": v.copy() for k, v in rows.obs.items()},
+            **{k: getattr(rows, k).copy() for k in Rows._fields[2:-1]}, "stats": np.where(ends, rows.stats, 0)}
+
+
+def play(vec, tape, *, first=True):
+    """One send of every agent per entry of the tape, block by block as they come.
+
+    Returns each field over [len(tape) + 1, num_agents, …] (first=False: the present rows are held already).
+    """
+    out = [{k: np.zeros_like(v) for k, v in flat(vec.rows).items()} for _ in range(len(tape) + 1)]
+    row = [0] * len(vec.blocks)
+
+    def note(block):
+        for name, value in flat(block.rows).items():
+            out[row[block.index]][name][block.start:block.stop] = value
+        if row[block.index] < len(tape):
+            vec.send(block, tape[row[block.index], block.start:block.stop])
+        row[block.index] += 1
+
+    if not first:
+        for block in vec.blocks:
+            note(block)
+    while min(row) <= len(tape):
+        note(vec.recv())
+    return {name: np.stack([step[name] for step in out]) for name in out[0]}
+
+
+def assert_same(a, b):
+    assert a.keys() == b.keys()
+    for name in a:
+        assert a[name].dtype == b[name].dtype
+        assert a[name].tobytes() == b[name].tobytes(), f"{name} differs, first at row {_first(a[name], b[name])}"
+
+
+def _first(a, b):
+    return np.argwhere((a != b).reshape(len(a), -1).any(axis=1)).ravel()[:1]

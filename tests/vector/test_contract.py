@@ -1,0 +1,258 @@
+"""Every sentence of the vector contract (DESIGN: Vector), against every backend."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from metta_fast.errors import UserError
+from metta_fast.vector import VectorError, make_vector
+from tests.vector.suite import BACKENDS, FACTORIES, assert_same, flat, play, tape_for
+from tests.vector.toys import ToyFactory
+
+ENVS, LENGTH = 11, 23
+
+
+@pytest.fixture(params=BACKENDS)
+def backend(request):
+    return request.param
+
+
+@pytest.fixture
+def make(backend):
+    """Makes vectors of the backend and closes them."""
+    made = []
+
+    def make(factory, num_blocks=3, **more):
+        made.append(make_vector(factory, num_blocks=num_blocks, **{**BACKENDS[backend], **more}))
+        return made[-1]
+
+    yield make
+    for vec in made:
+        vec.close()
+
+
+@pytest.fixture
+def parallel(backend):
+    if backend == "serial":
+        pytest.skip("serial works in the order of the sends")
+
+
+def reference(factory, tape, seed=3, stagger=False):
+    with make_vector(factory, backend="serial", num_blocks=1) as vec:
+        vec.async_reset(seed, stagger=stagger)
+        rows = play(vec, tape)
+        return rows, vec.state_dict()
+
+
+@pytest.mark.parametrize("kind", FACTORIES)
+def test_same_seed_and_tape_give_the_same_bytes(make, kind):
+    factory = FACTORIES[kind](ENVS)
+    tape = tape_for(factory.spec, LENGTH)
+    expected, state = reference(factory, tape)
+    half = LENGTH // 2
+    vec = make(factory)
+    vec.async_reset(3)
+    got = play(vec, tape)
+    assert_same(got, expected)
+    if factory.spec.num_agents > ENVS:
+        assert [b.start % factory.spec.agents_per_env for b in vec.blocks] == [0, 0, 0]
+    # again from the start, other blocks; then on from the middle with the state of a run with other blocks
+    vec.async_reset(3)
+    assert_same(play(vec, tape[:half]), {k: v[:half + 1] for k, v in expected.items()})
+    saved = vec.state_dict()
+    with make_vector(factory, backend="serial", num_blocks=5) as other:
+        other.load_state_dict(saved)
+        rest = play(other, tape[half:], first=False)
+        assert_same(rest, {k: v[half:] for k, v in expected.items()})
+        assert_states_equal(other.state_dict(), state)
+    vec.async_reset(9)
+    vec.load_state_dict(saved)
+    assert_same(play(vec, tape[half:], first=False), rest)
+    assert_states_equal(vec.state_dict(), state)
+
+
+def assert_states_equal(a, b):
+    assert a.keys() == b.keys()
+    for key in a:
+        if isinstance(a[key], dict):
+            assert_states_equal(a[key], b[key])
+        else:
+            np.testing.assert_equal(a[key], b[key])
+
+
+@pytest.mark.parametrize("kind", ["counter", "grid", "toy"])
+def test_stagger_reaches_the_environments(make, kind):
+    factory = FACTORIES[kind](ENVS)
+    tape = tape_for(factory.spec, 9)
+    staggered = reference(factory, tape, stagger=True)[0]
+    plain = reference(factory, tape)[0]
+    assert any((staggered[k] != plain[k]).any() for k in plain)
+    vec = make(factory)
+    vec.async_reset(3, stagger=True)
+    assert_same(play(vec, tape), staggered)
+
+
+def test_seeds_reach_every_environment(make):
+    vec = make(FACTORIES["walk"](ENVS))
+    seen = []
+    for seed in (1, 2, (1 << 64) - 1):
+        vec.async_reset(seed)
+        vec.hold_all()
+        seen.extend(vec.rows.obs["place"][:, 0].tolist())
+    assert len(set(seen)) == 3 * ENVS
+    with pytest.raises(ValueError, match="seed -1"):
+        vec.async_reset(-1)
+
+
+def test_blocks_are_equal_contiguous_ranges_of_whole_environments(make):
+    vec = make(ToyFactory(10, agents=2), num_blocks=4)
+    assert [(b.index, b.start, b.stop, b.size) for b in vec.blocks] == [
+        (0, 0, 4, 4), (1, 4, 10, 6), (2, 10, 14, 4), (3, 14, 20, 6)]
+    for block in vec.blocks:
+        assert np.shares_memory(block.rows.reward, vec.rows.reward[block.start:block.stop])
+        assert block.rows.obs["a"].shape == (block.size, 2, 3)
+        assert block.rows.action.shape == (block.size, 2)
+    assert vec.slab.ctypes.data % 4096 == 0
+    for array in (*vec.rows.obs.values(), *vec.rows[1:]):
+        assert np.shares_memory(vec.slab, array)
+        assert array.flags.c_contiguous
+
+
+def test_misuse_raises(make):
+    vec = make(ToyFactory(6), num_blocks=3)
+    for call in (vec.recv, vec.hold_all, vec.state_dict, lambda: vec.send(vec.blocks[0])):
+        with pytest.raises(VectorError):
+            call()
+    vec.async_reset(0)
+    with pytest.raises(VectorError, match="not held"):
+        vec.send(vec.blocks[0])
+    with pytest.raises(VectorError, match="0 of 3 blocks"):
+        vec.state_dict()
+    block = vec.recv()
+    actions = np.zeros((block.size, 2), np.int32)
+    for wrong in (actions[:1], actions[:, :1], np.zeros((block.size, 2, 1), np.int32)):
+        with pytest.raises(ValueError, match=r"shape .* expected"):
+            vec.send(block, wrong)
+    with pytest.raises(TypeError):
+        vec.send(block, actions.astype(np.float32))
+    vec.send(block, actions.astype(np.int64))
+    with pytest.raises(VectorError, match="not held"):
+        vec.send(block, actions)
+    other = make(ToyFactory(6), num_blocks=3, backend="serial")
+    other.async_reset(0)
+    vec.hold_all()
+    with pytest.raises(VectorError, match="not held"):
+        vec.send(other.recv(), actions)
+    with pytest.raises(VectorError, match="no block in flight"):
+        vec.recv()
+    vec.send(vec.blocks[1])
+    assert vec.recv() is vec.blocks[1]
+
+
+def test_several_blocks_may_be_held_and_come_back_in_any_order(make):
+    vec = make(ToyFactory(6), num_blocks=3)
+    vec.async_reset(0)
+    assert {vec.recv().index for _ in range(3)} == {0, 1, 2}
+    vec.send(vec.blocks[2])
+    vec.send(vec.blocks[0])
+    assert {vec.recv().index for _ in range(2)} == {0, 2}
+    assert [b.index for b in vec.hold_all()] == [0, 1, 2]
+
+
+@pytest.mark.parametrize("native", [False, True])
+def test_the_first_ready_block_comes_first(make, parallel, native):
+    vec = make(ToyFactory(6, native=native), num_blocks=3, num_workers=3)
+    vec.async_reset(0)
+    naps = {0: 6, 1: 0, 2: 3}
+    for block in vec.hold_all():
+        vec.send(block, np.array([[1, naps[block.index]], [1, 0]], np.int32))
+    assert [vec.recv().index for _ in range(3)] == [1, 2, 0]
+
+
+@pytest.mark.parametrize("native", [False, True])
+def test_rows_of_a_held_block_stay_untouched(make, native):
+    vec = make(ToyFactory(6, native=native), num_blocks=3)
+    vec.async_reset(0)
+    held = vec.hold_all()[1]
+    before = flat(held.rows)
+    for _ in range(5):
+        for other in (vec.blocks[0], vec.blocks[2]):
+            vec.send(other, np.ones((other.size, 2), np.int32) * [1, 0])
+        time.sleep(0.01)
+        assert {vec.recv().index, vec.recv().index} == {0, 2}
+    assert_same(flat(held.rows), before)
+
+
+def test_reset_gives_up_held_blocks_and_waits_for_steps(make):
+    factory = ToyFactory(6, agents=2)
+    tape = tape_for(factory.spec, 4)
+    vec = make(factory)
+    vec.async_reset(8)
+    block = vec.recv()
+    vec.send(block, np.full((block.size, 2), [1, 1], np.int32))
+    vec.recv()
+    vec.async_reset(3)
+    assert_same(play(vec, tape), reference(factory, tape)[0])
+
+
+@pytest.mark.parametrize("native", [False, True])
+def test_timeout_leaves_the_block_in_flight(make, parallel, native):
+    vec = make(ToyFactory(2, native=native), num_blocks=1, num_workers=2)
+    vec.async_reset(0)
+    block = vec.recv(timeout=30.0)
+    vec.send(block, np.array([[1, 6], [1, 0]], np.int32))
+    start = time.monotonic()
+    with pytest.raises(TimeoutError, match=r"0\.1 s"):
+        vec.recv(timeout=0.1)
+    assert time.monotonic() - start < 0.28
+    assert vec.recv() is block
+
+
+def test_other_threads_run_while_recv_waits(make, parallel):
+    vec = make(ToyFactory(2), num_blocks=1, num_workers=2)
+    vec.async_reset(0)
+    block = vec.recv()
+    vec.send(block, np.array([[1, 8], [1, 0]], np.int32))
+    ran = threading.Event()
+    threading.Timer(0.05, ran.set).start()
+    vec.recv()
+    assert ran.is_set()
+
+
+def test_closing(make):
+    vec = make(ToyFactory(6), num_blocks=2)
+    vec.async_reset(0)
+    block = vec.recv()
+    reward = block.rows.reward.copy()
+    vec.close()
+    vec.close()
+    for call in (vec.recv, vec.hold_all, vec.state_dict, lambda: vec.send(block), lambda: vec.async_reset(0),
+                 lambda: vec.load_state_dict({})):
+        with pytest.raises(VectorError, match="closed"):
+            call()
+    assert (block.rows.reward == reward).all()  # memory lives as long as a view of it
+
+
+def test_state_of_another_run_is_refused(make):
+    vec = make(ToyFactory(6), num_blocks=2)
+    vec.async_reset(0)
+    vec.hold_all()
+    with make_vector(ToyFactory(5)) as other, pytest.raises(ValueError, match=r"obs/a is uint8 \(6, 2, 3\), expected"):
+        other.load_state_dict(vec.state_dict())
+
+
+def test_impossible_numbers_are_named():
+    factory = ToyFactory(6)
+    for keys, message in (
+            ({"backend": "workers", "num_workers": 8}, r"num_workers=8.*env.num_envs=6.*nearest counts are 6, 3, 2"),
+            ({"num_blocks": 7}, r"async_factor=7.*more blocks"),
+            ({"num_blocks": 0}, "async_factor=0"),
+            ({"backend": "threads", "num_threads": True}, "num_threads=True"),
+            ({"backend": "worker"}, "did you mean 'workers'"),
+            ({"worker_timeout_s": 0}, "worker_timeout_s")):
+        with pytest.raises(UserError, match=message):
+            make_vector(factory, **keys)
