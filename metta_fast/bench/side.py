@@ -247,7 +247,7 @@ class _Runner:
     def learn(self, target: float, seconds: float) -> dict[str, Any]:
         start, score = self.sync(), float("nan")
         while time.perf_counter() - start < seconds:
-            score = self.epoch().get("env/return", float("nan"))
+            score = self.epoch().get("env/return", score)  # absent where no episode ended
             if score >= target:
                 break
         return {
