@@ -1,0 +1,56 @@
+"""Prioritized replay: minibatches prefer segments with large advantages.
+
+    features={prioritized_replay: {alpha: 0.6, beta: 0.4}}
+
+For N segments with w = (Σ_t |A_t|)^α each minibatch draws its segments without replacement with p ∝ w + 1e-6. Their
+normalised advantages are multiplied by (N·p)^−β, which takes the bias out; β grows linearly from `beta` to 1 over
+the run. Source: Schaul et al. 2016, arXiv:1511.05952, with segments instead of transitions.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from metta_fast.buffers import Buffers
+from metta_fast.errors import UserError
+from metta_fast.ppo.hooks import Context, Hooks, Sample
+
+FLOOR = 1e-6
+"""Added to every weight, so that no segment is out of reach."""
+STREAM = 1
+
+
+def add(hooks: Hooks, *, alpha: float = 0.6, beta: float = 0.4) -> None:
+    """Take over the choice of segments.
+
+    Args:
+        alpha: how much advantages count; 0 switches the feature off.
+        beta: how much of the bias is taken out at the start, 0 … 1.
+
+    Raises:
+        UserError: a value out of range, or another feature that chooses segments.
+    """
+    for name, value, high in (("alpha", alpha, float("inf")), ("beta", beta, 1.0)):
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= high:
+            allowed = "a number of at least 0" if name == "alpha" else "a number from 0 to 1"
+            raise UserError(f"features.prioritized_replay.{name}={value!r}: expected {allowed}")
+    if alpha == 0:
+        return
+    if hooks.sample is not None:
+        raise UserError("features.prioritized_replay: another feature chooses the segments already; enable one of them")
+
+    def sample(context: Context) -> Sample:
+        p = probabilities(context.buffers, alpha)
+        segments = torch.multinomial(p, context.segments, generator=context.generator(STREAM))
+        exponent = beta + (1 - beta) * context.progress
+        return Sample(segments, (len(p) * p[segments]).pow(-exponent))
+
+    hooks.sample = sample
+
+
+def probabilities(buffers: Buffers, alpha: float) -> Tensor:
+    """[num_segments] float32: the chance of each segment to be drawn first."""
+    sums = buffers.advantage.abs().unflatten(0, (-1, buffers.bptt_horizon)).sum(1).flatten()
+    weights = sums.pow(alpha) + FLOOR
+    return weights / weights.sum()

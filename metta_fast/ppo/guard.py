@@ -1,0 +1,96 @@
+"""NaN and infinity are found on the device, read once, and named: field, environment, agent.
+
+check_rollout looks at what environments and policy gave, before anything is learnt from it; check_update at
+the losses and gradients, before the weights can reach a checkpoint. Both raise NonFiniteError.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+from metta_fast.buffers import Buffers
+from metta_fast.errors import NonFiniteError
+from metta_fast.spec import EnvSpec
+
+__all__ = ["NonFiniteError", "check_rollout", "check_update"]
+
+CAUSES = {
+    "observation": "the environment gave it",
+    "reward": "the environment gave it",
+    "action": "the policy gave it: its weights have diverged; try a lower trainer.learning_rate",
+    "log-probability": "the policy gave it: its weights have diverged; try a lower trainer.learning_rate",
+    "value": "the policy gave it: its weights have diverged; try a lower trainer.learning_rate",
+}
+
+
+def _fields(buffers: Buffers) -> Iterator[tuple[str, str, Tensor]]:
+    """(field, its name in print, array [T or T+1, N, …]), in the order of cause and effect."""
+    for name, leaf in buffers.obs.items():
+        yield "observation", "observation" if len(buffers.obs) == 1 else f"observation {name!r}", leaf
+    for field, array in (
+        ("reward", buffers.reward),
+        ("action", buffers.action),
+        ("log-probability", buffers.logprob),
+        ("value", buffers.value),
+    ):
+        yield field, field, array
+
+
+def check_rollout(buffers: Buffers, spec: EnvSpec, epoch: int) -> int:
+    """Check a whole rollout with one read from the device.
+
+    Returns:
+        the number of unmasked rows: agent steps of this rollout.
+
+    Raises:
+        NonFiniteError: naming the first field that is not finite, and where.
+    """
+    found = [
+        (field, shown, array)
+        for field, shown, array in _fields(buffers)
+        if array.dtype.is_floating_point and array.numel()
+    ]
+    extremes = [bound.double() for _, _, array in found for bound in torch.aminmax(array)]  # both pass NaN on
+    read = torch.stack([buffers.mask[: buffers.horizon].sum().double(), *extremes]).tolist()
+    for i, (field, shown, array) in enumerate(found):
+        low, high = read[1 + 2 * i], read[2 + 2 * i]
+        if not (math.isfinite(low) and math.isfinite(high)):
+            _raise(field, shown, array, spec, epoch)
+    return int(read[0])
+
+
+def _raise(field: str, shown: str, array: Tensor, spec: EnvSpec, epoch: int) -> None:
+    first = (~torch.isfinite(array)).nonzero()[0].tolist()
+    value = array[tuple(first)].item()
+    row, agent, *place = first
+    env, in_env = divmod(agent, spec.agents_per_env)
+    where = f", entry {place}" if place else ""
+    raise NonFiniteError(
+        f"{shown} is {value} in environment {env} (agent {in_env} of it{where}), row {row} of the rollout "
+        f"of epoch {epoch}: {CAUSES[field]}"
+    )
+
+
+def check_update(
+    sums: Sequence[float], names: Sequence[str], buffers: Buffers, spec: EnvSpec, epoch: int
+) -> None:
+    """Check the sums of an update's losses and gradient norms, as read from the device.
+
+    Raises:
+        NonFiniteError: naming the losses, and the environment with the largest return target.
+    """
+    wrong = [name for name, value in zip(names, sums) if not math.isfinite(value)]
+    if not wrong:
+        return
+    largest = buffers.returns.abs().amax(0)
+    agent = int(largest.argmax())
+    env, in_env = divmod(agent, spec.agents_per_env)
+    raise NonFiniteError(
+        f"loss not finite in the update of epoch {epoch} ({', '.join(wrong)}); observations and rewards were "
+        f"finite, the largest return target is {largest[agent].item():.3g} in environment {env} (agent "
+        f"{in_env} of it): scale rewards down, or try a lower trainer.learning_rate or trainer.max_grad_norm"
+    )

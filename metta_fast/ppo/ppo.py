@@ -1,0 +1,189 @@
+"""PPO as the trainer sees it: collect, update, metrics, state.
+
+    collect:  rollout ─► guard ─► episode statistics ─► features' on_rollout
+    update:   advantage ─► learner ─► guard ─► features' on_epoch
+
+An epoch is counted when its update is done. Everything random is keyed by (seed, epoch), so a resumed run
+needs no RNG state.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+
+from metta_fast.algorithm import Metrics
+from metta_fast.buffers import Buffers
+from metta_fast.config import Config
+from metta_fast.ppo.backend import autocast, configure_torch
+from metta_fast.ppo.episode_stats import EpisodeStats
+from metta_fast.ppo.guard import check_rollout, check_update
+from metta_fast.ppo.hooks import Context, Hooks
+from metta_fast.ppo.learner import SUMS, Learner
+from metta_fast.ppo.loss import STATS
+from metta_fast.ppo.rollout import Rollout
+from metta_fast.ppo.schedule import learning_rate, progress
+from metta_fast.ppo.timer import Timer
+from metta_fast.spec import EnvSpec
+from metta_fast.vector.api import VectorEnv
+
+
+class PPO:
+    """Implements metta_fast.algorithm.Algorithm.
+
+    Args:
+        config: resolved (no `auto` left); batch_size is num_agents · horizon.
+        vec: in whatever state; the first `collect` resets it, unless a loaded state goes on with it.
+        policy: on `device` already.
+        hooks: of the enabled features; None: none.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        spec: EnvSpec,
+        vec: VectorEnv,
+        policy: nn.Module,
+        *,
+        device: torch.device,
+        hooks: Hooks | None = None,
+        steps: int = 0,
+    ) -> None:
+        trainer = config.trainer
+        self.config, self.spec, self.policy, self.device = config, spec, policy, device
+        self.hooks = hooks or Hooks()
+        self.steps = steps
+        self.epoch = 0
+        self.timer = Timer()
+        configure_torch(trainer, device)
+        offload = trainer.cpu_offload and device.type == "cuda"
+        self.buffers = Buffers.allocate(
+            spec,
+            horizon=trainer.batch_size // spec.num_agents,
+            bptt_horizon=trainer.bptt_horizon,
+            state_shape=tuple(policy.state_shape),  # type: ignore[arg-type]
+            device=torch.device("cpu") if offload else device,
+            debug=trainer.debug,
+            pinned=offload,
+        )
+        mode = trainer.compile_mode if trainer.compile else None
+        context = partial(autocast, trainer, device)
+        self.rollout = Rollout(
+            vec,
+            policy,
+            self.buffers,
+            device=device,
+            seed=config.seed,
+            autocast=context,
+            timer=self.timer,
+            zero_copy=config.vector.zero_copy,
+            compile_mode=mode,
+        )
+        self.learner = Learner(
+            policy,
+            self.buffers,
+            trainer,
+            seed=config.seed,
+            device=device,
+            hooks=self.hooks,
+            has_final_obs=spec.has_final_obs,
+            autocast=context,
+            timer=self.timer,
+            compile_mode=mode,
+        )
+        self.episodes = EpisodeStats(spec, self.buffers.device)
+        self._episode_sums = torch.zeros(
+            1 + len(self.episodes.names), dtype=torch.float64, device=self.buffers.device
+        )
+        self._keep_rollout = trainer.deterministic or spec.cheap_state
+        self._metrics: Metrics = {}
+
+    def collect(self) -> None:
+        """Fill the buffers with one rollout.
+
+        Raises:
+            NonFiniteError: an observation, reward, action or value is NaN or infinite; nothing was learnt.
+            VectorError, EnvError: what the vector raises.
+        """
+        self.timer.clear()
+        buffers, debug = self.buffers, self.config.trainer.debug
+        if debug:
+            buffers.fill_magic()
+        if self.config.trainer.advantage == "vtrace":
+            buffers.ratio.fill_(1)
+        if not self.rollout.held:
+            self.episodes.restart(staggered=self.spec.stagger)
+        self.rollout.collect(self.epoch)
+        self._rollout_steps = check_rollout(buffers, self.spec, self.epoch)
+        self._episode_sums = self.episodes.add(buffers)
+        context = self._context()
+        for hook in self.hooks.on_rollout:
+            hook(context)
+        self.timer.lap("copy")
+
+    def update(self) -> None:
+        """Learn from the rollout and count the epoch.
+
+        Raises:
+            NonFiniteError: a loss or gradient is NaN or infinite. The weights are then worthless: what
+                `state_dict` gave at the last boundary (copies) is the last good state.
+        """
+        self.timer.start()
+        context = self._context()
+        self.learner.update(context, self.steps)
+        if self.config.trainer.debug:
+            unwritten = self.buffers.unwritten()
+            if unwritten is not None:
+                raise RuntimeError(
+                    f"trainer.debug: nobody wrote some row of {unwritten} in epoch {self.epoch}"
+                )
+        sums, episodes = self.learner.sums.tolist(), self._episode_sums.tolist()
+        check_update(sums, SUMS, self.buffers, self.spec, self.epoch)
+        rate = learning_rate(self.config.trainer, self.steps)
+        self.steps += self._rollout_steps
+        self.epoch += 1
+        read = dict(zip(SUMS, sums))
+        self._metrics = {f"loss/{name}": read[name] / read["minibatches"] for name in STATS}
+        self._metrics |= self.episodes.means(episodes)
+        self._metrics |= {"train/learning_rate": rate, "train/epoch": self.epoch, "train/steps": self.steps}
+        for hook in self.hooks.on_epoch:
+            self._metrics |= hook(context)
+        self.timer.lap("update")
+
+    def metrics(self) -> Metrics:
+        """Figures of the last epoch; env/* only where an episode ended in it."""
+        return self._metrics | {
+            f"perf/time/{phase}": seconds for phase, seconds in self.timer.phases().items()
+        }
+
+    def _context(self) -> Context:
+        return Context(self.buffers, self.config.seed, self.epoch, progress(self.config.trainer, self.steps))
+
+    # ---- state ----
+
+    def rollout_state(self) -> dict[str, Any]:
+        """What belongs to the held row: the core's state, and the episodes that are going on."""
+        return {"core": self.rollout.state_dict(), "episodes": self.episodes.state_dict()}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything but the vector's own state: copies, cheap enough for every boundary.
+
+        The held row's state is in it where the run is deterministic or the environments' state is cheap.
+        """
+        state = {**self.learner.state_dict(), "steps": self.steps, "epoch": self.epoch}
+        if self._keep_rollout and self.rollout.held:
+            state["rollout"] = self.rollout_state()
+        return state
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from `state`. Load the vector's state before; without one the environments start anew."""
+        self.learner.load_state_dict(state)
+        self.steps, self.epoch = state["steps"], state["epoch"]
+        rollout = state.get("rollout")
+        if rollout is None:
+            self.rollout.forget()
+        elif self.rollout.load_state_dict(rollout["core"]):
+            self.episodes.load_state_dict(rollout["episodes"])
