@@ -1,11 +1,11 @@
 """Gated plug-ins of the learner. A feature is absent until the configuration names it.
 
-    python run_optimized.py 'features={prioritized_replay: {alpha: 0.6}}'
+    python run_optimized.py 'features={prioritized_replay: {prio_alpha: 0.6}}'
 
     config.features ─► make_features ─► Hooks ─► PPO(…, hooks=…)
 
-A feature is a function (Hooks, **its own keys) that adds hooks (metta_fast/ppo/hooks.py). One of your own comes
-by an entry point of the group "metta_fast.features", in its package's pyproject.toml:
+A feature is a function (Hooks, **its own keys) that adds hooks (metta_fast/ppo/hooks.py). One of your own
+comes by an entry point of the group "metta_fast.features", in its package's pyproject.toml:
 
     [project.entry-points."metta_fast.features"]
     my_feature = "my_package.my_module:add"
@@ -44,8 +44,8 @@ def make_features(features: Mapping[str, Any]) -> Hooks:
     """The hooks of every enabled feature; none is imported that is not named.
 
     Args:
-        features: `config.features`: {name: {key: value}}. A value of null or false leaves the feature off, true takes
-            its defaults.
+        features: `config.features`: {name: {key: value}}. A value of null or false leaves the feature off,
+            true takes its defaults.
 
     Raises:
         UserError: an unknown feature or key, or values that the feature refuses.

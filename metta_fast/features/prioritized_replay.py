@@ -1,10 +1,10 @@
 """Prioritized replay: minibatches prefer segments with large advantages.
 
-    features={prioritized_replay: {alpha: 0.6, beta: 0.4}}
+    features={prioritized_replay: {prio_alpha: 0.6, prio_beta: 0.4}}
 
-For N segments with w = (Σ_t |A_t|)^α each minibatch draws its segments without replacement with p ∝ w + 1e-6. Their
-normalised advantages are multiplied by (N·p)^−β, which takes the bias out; β grows linearly from `beta` to 1 over
-the run. Source: Schaul et al. 2016, arXiv:1511.05952, with segments instead of transitions.
+For N segments with w = (Σ_t |A_t|)^α each minibatch draws its segments without replacement with p ∝ w + 1e-6.
+Their normalised advantages are multiplied by (N·p)^−β, which takes the bias out; β grows linearly from
+`prio_beta` to 1 over the run. Source: Schaul et al. 2016, arXiv:1511.05952, with segments for transitions.
 """
 
 from __future__ import annotations
@@ -21,29 +21,31 @@ FLOOR = 1e-6
 STREAM = 1
 
 
-def add(hooks: Hooks, *, alpha: float = 0.6, beta: float = 0.4) -> None:
+def add(hooks: Hooks, *, prio_alpha: float = 0.6, prio_beta: float = 0.4) -> None:
     """Take over the choice of segments.
 
     Args:
-        alpha: how much advantages count; 0 switches the feature off.
-        beta: how much of the bias is taken out at the start, 0 … 1.
+        prio_alpha: how much advantages count; 0 switches the feature off.
+        prio_beta: how much of the bias is taken out at the start, 0 … 1.
 
     Raises:
         UserError: a value out of range, or another feature that chooses segments.
     """
-    for name, value, high in (("alpha", alpha, float("inf")), ("beta", beta, 1.0)):
+    for name, value, high in (("prio_alpha", prio_alpha, float("inf")), ("prio_beta", prio_beta, 1.0)):
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= high:
-            allowed = "a number of at least 0" if name == "alpha" else "a number from 0 to 1"
+            allowed = "a number of at least 0" if name == "prio_alpha" else "a number from 0 to 1"
             raise UserError(f"features.prioritized_replay.{name}={value!r}: expected {allowed}")
-    if alpha == 0:
+    if prio_alpha == 0:
         return
     if hooks.sample is not None:
-        raise UserError("features.prioritized_replay: another feature chooses the segments already; enable one of them")
+        raise UserError("features.prioritized_replay: another feature chooses segments too; enable one of them")
+            "features.prioritized_replay: another feature chooses the segments; enable one of them"
+        )
 
     def sample(context: Context) -> Sample:
-        p = probabilities(context.buffers, alpha)
+        p = probabilities(context.buffers, prio_alpha)
         segments = torch.multinomial(p, context.segments, generator=context.generator(STREAM))
-        exponent = beta + (1 - beta) * context.progress
+        exponent = prio_beta + (1 - prio_beta) * context.progress
         return Sample(segments, (len(p) * p[segments]).pow(-exponent))
 
     hooks.sample = sample
