@@ -39,8 +39,6 @@ def add(hooks: Hooks, *, prio_alpha: float = 0.6, prio_beta: float = 0.4) -> Non
         return
     if hooks.sample is not None:
         raise UserError("features.prioritized_replay: another feature chooses segments too; enable one of them")
-            "features.prioritized_replay: another feature chooses the segments; enable one of them"
-        )
 
     def sample(context: Context) -> Sample:
         p = probabilities(context.buffers, prio_alpha)
