@@ -52,7 +52,7 @@ def build_parts(config: Config) -> Parts:
     try:
         torch.manual_seed(config.seed)
         policy = make_policy(config.policy, factory.spec).to(device)
-        algorithm = PPO(config, factory.spec, vec, policy, device=device, hooks=())
+        algorithm = PPO(config, factory.spec, vec, policy, device=device)
     except BaseException:
         vec.close()
         raise
