@@ -1,9 +1,9 @@
 """Checks and `auto`: a composed configuration becomes one that can run, or a UserError before any start.
 
-    compose ─► environment ─► sizes ─► vector ─► device ─► policy ─► memory ─► Resolved (no `auto` left)
+    compose ─► environment ─► sizes ─► vector ─► device ─► policy ─► features ─► memory ─► Resolved
 
 Every value that changes here keeps its reason in `origins`, which --explain prints. torch is not imported:
-cards are found by metta_fast/hardware.py.
+cards are found by metta_fast/hardware.py (a feature that is on brings it in).
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from metta_fast.spec import EnvSpec
 POLICIES = ("mlp", "tokens")
 
 NOT_BUILT_YET = (
-    "prioritized replay",
     "contrastive",
     "kickstart",
     "weight analysis",
@@ -64,6 +63,7 @@ def resolve(composed: Composed, *, machine: Machine | None = None) -> Resolved:
     work.vector(spec)
     work.device()
     work.policy(spec)
+    work.features()
     work.memory(spec)
     if composed.groups.get("hardware") == "original":
         work.notes.append(f"hardware=original runs without what is not built yet: {', '.join(NOT_BUILT_YET)}")
@@ -242,6 +242,13 @@ class _Resolve:
             raise UserError(
                 "policy mlp does not read token observations; give policy=tokens, or env.observation=compact"
             )
+
+    def features(self) -> None:
+        """Every feature named is known and takes its keys. Imports torch, but only if there is one."""
+        if self.config.features:
+            from metta_fast.features import make_features
+
+            make_features(self.config.features)
 
     def memory(self, spec: EnvSpec) -> None:
         """The rollout's buffers fit the memory of where they lie, with room for the rest."""

@@ -89,7 +89,7 @@ def test_the_guides_settings_go_through_unchanged_on_a_gpu() -> None:
     assert (config.trainer.compile, config.trainer.compile_mode) == (True, "reduce-overhead")
     done = resolved("hardware=original", machine=H100)
     assert (done.config.trainer.minibatch_size, done.config.trainer.cpu_offload) == (512, True)
-    assert any("runs without what is not built yet: prioritized replay" in note for note in done.notes)
+    assert any("runs without what is not built yet: contrastive, kickstart" in note for note in done.notes)
 
 
 def test_what_a_profile_wants_of_a_gpu_is_off_without_one_and_said() -> None:
@@ -145,6 +145,26 @@ def test_ones_own_environment_says_how_many_agents_it_has(
     assert done.config.trainer.batch_size % (256 * 3 * 32) == 0
     with pytest.raises(UserError, match=r"env\.agents_per_env=2, but trio:Trio has 3; leave it out"):
         resolved("env=trio:Trio", "env.agents_per_env=2")
+
+
+def test_features_are_chosen_by_file_or_by_key_and_checked() -> None:
+    wanted = {"prioritized_replay": {"prio_alpha": 0.6, "prio_beta": 0.4}}
+    assert resolved("hardware=cpu", "features=[prioritized_replay]").config.features == wanted
+    done = resolved("hardware=cpu", "features=prioritized_replay", "features.prioritized_replay.prio_beta=1.0")
+    assert done.config.features["prioritized_replay"]["prio_beta"] == 1.0
+    assert done.origins["features.prioritized_replay.prio_alpha"] == "features/prioritized_replay"
+    assert resolved("features={prioritized_replay: {prio_alpha: 1}}").config.features == {
+        "prioritized_replay": {"prio_alpha": 1}
+    }
+    assert resolved("hardware=cpu").config.features == {}
+    for word, message in (
+        ("features.prioritised_replay=true", "did you mean 'prioritized_replay'?"),
+        ("features.prioritized_replay.alpha=1", "it has prio_alpha, prio_beta"),
+        ("features.prioritized_replay.prio_beta=2", "expected a number from 0 to 1"),
+    ):
+        with pytest.raises(UserError) as caught:
+            resolved(word)
+        assert message in str(caught.value)
 
 
 def test_an_ascii_map_of_ones_own(tmp_path: Path) -> None:
