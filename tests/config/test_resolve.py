@@ -150,7 +150,7 @@ def test_ones_own_environment_says_how_many_agents_it_has(
 def test_features_are_chosen_by_file_or_by_key_and_checked() -> None:
     wanted = {"prioritized_replay": {"prio_alpha": 0.6, "prio_beta": 0.4}}
     assert resolved("hardware=cpu", "features=[prioritized_replay]").config.features == wanted
-    done = resolved("hardware=cpu", "features=prioritized_replay", "features.prioritized_replay.prio_beta=1.0")
+    done = resolved("hardware=cpu", "features=prioritized_replay", "features.prioritized_replay.prio_beta=1")
     assert done.config.features["prioritized_replay"]["prio_beta"] == 1.0
     assert done.origins["features.prioritized_replay.prio_alpha"] == "features/prioritized_replay"
     assert resolved("features={prioritized_replay: {prio_alpha: 1}}").config.features == {
