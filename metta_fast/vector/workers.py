@@ -36,6 +36,8 @@ from metta_fast.vector.launcher import Job
 from metta_fast.vector.layout import slab_size, slices, split
 from metta_fast.vector.threads import spin_seconds
 
+START_S = 60.0
+"""A worker may take so long to import and make its environments, or worker_timeout_s where that is longer."""
 CLOSE_S = 3.0
 """How long close waits for environments to close themselves before the workers are killed."""
 LAST_WORDS_S = 0.5
@@ -113,7 +115,8 @@ class WorkersVector(BaseVector):
         return max(self._waiting) > self.worker_timeout_s
 
     def _hung(self) -> NoReturn:
-        self._name_hung(max(range(len(self._waiting)), key=self._waiting.__getitem__))
+        self._name_hung(max(range(len(self._waiting)), key=self._waiting.__getitem__),
+                        f" for {self.worker_timeout_s} s (vector.worker_timeout_s)")
 
     def _look(self) -> None:
         if self._crew.has_news():
@@ -151,7 +154,7 @@ class WorkersVector(BaseVector):
                                for w in range(len(self.worker_ranges))])
 
     def _stop(self, broken: bool = False) -> None:
-        if not broken:
+        if not broken and self._crew.is_mine():
             for w, link in enumerate(self._crew.links):
                 try:
                     link.send(("close", None))
@@ -165,7 +168,7 @@ class WorkersVector(BaseVector):
 
     def _await_start(self) -> None:
         """Every worker has made its environments."""
-        for w, (pid, _) in enumerate(self._replies("starting")):
+        for w, (pid, _) in enumerate(self._replies("starting", max(START_S, self.worker_timeout_s))):
             self._crew.pids[w] = pid
 
     def _ask_all(self, command: str, arguments: list[Any]) -> list[Any]:
@@ -176,10 +179,10 @@ class WorkersVector(BaseVector):
             except OSError:
                 self._fault()
             self.board.message(w)
-        return [reply for _, reply in self._replies(command)]
+        return [reply for _, reply in self._replies(f"giving or taking its state ({command})", self.worker_timeout_s)]
 
-    def _replies(self, what: str) -> list[Any]:
-        """One reply of each worker; fails where one breaks, or where none comes for worker_timeout_s."""
+    def _replies(self, doing: str, patience_s: float) -> list[Any]:
+        """One reply of each worker; fails where one breaks, or where none comes for patience_s."""
         missing = {link: w for w, link in enumerate(self._crew.links)}
         replies: list[Any] = [None] * len(missing)
         waited = 0.0
@@ -199,8 +202,8 @@ class WorkersVector(BaseVector):
                     except EOFError:
                         self._fault()
                     del missing[link]
-            if waited > self.worker_timeout_s:
-                self._name_hung(min(missing.values()), f" while {what}")
+            if waited > patience_s:
+                self._name_hung(min(missing.values()), f" for {patience_s} s while {doing}")
         return replies
 
     # ---- naming ----
@@ -209,12 +212,11 @@ class WorkersVector(BaseVector):
         pid = self._crew.pids[w]
         return f"worker {w} (pid {pid}, {describe_envs(*self.worker_ranges[w])})"
 
-    def _name_hung(self, w: int, doing: str = "") -> NoReturn:
+    def _name_hung(self, w: int, when: str) -> NoReturn:
         stopped = self._crew.is_stopped(w)
         words = "" if stopped else self._crew.where_is_it(w)
-        self._fail(f"{self._name(w)} {'is stopped (SIGSTOP) and ' if stopped else ''}has given nothing for "
-                   f"{self.worker_timeout_s} s{doing} (vector.worker_timeout_s)" + (f"; it is at\n{words}" if words else ""),
-                   worker=w)
+        self._fail(f"{self._name(w)} {'is stopped (SIGSTOP) and ' if stopped else ''}has given nothing{when}"
+                   + (f"; it is at\n{words}" if words else ""), worker=w)
 
 
 class _Crew:
@@ -250,6 +252,10 @@ class _Crew:
         except OSError as error:
             self.dismiss(0.0)
             raise WorkerError("the process that starts the workers ended at once; it says why above") from error
+
+    def is_mine(self) -> bool:
+        """False in a forked copy of the parent."""
+        return os.getpid() == self.owner
 
     def has_news(self) -> bool:
         """A worker or the launcher died."""
@@ -290,6 +296,8 @@ class _Crew:
 
     def where_is_it(self, worker: int) -> str:
         """The traceback of a worker that hangs, "" if it gives none."""
+        if not self.pids[worker]:
+            return ""  # not even forked yet
         try:
             os.kill(self.pids[worker], signal.SIGUSR1)
         except ProcessLookupError:
@@ -309,8 +317,8 @@ class _Crew:
 
     def dismiss(self, patience_s: float) -> None:
         """End the launcher and with it the workers: those that were told to close have patience_s for it."""
-        if os.getpid() != self.owner:
-            return  # a forked copy of the parent: the crew is not its own
+        if not self.is_mine():
+            return
         try:
             if patience_s:
                 self.process.wait(patience_s)
