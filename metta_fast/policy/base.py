@@ -1,0 +1,61 @@
+"""The interface of a policy, for ours and for a user's own.
+
+class MyNet(Policy):
+    def __init__(self, config, spec):                 # PolicyConfig, EnvSpec
+        super().__init__(spec)
+        self.net = nn.Linear(spec.obs["obs"].shape[0], self.head.num_params + 1)
+
+    def forward(self, obs, state, reset):
+        out = self.net(obs["obs"].float())
+        return PolicyOutput(out[..., :-1], out[..., -1], state)
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from metta_fast.policy.heads import ActionHead
+from metta_fast.spec import EnvSpec
+
+
+class PolicyOutput(NamedTuple):
+    """What a forward gives for T rows of B agents."""
+
+    params: Tensor
+    """[T, B, head.num_params] parameters of the action distribution, for `ActionHead`."""
+    value: Tensor
+    """[T, B] float32."""
+    state: Tensor
+    """[layers, B, size] float32: the core's state after the last row."""
+
+
+class Policy(nn.Module):
+    """A network with an action head. See the module's docstring for the smallest one.
+
+    Attributes:
+        head: turns params into actions and log-probabilities.
+        state_shape: (layers, size) of the core's state; (0, 0) without memory.
+    """
+
+    def __init__(self, spec: EnvSpec, state_shape: tuple[int, int] = (0, 0)) -> None:
+        super().__init__()
+        self.head = ActionHead(spec.action)
+        self.state_shape = state_shape
+
+    def initial_state(self, n: int, device: torch.device | str | None = None) -> Tensor:
+        """Zeros [layers, n, size] float32: the state of n agents before their first row."""
+        layers, size = self.state_shape
+        return torch.zeros(layers, n, size, device=device)
+
+    def forward(self, obs: dict[str, Tensor], state: Tensor, reset: Tensor) -> PolicyOutput:
+        """Run T rows of B agents.
+
+        Args:
+            obs: {leaf: [T, B, *shape]} in the environment's dtype.
+            state: [layers, B, size], before row 0.
+            reset: [T, B] bool: the state is zeroed before this row.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no forward(obs, state, reset)")

@@ -1,0 +1,89 @@
+"""Action heads: distribution parameters to actions, log-probabilities and entropies.
+
+Discrete actions, one head or several of unequal size (MultiDiscrete). `params` are the heads' logits side by
+side; an action row is int32 `[heads]`, each from 0. All mathematics is float32 whatever the autocast. A logit of
+-inf forbids its choice.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from metta_fast.errors import UserError
+from metta_fast.spec import ActionSpec
+
+
+class ActionHead:
+    """Heads with `nvec` choices. Shapes: `…` are any leading axes, W = len(nvec), P = num_params = sum(nvec).
+
+    Raises:
+        UserError: continuous (Box) actions, or a head without a choice.
+    """
+
+    def __init__(self, spec: ActionSpec) -> None:
+        if spec.kind != "discrete":
+            raise UserError(
+                "continuous (Box) actions: this version's policies choose among discrete actions only "
+                "(Discrete, MultiDiscrete); wrap the environment so that its actions are discrete"
+            )
+        if not spec.nvec or min(spec.nvec) < 1:
+            raise UserError(
+                f"action space with nvec={list(spec.nvec)}: expected heads of at least one choice each"
+            )
+        self.nvec = spec.nvec
+        self.num_params = sum(spec.nvec)
+        self._most = max(spec.nvec)
+        self._equal = min(spec.nvec) == self._most
+
+    def sample(self, params: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+        """Choose actions by inverse CDF: the same params and noise give the same action.
+
+        Args:
+            params: […, P]. noise: […, W] float32, uniform in [0, 1), one number for each head.
+
+        Returns:
+            (action […, W] int32, logprob […] float32).
+
+        Raises:
+            ValueError: on the CPU, a head whose choices are all forbidden, or NaN (on other devices the
+                log-probability is then NaN).
+        """
+        logp = self._logp(params)
+        cdf = logp.exp().cumsum(-1)
+        total = cdf[..., -1:]
+        if total.device.type == "cpu" and not torch.compiler.is_compiling() and bool(total.isnan().any()):
+            raise ValueError(
+                "a head of the action distribution has no choice left: all its logits are -inf, or one is NaN"
+            )
+        # Never past the last choice of positive probability, however close to 1 the noise.
+        action = ((cdf <= noise.unsqueeze(-1) * total) & (cdf < total)).sum(-1, keepdim=True)
+        return action.squeeze(-1).to(torch.int32), logp.gather(-1, action).sum((-1, -2))
+
+    def logprob_entropy(self, params: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
+        """(logprob […], entropy […]) float32 of an action […, W]: sums over the heads."""
+        logp = self._logp(params)
+        chosen = logp.gather(-1, action.long().unsqueeze(-1))
+        finite = logp.masked_fill(logp == -torch.inf, 0.0)  # p log p = 0 at p = 0
+        return chosen.sum((-1, -2)), -(logp.exp() * finite).sum((-1, -2))
+
+    def mode(self, params: Tensor) -> Tensor:
+        """The most likely action […, W] int32."""
+        return self._logits(params).argmax(-1).to(torch.int32)
+
+    def _logits(self, params: Tensor) -> Tensor:
+        """[…, W, most choices] float32; -inf where a head has fewer choices."""
+        params = params.float()
+        if self._equal:
+            return params.unflatten(-1, (len(self.nvec), self._most))
+        heads = [
+            F.pad(part, (0, self._most - part.shape[-1]), value=-torch.inf)
+            for part in params.split(self.nvec, -1)
+        ]
+        return torch.stack(heads, -2)
+
+    def _logp(self, params: Tensor) -> Tensor:
+        logits = self._logits(params)
+        # torch's log_softmax is four times slower on the CPU where the last axis is this short.
+        return logits - logits.logsumexp(-1, keepdim=True)

@@ -1,0 +1,29 @@
+"""First weights: orthogonal matrices of a given gain, biases 0 (Saxe et al. 2014, arXiv 1312.6120)."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import nn
+
+RELU = math.sqrt(2.0)
+"""Gain before a ReLU."""
+SMALL = 0.01
+"""Gain of the policy's head: all actions start about equally likely."""
+
+
+def orthogonal_linear(inputs: int, outputs: int, gain: float, bias: bool = True) -> nn.Linear:
+    """A linear layer with orthogonal weights of this gain and zero bias."""
+    layer = nn.Linear(inputs, outputs, bias=bias)
+    nn.init.orthogonal_(layer.weight, gain)
+    if bias:
+        nn.init.zeros_(layer.bias)
+    return layer
+
+
+def sparse_rows(inputs: int, outputs: int, active: float) -> torch.Tensor:
+    """Weights [inputs, outputs] of a layer before a ReLU whose inputs' squares add up to about `active`."""
+    weight = torch.empty(outputs, inputs)
+    nn.init.orthogonal_(weight, RELU * math.sqrt(max(inputs, outputs) / active))
+    return weight.t().contiguous()
