@@ -38,7 +38,7 @@ def add(hooks: Hooks, *, prio_alpha: float = 0.6, prio_beta: float = 0.4) -> Non
     if prio_alpha == 0:
         return
     if hooks.sample is not None:
-        raise UserError("features.prioritized_replay: another feature chooses segments too; enable one of them")
+        raise UserError("features.prioritized_replay: another feature chooses segments; enable one of them")
 
     def sample(context: Context) -> Sample:
         p = probabilities(context.buffers, prio_alpha)

@@ -1,36 +1,64 @@
 """NaN and infinity are found on the device, read once, and named: field, environment, agent.
 
 check_rollout looks at what environments and policy gave, before anything is learnt from it; check_update at
-the losses and gradients, before the weights can reach a checkpoint. Both raise NonFiniteError.
+the losses and gradients, before the weights can reach a checkpoint. check_block looks at float actions before
+an environment gets them. All raise NonFiniteError.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from typing import NoReturn
 
+import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from metta_fast.buffers import Buffers
 from metta_fast.errors import NonFiniteError
 from metta_fast.spec import EnvSpec
+from metta_fast.vector.api import Block
 
-__all__ = ["NonFiniteError", "check_rollout", "check_update"]
+__all__ = ["NonFiniteError", "check_block", "check_rollout", "check_update", "check_weights"]
 
+DIVERGED = "its weights have diverged; try a lower trainer.learning_rate"
 CAUSES = {
     "observation": "the environment gave it",
     "reward": "the environment gave it",
-    "action": "the policy gave it: its weights have diverged; try a lower trainer.learning_rate",
-    "log-probability": "the policy gave it: its weights have diverged; try a lower trainer.learning_rate",
-    "value": "the policy gave it: its weights have diverged; try a lower trainer.learning_rate",
+    "action": f"the policy gave it: {DIVERGED}",
+    "log-probability": f"the policy gave it: {DIVERGED}",
+    "value": f"the policy gave it: {DIVERGED}",
 }
 
 
-def _fields(buffers: Buffers) -> Iterator[tuple[str, str, Tensor]]:
-    """(field, its name in print, array [T or T+1, N, …]), in the order of cause and effect."""
+def check_block(block: Block, spec: EnvSpec, t: int, epoch: int) -> None:
+    """Check a block's rows in the slab: float observations of row t, then float actions about to be sent.
+
+    Raises:
+        NonFiniteError: naming the field and the environment.
+    """
+    fields = [("observation", _shown(name, spec), leaf) for name, leaf in block.rows.obs.items()]
+    for field, shown, array in (*fields, ("action", "action", block.rows.action)):
+        if array.dtype.kind == "f" and not np.isfinite(array).all():
+            _raise(field, shown, torch.from_numpy(array)[None], spec, epoch, t, block.start)
+
+
+def check_weights(policy: nn.Module, epoch: int) -> None:
+    """Raises NonFiniteError if a weight is NaN or infinite."""
+    for name, weight in policy.named_parameters():
+        if not bool(torch.isfinite(weight).all()):
+            raise NonFiniteError(f"the policy's weight {name} is not finite in epoch {epoch}: {DIVERGED}")
+
+
+def _shown(leaf: str, spec: EnvSpec) -> str:
+    return "observation" if len(spec.obs) == 1 else f"observation {leaf!r}"
+
+
+def _fields(buffers: Buffers, spec: EnvSpec) -> Iterator[tuple[str, str, Tensor]]:
+    """(field, its name in print, array [T or T+1, N, …]) in the order of cause and effect."""
     for name, leaf in buffers.obs.items():
-        yield "observation", "observation" if len(buffers.obs) == 1 else f"observation {name!r}", leaf
+        yield "observation", _shown(name, spec), leaf
     for field, array in (
         ("reward", buffers.reward),
         ("action", buffers.action),
@@ -51,7 +79,7 @@ def check_rollout(buffers: Buffers, spec: EnvSpec, epoch: int) -> int:
     """
     found = [
         (field, shown, array)
-        for field, shown, array in _fields(buffers)
+        for field, shown, array in _fields(buffers, spec)
         if array.dtype.is_floating_point and array.numel()
     ]
     extremes = [bound.double() for _, _, array in found for bound in torch.aminmax(array)]  # both pass NaN on
@@ -63,14 +91,17 @@ def check_rollout(buffers: Buffers, spec: EnvSpec, epoch: int) -> int:
     return int(read[0])
 
 
-def _raise(field: str, shown: str, array: Tensor, spec: EnvSpec, epoch: int) -> None:
+def _raise(
+    field: str, shown: str, array: Tensor, spec: EnvSpec, epoch: int, t: int = 0, agent: int = 0
+) -> NoReturn:
+    """Name the first entry of `array` [rows, agents, …] that is not finite; row t, `agent` come first."""
     first = (~torch.isfinite(array)).nonzero()[0].tolist()
     value = array[tuple(first)].item()
-    row, agent, *place = first
-    env, in_env = divmod(agent, spec.agents_per_env)
+    row, column, *place = first
+    env, in_env = divmod(agent + column, spec.agents_per_env)
     where = f", entry {place}" if place else ""
     raise NonFiniteError(
-        f"{shown} is {value} in environment {env} (agent {in_env} of it{where}), row {row} of the rollout "
+        f"{shown} is {value} in environment {env} (agent {in_env} of it{where}), row {t + row} of the rollout "
         f"of epoch {epoch}: {CAUSES[field]}"
     )
 

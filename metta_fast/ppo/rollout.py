@@ -13,10 +13,12 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from metta_fast.buffers import Buffers
+from metta_fast.ppo.guard import check_block, check_weights
 from metta_fast.ppo.random import NOISE, Keyed, env_seed
 from metta_fast.ppo.timer import Timer
 from metta_fast.ppo.transfer import make_transfer
@@ -72,6 +74,8 @@ class Rollout:
             torch.compile(act, mode=compile_mode, dynamic=False) if compile_mode is not None else act
         )
         self._noise = torch.empty((buffers.horizon, buffers.num_agents, vec.spec.action.width), device=device)
+        self._box = vec.spec.action.kind == "box"
+        self._epoch = 0
         self._rows = [0] * len(vec.blocks)
         self._held = False
         """Every block is held at the row that comes next; otherwise the environments start anew."""
@@ -89,7 +93,7 @@ class Rollout:
         return self._held
 
     def collect(self, epoch: int) -> None:
-        """Fill the buffers. Raises what `vec.recv` raises; then the rollout cannot go on."""
+        """Fill the buffers. Raises what `vec.recv` raises, and NonFiniteError."""
         timer, recv = self.timer, self.vec.recv
         waiting: deque[Block] = deque()
         if self._held:
@@ -98,6 +102,7 @@ class Rollout:
             self.forget()
             self.vec.async_reset(env_seed(self.seed, epoch), stagger=self.vec.spec.stagger)
         self._held = False
+        self._epoch = epoch
         self._draw_noise(epoch)
         self._rows[:] = [0] * len(self._rows)
         grad_off = torch.no_grad() if self._compiled else torch.inference_mode()
@@ -134,7 +139,12 @@ class Rollout:
         if t % buffers.bptt_horizon == 0 and not last and state.numel():
             buffers.state[t // buffers.bptt_horizon, :, a:b].copy_(state, non_blocking=True)
         noise = self._noise[0 if last else t, a:b].unsqueeze(0)
-        action, logprob, value, new_state = self._act(obs, state, reset, noise)
+        try:
+            action, logprob, value, new_state = self._act(obs, state, reset, noise)
+        except ValueError:  # an action head that has no choice: say so if NaN is the cause
+            check_block(block, self.vec.spec, t, self._epoch)
+            check_weights(self.policy, self._epoch)
+            raise
         buffers.value[t, a:b].copy_(value[0], non_blocking=True)
         timer.lap("inference")
         if last:
@@ -147,6 +157,8 @@ class Rollout:
         timer.lap("copy")
         transfer.wait(block, t)
         timer.lap("inference")
+        if self._box and not np.isfinite(block.rows.action).all():
+            check_block(block, self.vec.spec, t, self._epoch)
         self.vec.send(block)
 
     # ---- state ----

@@ -13,7 +13,7 @@ from metta_fast.envs.python_env import PythonEnvFactory
 
 
 class Ticker:
-    """Observation [environment, episode, step]; episodes of length 3 … 9 end by turns in a terminal and a truncation.
+    """Observation [environment, episode, step]; episodes of 3 … 9 steps end by turns terminal and truncated.
 
     The reward of a step is step + 10 · (first action's number == step mod 3).
     """
@@ -63,7 +63,9 @@ def tickers(num_envs: int, **keys: Any) -> PythonEnvFactory:
 class Line(gymnasium.Env):
     """Observation [step]; each step rewards 1. Ends after `length` steps with the given flags."""
 
-    def __init__(self, length: int = 4, *, terminated: bool = False, truncated: bool = True, start: int = 0) -> None:
+    def __init__(
+        self, length: int = 4, *, terminated: bool = False, truncated: bool = True, start: int = 0
+    ) -> None:
         self.observation_space = Box(0, 1e6, (1,), np.float32)
         self.action_space = Discrete(2, start=start)
         self.length, self.flags, self.step_of = length, (terminated, truncated), 0

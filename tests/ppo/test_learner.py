@@ -1,4 +1,4 @@
-"""The update: equal to the rollout where weights are equal, blind to masked rows, and the same again after a resume."""
+"""The update: sees what the rollout saw, is blind to masked rows, and the same again after a resume."""
 
 from __future__ import annotations
 
@@ -35,7 +35,9 @@ def learnt_logprobs(ppo: PPO) -> torch.Tensor:
 @pytest.mark.parametrize("lstm", [False, True])
 @pytest.mark.parametrize("box", [False, True])
 def test_with_unchanged_weights_the_learner_sees_the_rollout(lstm: bool, box: bool) -> None:
-    ppo = make_ppo(tickers(5, box=box), horizon=24, bptt=6, minibatches=1, blocks=3, lstm=lstm, learning_rate=0.02)
+    ppo = make_ppo(
+        tickers(5, box=box), horizon=24, bptt=6, minibatches=1, blocks=3, lstm=lstm, learning_rate=0.02
+    )
     for _ in range(3):  # from the second epoch on the state comes over from the last one
         ppo.collect()
         assert int((~ppo.buffers.mask[:24]).sum()) > 5
@@ -53,7 +55,7 @@ def test_without_the_stored_state_it_would_not() -> None:
 
 
 def test_masked_rows_take_no_part() -> None:
-    """Whatever stands in a masked row's action, reward, values and log-probability, the update is the same."""
+    """Whatever stands in a masked row's action, reward and log-probability, the update is the same."""
     results = []
     for spoil in (False, True):
         ppo = make_ppo(tickers(4), horizon=16, bptt=16, minibatches=1)
@@ -70,7 +72,7 @@ def test_masked_rows_take_no_part() -> None:
 
 
 def test_the_update_is_the_bare_algorithm() -> None:
-    """Bitwise the update written out: permutation, gather, loss, clipped gradient, Adam. No feature, no remnant of one."""
+    """Bitwise the update written out: permutation, gather, loss, clipped gradient, Adam."""
     ppo = make_ppo(tickers(4), horizon=16, bptt=8, minibatches=2, update_epochs=2, learning_rate=0.01)
     ppo.collect()
     policy = copy.deepcopy(ppo.policy)
@@ -83,8 +85,9 @@ def test_the_update_is_the_bare_algorithm() -> None:
     for number in range(2):
         order = torch.randperm(8, generator=Keyed(0, torch.device("cpu"))(ORDER, 0, number))
         for half in order.split(4):
+
             def take(x: torch.Tensor, half: torch.Tensor = half) -> torch.Tensor:
-                return torch.stack([x[int(s) // 4 * 8:int(s) // 4 * 8 + 8, int(s) % 4] for s in half], 1)
+                return torch.stack([x[int(s) // 4 * 8 : int(s) // 4 * 8 + 8, int(s) % 4] for s in half], 1)
 
             out = policy({"obs": take(b.obs["obs"])}, torch.zeros(0, 4, 0), take(b.reset))
             logprob, entropy = policy.head.logprob_entropy(out.params, take(b.action))
@@ -96,9 +99,11 @@ def test_the_update_is_the_bare_algorithm() -> None:
             error = torch.maximum((out.value - returns).square(), (near - returns).square())
             count = m.sum()
             surrogate = torch.minimum(r * a, r.clamp(0.8, 1.2) * a)
-            loss = (-(torch.where(m, surrogate, 0.0).sum() / count)
-                    + 0.5 * (0.5 * (torch.where(m, error, 0.0).sum() / count))
-                    - 0.01 * (torch.where(m, entropy, 0.0).sum() / count))
+            loss = (
+                -(torch.where(m, surrogate, 0.0).sum() / count)
+                + 0.5 * (0.5 * (torch.where(m, error, 0.0).sum() / count))
+                - 0.01 * (torch.where(m, entropy, 0.0).sum() / count)
+            )
             adam.zero_grad()
             loss.backward()
             torch.nn.utils.clip_grad_norm_(policy.parameters(), 0.5)
@@ -120,18 +125,32 @@ def test_hooks_are_called_and_change_the_update() -> None:
     def figures(context: Context) -> dict[str, float]:
         return {"feature/epoch": float(context.epoch)}
 
-    hooks = Hooks(on_rollout=[lambda context: calls.append(("rollout", context.epoch))], sample=sample,
-                  extra_loss=[extra], on_epoch=[figures])
+    hooks = Hooks(
+        on_rollout=[lambda context: calls.append(("rollout", context.epoch))],
+        sample=sample,
+        extra_loss=[extra],
+        on_epoch=[figures],
+    )
     ppo = run(make_ppo(tickers(4), hooks=hooks), 1)
     assert calls == [("rollout", 0), ("sample", 0), ("loss", (8, 4)), ("sample", 1), ("loss", (8, 4))]
     assert ppo.metrics()["feature/epoch"] == 0
     assert not torch.equal(weights(ppo), weights(run(make_ppo(tickers(4)), 1)))
 
 
-@pytest.mark.parametrize("trainer", [
-    {"advantage": "vtrace"}, {"recompute": "minibatch"}, {"advantage": "vtrace", "recompute": "minibatch", "update_epochs": 2},
-    {"precision": "bf16"}, {"normalize_advantage": False}, {"vf_clip_coef": None}, {"max_grad_norm": 0.0},
-    {"schedule": "cosine", "lr_scaling": "sqrt"}, {"gradient_accumulation": 2}])
+@pytest.mark.parametrize(
+    "trainer",
+    [
+        {"advantage": "vtrace"},
+        {"recompute": "minibatch"},
+        {"advantage": "vtrace", "recompute": "minibatch", "update_epochs": 2},
+        {"precision": "bf16"},
+        {"normalize_advantage": False},
+        {"vf_clip_coef": None},
+        {"max_grad_norm": 0.0},
+        {"schedule": "cosine", "lr_scaling": "sqrt"},
+        {"gradient_accumulation": 2},
+    ],
+)
 def test_every_setting_learns_something_finite(trainer: dict) -> None:
     ppo = make_ppo(tickers(4), lstm=True, **trainer)
     before = weights(ppo)
@@ -184,8 +203,9 @@ def test_target_kl_stops_the_update() -> None:
 @pytest.mark.parametrize("lstm", [False, True])
 def test_a_deterministic_resume_is_bit_identical(lstm: bool) -> None:
     def fresh(blocks: int) -> PPO:
-        return make_ppo(tickers(4), horizon=8, bptt=4, blocks=blocks, lstm=lstm, deterministic=True,
-                        total_timesteps=400)
+        return make_ppo(
+            tickers(4), horizon=8, bptt=4, blocks=blocks, lstm=lstm, deterministic=True, total_timesteps=400
+        )
 
     unbroken = fresh(2)
     for _ in range(2):
@@ -208,7 +228,9 @@ def test_a_deterministic_resume_is_bit_identical(lstm: bool) -> None:
     same = {name for name in metrics if not name.startswith("perf/")}
     assert {n: metrics[n] for n in same} == {n: again[n] for n in same}
     assert torch.equal(weights(unbroken), weights(resumed))
-    assert all(torch.equal(kept["policy"][name], value) for name, value in state["policy"].items()), "not copies"
+    assert all(torch.equal(kept["policy"][name], value) for name, value in state["policy"].items()), (
+        "not copies"
+    )
 
 
 def test_a_resume_without_environment_state_starts_new_episodes() -> None:

@@ -59,12 +59,17 @@ def weights(ppo: PPO) -> torch.Tensor:
 
 def test_any_backend_and_order_of_arrival_gives_the_same_weights() -> None:
     results = {}
-    for backend, workers, threads in (("serial", 1, 1), ("threads", 1, 3), ("workers", 3, 1), ("workers", 2, 1)):
+    for backend, workers, threads in (
+        ("serial", 1, 1),
+        ("threads", 1, 3),
+        ("workers", 3, 1),
+        ("workers", 2, 1),
+    ):
         factory = tickers(6, delay_s=0.0 if backend == "serial" else 0.004)
         ppo = make_ppo(factory, blocks=3, backend=backend, workers=workers, threads=threads, lstm=True)
         results[backend, workers] = weights(run(ppo, 3))
     first, *others = results.values()
-    assert len(first) and all(torch.equal(first, other) for other in others)
+    assert all(torch.equal(first, other) for other in others)
 
 
 def test_the_seed_matters_and_is_all_that_matters() -> None:
@@ -75,8 +80,10 @@ def test_the_seed_matters_and_is_all_that_matters() -> None:
 
 @pytest.mark.parametrize("keys", [{"zero_copy": False}, {"debug": True}])
 def test_a_private_copy_or_debug_mode_changes_nothing(keys: dict) -> None:
-    assert torch.equal(weights(run(make_ppo(tickers(4), blocks=2), 2)),
-                       weights(run(make_ppo(tickers(4), blocks=2, **keys), 2)))
+    assert torch.equal(
+        weights(run(make_ppo(tickers(4), blocks=2), 2)),
+        weights(run(make_ppo(tickers(4), blocks=2, **keys), 2)),
+    )
 
 
 def test_debug_mode_finds_a_row_nobody_wrote() -> None:

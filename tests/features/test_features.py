@@ -1,0 +1,115 @@
+"""The plug-in interface, with prioritized replay as its proof."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections import Counter
+from importlib.metadata import EntryPoint
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import metta_fast.features as features
+from metta_fast.errors import UserError
+from metta_fast.features import make_features
+from metta_fast.features.prioritized_replay import probabilities
+from metta_fast.ppo.hooks import Context, Hooks
+from tests.ppo.envs import tickers
+from tests.ppo.stand_in import make_ppo, run
+from tests.ppo.test_rollout import weights
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_loop_imports_no_feature() -> None:
+    for file in [*(ROOT / "metta_fast/ppo").rglob("*.py"), ROOT / "metta_fast/trainer.py"]:
+        assert not re.search(r"^\s*(from|import) metta_fast\.features", file.read_text(), re.M), file
+
+
+def test_all_off_is_the_bare_learner() -> None:
+    bare = weights(run(make_ppo(tickers(4)), 2))
+    for off in (
+        {},
+        {"prioritized_replay": None},
+        {"prioritized_replay": False},
+        {"prioritized_replay": {"prio_alpha": 0.0}},
+    ):
+        hooks = make_features(off)
+        assert hooks == Hooks()
+        assert torch.equal(bare, weights(run(make_ppo(tickers(4), hooks=hooks), 2)))
+
+
+def test_an_unnamed_feature_is_not_imported() -> None:
+    sys.modules.pop("metta_fast.features.prioritized_replay", None)
+    make_features({})
+    assert "metta_fast.features.prioritized_replay" not in sys.modules
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"priority_replay": {}}, r"features\.priority_replay.*did you mean 'prioritized_replay'"),
+        ({"prioritized_replay": {"prio_alfa": 1}}, r"prio_alfa.*did you mean 'prio_alpha'"),
+        ({"prioritized_replay": {"prio_alpha": -1}}, "at least 0"),
+        ({"prioritized_replay": {"prio_beta": 2}}, "from 0 to 1"),
+        ({"prioritized_replay": 3}, "expected its keys"),
+    ],
+)
+def test_mistakes_are_named(given: dict[str, Any], words: str) -> None:
+    with pytest.raises(UserError, match=words):
+        make_features(given)
+
+
+def plug_in(hooks: Hooks, *, figure: float = 1.0) -> None:
+    hooks.on_epoch.append(lambda context: {"mine/figure": figure})
+
+
+def test_a_feature_of_another_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    point = EntryPoint("mine", f"{__name__}:plug_in", features.GROUP)
+    monkeypatch.setattr(features, "entry_points", lambda group: [point] if group == features.GROUP else [])
+    ppo = run(make_ppo(tickers(2), hooks=make_features({"mine": {"figure": 7.0}})), 1)
+    assert ppo.metrics()["mine/figure"] == 7.0
+
+
+def test_probabilities() -> None:
+    """Σ|A| of each segment to the power α, in the order segment · agents + agent."""
+    ppo = make_ppo(tickers(2), horizon=4, bptt=2, minibatches=1)
+    ppo.rollout.vec.close()
+    ppo.buffers.advantage.copy_(torch.tensor([[1.0, -2.0], [1.0, 2.0], [0.0, 9.0], [0.0, 0.0]]))
+    assert probabilities(ppo.buffers, 1.0).tolist() == pytest.approx([2 / 15, 4 / 15, 0, 9 / 15], abs=1e-6)
+    assert probabilities(ppo.buffers, 0.5).tolist() == pytest.approx(
+        [x / (2**0.5 + 2 + 3) for x in (2**0.5, 2, 0, 3)], abs=1e-3
+    )
+
+
+def test_draws_and_weights() -> None:
+    ppo = make_ppo(tickers(2), horizon=4, bptt=2, minibatches=1)
+    ppo.rollout.vec.close()
+    ppo.buffers.advantage.copy_(torch.tensor([[1.0, -2.0], [1.0, 2.0], [0.0, 9.0], [0.0, 0.0]]))
+    sample = make_features({"prioritized_replay": {"prio_alpha": 1.0, "prio_beta": 0.0}}).sample
+    assert sample is not None
+    drawn: Counter[int] = Counter()
+    for update in range(2000):
+        context = Context(ppo.buffers, seed=0, epoch=1, progress=1.0, update=update, segments=2)
+        segments, weight = sample(context)
+        assert len(set(segments.tolist())) == 2, "drawn with replacement"
+        first = segments.tolist()[0]
+        drawn[first] += 1
+        assert weight is not None
+        assert float(weight[0]) == pytest.approx(
+            1 / (4 * float(probabilities(ppo.buffers, 1.0)[first])), rel=1e-4
+        )
+    assert [drawn[i] / 2000 for i in range(4)] == pytest.approx([2 / 15, 4 / 15, 0, 9 / 15], abs=0.04)
+    start = sample(Context(ppo.buffers, seed=0, epoch=1, progress=0.0, segments=2)).weight
+    assert start is not None
+    assert start.tolist() == [1.0, 1.0]
+
+
+def test_a_run_with_it_is_repeatable() -> None:
+    given = {"prioritized_replay": {"prio_alpha": 0.6}}
+    a, b = (weights(run(make_ppo(tickers(4), hooks=make_features(given)), 2)) for _ in range(2))
+    assert torch.equal(a, b)
+    assert not torch.equal(a, weights(run(make_ppo(tickers(4)), 2)))

@@ -1,0 +1,73 @@
+"""Episode statistics against a plain loop over rows."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from metta_fast.buffers import Buffers
+from metta_fast.ppo.episode_stats import EpisodeStats
+from metta_fast.spec import ActionSpec, EnvSpec, Leaf
+from tests.ppo.envs import tickers
+from tests.ppo.stand_in import make_ppo, run
+
+SPEC = EnvSpec(
+    "x", 3, 1, {"obs": Leaf((1,), "float32")}, ActionSpec("discrete", (2,), (0,)), stats=("hearts",)
+)
+CPU = torch.device("cpu")
+
+
+def fill(buffers: Buffers, random: np.random.Generator) -> None:
+    shape = buffers.horizon, buffers.num_agents
+    buffers.mask[:-1] = torch.from_numpy(random.random(shape) < 0.8)
+    buffers.reward.copy_(torch.from_numpy(random.integers(-3, 4, shape)))
+    buffers.terminal.copy_(torch.from_numpy(random.random(shape) < 0.15))
+    buffers.truncation.copy_(torch.from_numpy(random.random(shape) < 0.15))
+    buffers.stats.copy_(torch.from_numpy(random.integers(0, 9, (*shape, 1))))
+
+
+@given(seed=st.integers(0, 2**32), staggered=st.booleans(), horizon=st.integers(1, 12))
+def test_equals_a_plain_loop(seed: int, staggered: bool, horizon: int) -> None:
+    random = np.random.default_rng(seed)
+    buffers = Buffers.allocate(SPEC, horizon=horizon, bptt_horizon=1, state_shape=(0, 0), device=CPU)
+    stats = EpisodeStats(SPEC, CPU)
+    stats.restart(staggered=staggered)
+    n = SPEC.num_agents
+    total, length, skip = [0.0] * n, [0] * n, [staggered] * n
+    for _ in range(3):
+        fill(buffers, random)
+        want = [0.0] * 4
+        for t in range(horizon):
+            for i in range(n):
+                if not buffers.mask[t, i]:
+                    continue
+                total[i] += float(buffers.reward[t, i])
+                length[i] += 1
+                if buffers.terminal[t, i] or buffers.truncation[t, i]:
+                    if not skip[i]:
+                        for at, x in enumerate((1.0, total[i], length[i], float(buffers.stats[t, i, 0]))):
+                            want[at] += x
+                    total[i], length[i], skip[i] = 0.0, 0, False
+        assert stats.add(buffers).tolist() == want
+
+
+def test_means_by_name() -> None:
+    stats = EpisodeStats(SPEC, CPU)
+    assert stats.means([2.0, 6.0, 10.0, 1.0]) == {"env/return": 3.0, "env/length": 5.0, "env/hearts": 0.5}
+    assert stats.means([0.0, 0.0, 0.0, 0.0]) == {}
+
+
+def test_a_run_reports_whole_episodes() -> None:
+    """Over one epoch of 64 rows the mean length is that of the episodes that ended in it."""
+    ppo = make_ppo(tickers(1), horizon=64, bptt=64, minibatches=1)
+    run(ppo, 1)
+    lengths, rows = [], 0
+    for episode in range(64):
+        length = 3 + (episode * 3) % 7
+        if rows + length > 64:
+            break
+        lengths.append(length)
+        rows += length + 1
+    assert ppo.metrics()["env/length"] == sum(lengths) / len(lengths)
