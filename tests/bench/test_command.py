@@ -7,8 +7,8 @@ import pytest
 from metta_fast.bench.main import main
 
 SMALL = (
-    "hardware=cpu env=counter env.num_envs=32 vector.backend=threads trainer.batch_size=1024 "
-    "trainer.minibatch_size=512 trainer.compile=false"
+    "hardware=cpu env=counter env.num_envs=32 env.max_steps=16 trainer.batch_size=1024 "
+    "trainer.minibatch_size=512 trainer.torch_threads=1 trainer.compile=false"
 )
 
 
@@ -38,11 +38,11 @@ def test_impossible_options_are_told(words):
 
 def test_two_settings_in_turns(tmp_path, capsys):
     file = tmp_path / "figures.json"
-    code = main(["--a", SMALL, "--b", f"{SMALL} policy.core=lstm", "--seconds", "0.2", "--repeats", "2",
+    code = main(["--a", SMALL, "--b", f"{SMALL} policy.core=lstm", "--seconds", "0.2", "--repeats", "1",
                  "--return", "-1", "--json", str(file)])  # fmt: skip
     assert code == 0
     document = json.loads(file.read_text())
-    assert [row["n"] for row in document["rows"]] == [2, 2]
+    assert [row["n"] for row in document["rows"]] == [1, 1]
     assert document["rows"][1]["settings"]["core"] == "lstm"
     assert {"env", "inference", "update", "boundary"} <= set(document["rows"][0]["phases"])
     assert document["rows"][0]["to_return"]["reached"]

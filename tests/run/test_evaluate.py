@@ -1,5 +1,6 @@
 """Evaluation: whole episodes on unseen seeds, core state, comparison of players, the command."""
 
+import dataclasses
 import json
 import math
 
@@ -73,7 +74,9 @@ def test_all_players_meet_the_same_maps_and_training_never_does():
 
 def test_an_episode_that_never_ends_is_cut():
     factory = make_factory(counter_config(max_steps=10**6).env, num_envs=2)
-    factory.spec = factory.spec.__class__(**{**factory.spec.__dict__, "max_steps": 3})
+    batch = factory.make_batch(0, 2)
+    factory.make_batch = lambda first, count: batch
+    factory.spec = dataclasses.replace(factory.spec, max_steps=3)
     episodes = play(factory, Perfect(), seed=EVAL_SEED_BIT)
     assert np.all(episodes.lengths == 30)
     assert episodes.unfinished == 2
@@ -129,7 +132,8 @@ def run(tmp_path_factory):
 
     folder = tmp_path_factory.mktemp("runs")
     words = [
-        "hardware=cpu", "env=grid_solo", "env.num_envs=16", "env.max_steps=64", "trainer.batch_size=1024",
+        "hardware=cpu", "env=grid_solo", "env.num_envs=16", "env.max_steps=250", "trainer.batch_size=1024",
+        "trainer.torch_threads=1",
         "trainer.minibatch_size=512", "trainer.total_timesteps=2048", "trainer.compile=false",
         "policy.hidden_size=16", "run.dashboard=none", "run.tensorboard=false", f"run.dir={folder}",
         "run.name=short",
@@ -146,7 +150,7 @@ def test_the_command_compares_three_players(run, capsys):
     assert result["episodes"] == 4
     assert result["players"]["scripted"]["hearts"] > 0
     assert "scripted" in result["policy_to"]
-    assert all(figures["length"] == 64 for figures in result["players"].values())
+    assert all(figures["length"] == 250 for figures in result["players"].values())
 
 
 def test_the_command_prints_a_table_for_one_checkpoint(run, capsys):
