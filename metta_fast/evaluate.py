@@ -157,8 +157,10 @@ def _load(name: str, *, best: bool) -> tuple[Config, Policy, torch.device, str]:
     """The configuration and policy of a checkpoint, the device to play on, and the checkpoint's path."""
     import torch
 
+    from metta_fast import hardware
     from metta_fast.policy import make_policy
 
+    torch.set_num_threads(hardware.allowed_cores())
     found = _find(name, best=best)
     config = config_from_dict(found.meta["config"])
     use_gpu = config.trainer.device == "cuda" and torch.cuda.is_available()
