@@ -47,8 +47,14 @@ def build_parts(config: Config) -> Parts:
     device = torch.device(trainer.device)
     torch.set_num_threads(trainer.torch_threads)
     factory = make_factory(config.env)
-    vec = make_vector(factory, backend=vector.backend, num_blocks=vector.async_factor, num_workers=vector.num_workers,
-                      num_threads=vector.num_threads, worker_timeout_s=vector.worker_timeout_s)
+    vec = make_vector(
+        factory,
+        backend=vector.backend,
+        num_blocks=vector.async_factor,
+        num_workers=vector.num_workers,
+        num_threads=vector.num_threads,
+        worker_timeout_s=vector.worker_timeout_s,
+    )
     try:
         torch.manual_seed(config.seed)
         policy = make_policy(config.policy, factory.spec).to(device)

@@ -53,7 +53,7 @@ class Checkpoint:
         return int(self.meta["step"])
 
     def load(self, name: str) -> Any:
-        """The state saved under `name`, tensors on the CPU; None if the checkpoint holds none of that name."""
+        """The state saved under `name`, tensors on the CPU; None if there is none of that name."""
         import torch
 
         file = self.path / f"{name}.pt"
@@ -66,7 +66,7 @@ def save(folder: Path, step: int, states: dict[str, Any], meta: dict[str, Any]) 
     """Write the checkpoint of `step` under `folder` and return its path.
 
     Args:
-        states: {name: nested dicts and lists of tensors, numpy arrays and plain values}; None values are left out.
+        states: {name: nested dicts and lists of tensors, numpy arrays and plain values}; None is left out.
         meta: JSON values that describe it (config, score, …).
 
     Raises:
@@ -80,8 +80,14 @@ def save(folder: Path, step: int, states: dict[str, Any], meta: dict[str, Any]) 
             stream = io.BytesIO()
             torch.save(encode(state), stream)
             files[f"{name}.pt"] = stream.getbuffer().tobytes()
-    manifest = {"schema": SCHEMA, "step": step, "files": {
-        name: {"sha256": hashlib.sha256(data).hexdigest(), "bytes": len(data)} for name, data in files.items()}}
+    manifest = {
+        "schema": SCHEMA,
+        "step": step,
+        "files": {
+            name: {"sha256": hashlib.sha256(data).hexdigest(), "bytes": len(data)}
+            for name, data in files.items()
+        },
+    }
     target = folder / f"step_{step:012d}"
     beside = folder / f".writing-{target.name}-{os.getpid()}"
     try:
@@ -98,8 +104,10 @@ def save(folder: Path, step: int, states: dict[str, Any], meta: dict[str, Any]) 
         shutil.rmtree(beside, ignore_errors=True)
         kept = steps(folder)
         last = f"the last good one is {kept[-1][1]}" if kept else "there is no earlier one"
-        raise UserError(f"cannot write the checkpoint {target}: {error.strerror}; {last}. Free some space or give "
-                        f"another folder with run.dir=…, then go on with resume=auto") from error
+        raise UserError(
+            f"cannot write the checkpoint {target}: {error.strerror}; {last}. Free some space or give "
+            f"another folder with run.dir=…, then go on with resume=auto"
+        ) from error
     return target
 
 
@@ -123,11 +131,15 @@ def read(path: Path) -> Checkpoint:
     try:
         manifest = json.loads((path / "manifest.json").read_bytes())
         if manifest["schema"] > SCHEMA:
-            raise UserError(f"checkpoint {path} has schema {manifest['schema']}, this version of metta_fast reads up "
-                            f"to {SCHEMA}: update metta_fast")
+            raise UserError(
+                f"checkpoint {path} has schema {manifest['schema']}, this version of metta_fast reads up "
+                f"to {SCHEMA}: update metta_fast"
+            )
         listed = {"meta.json": manifest["files"]["meta.json"], **manifest["files"]}
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise DamagedCheckpoint(f"{path}: manifest.json cannot be read ({type(error).__name__}: {error})") from error
+        raise DamagedCheckpoint(
+            f"{path}: manifest.json cannot be read ({type(error).__name__}: {error})"
+        ) from error
     for name, entry in listed.items():
         try:
             digest = hashlib.sha256((path / name).read_bytes()).hexdigest()
@@ -151,7 +163,7 @@ def latest(folder: Path, warn: Callable[[str], None]) -> Checkpoint | None:
 def prune(folder: Path, keep: int) -> None:
     """Delete all but the newest `keep` and the best by score; and what an interrupted write left behind."""
     found = steps(folder)
-    newest = {path for _, path in found[-max(keep, 1):]}
+    newest = {path for _, path in found[-max(keep, 1) :]}
     highest = best([path for _, path in found])
     for _, path in found:
         if path not in newest and path != highest:
@@ -167,7 +179,7 @@ def clear_unfinished(folder: Path) -> None:
 
 
 def set_aside(folder: Path, after: int) -> list[Path]:
-    """Rename checkpoints of steps after `after` to `aside-…`, so that a run resumed there goes on by number."""
+    """Rename checkpoints of steps after `after` to `aside-…`, so that a run resumed there goes on from it."""
     moved = []
     for step, path in steps(folder):
         if step > after:
@@ -176,7 +188,7 @@ def set_aside(folder: Path, after: int) -> list[Path]:
 
 
 def encode(value: Any) -> Any:
-    """Numpy arrays and bytes as tagged tensors, numpy scalars as plain ones: what `weights_only` can load again.
+    """Numpy arrays and bytes as tagged tensors, numpy scalars as plain ones: what `weights_only` can load.
 
     Raises:
         TypeError: for anything that is not a tensor, array, container or plain value.
@@ -242,7 +254,7 @@ def _write(path: Path, data: bytes) -> None:
 
 
 def _sync_folder(path: Path) -> None:
-    """Flush a folder's entries; file systems that know no such thing (bucket mounts) are left to themselves."""
+    """Flush a folder's entries; file systems that know no such thing (bucket mounts) do it alone."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

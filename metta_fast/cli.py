@@ -55,9 +55,9 @@ def _split(words: Sequence[str]) -> tuple[list[str], str | None]:
     for flag in ("--cfg", "--explain", "-h", "--help"):
         while flag in rest:
             place = rest.index(flag)
-            if flag == "--cfg" and rest[place + 1:place + 2] != ["job"]:
+            if flag == "--cfg" and rest[place + 1 : place + 2] != ["job"]:
                 raise UserError("--cfg takes the word job: --cfg job")
-            del rest[place:place + (2 if flag == "--cfg" else 1)]
+            del rest[place : place + (2 if flag == "--cfg" else 1)]
             show = "--help" if flag == "-h" else flag
     return rest, show
 
@@ -80,7 +80,7 @@ COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {"train": train, "eval": e
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Run a command and return its exit code: 0, 1 failure, 2 a user's mistake, 130 Ctrl-C, or the command's own."""
+    """Run a command. Returns its exit code: 0, 1 failure, 2 a user's mistake, 130 Ctrl-C, or its own."""
     words = list(sys.argv[1:] if words is None else words)
     if not words or words[0] in ("-h", "--help", "help"):
         print(USAGE)

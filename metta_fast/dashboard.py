@@ -1,8 +1,8 @@
 """What a person sees of a run: a rich dashboard on a terminal, plain lines where there is none.
 
-Both get every metrics row and decide themselves how often to draw (`REFRESH_S`, `LINE_S`); drawing happens in the
-trainer's thread at a boundary, so nothing runs beside the training. Rows are merged: a figure stays visible
-until a newer one comes (monitor readings and evaluations are rarer than losses).
+Both get every metrics row and decide themselves how often to draw (`REFRESH_S`, `LINE_S`); drawing happens in
+the trainer's thread at a boundary, so nothing runs beside the training. Rows are merged: a figure stays
+visible until a newer one comes (monitor readings and evaluations are rarer than losses).
 
 Place in the flow: trainer.py calls `update` once an epoch and `message` for what must not be missed.
 """
@@ -25,13 +25,14 @@ _BARS = "▁▂▃▄▅▆▇█"
 
 
 class Dashboard(Protocol):
-    def update(self, row: dict[str, float], *, last: bool = False) -> None:
-        """Take a row of metrics; `last` draws it in any case."""
+    def update(self, row: dict[str, float]) -> None:
+        """Take a row of metrics."""
 
     def message(self, text: str) -> None:
         """Show one line of text."""
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Draw the last row, if it was not, and give the terminal back."""
 
 
 def make_dashboard(kind: str, *, title: str, total_steps: int, curve: Iterable[float] = ()) -> Dashboard:
@@ -50,7 +51,7 @@ def make_dashboard(kind: str, *, title: str, total_steps: int, curve: Iterable[f
 class NoDashboard:
     """Shows messages only."""
 
-    def update(self, row: dict[str, float], *, last: bool = False) -> None:
+    def update(self, row: dict[str, float]) -> None:
         return
 
     def message(self, text: str) -> None:
@@ -67,19 +68,22 @@ class PlainDashboard:
         self._total = total_steps
         self._seen: dict[str, float] = {}
         self._drawn = -math.inf
+        self._waiting = False
 
-    def update(self, row: dict[str, float], *, last: bool = False) -> None:
+    def update(self, row: dict[str, float]) -> None:
         self._seen.update(keep(row))
-        now = time.monotonic()
-        if last or now - self._drawn >= LINE_S:
-            self._drawn = now
+        self._waiting = time.monotonic() - self._drawn < LINE_S
+        if not self._waiting:
+            self._drawn = time.monotonic()
             self.message(line(self._seen, self._total))
 
     def message(self, text: str) -> None:
         print(text, file=sys.stderr, flush=True)
 
     def close(self) -> None:
-        return
+        if self._waiting:
+            self._waiting = False
+            self.message(line(self._seen, self._total))
 
 
 class RichDashboard:
@@ -97,13 +101,12 @@ class RichDashboard:
         self._live = Live(console=self._console, auto_refresh=False, transient=False)
         self._live.start()
 
-    def update(self, row: dict[str, float], *, last: bool = False) -> None:
+    def update(self, row: dict[str, float]) -> None:
         kept = keep(row)
         self._seen.update(kept)
         if "env/return" in kept:
             self._curve.add(kept["env/return"])
-        now = time.monotonic()
-        if last or now - self._drawn >= REFRESH_S:
+        if time.monotonic() - self._drawn >= REFRESH_S:
             self._live.update(self._panel(), refresh=True)
             self._drawn = time.monotonic()  # after drawing: a slow terminal must not fill the time
 
@@ -111,6 +114,8 @@ class RichDashboard:
         self._console.print(text, markup=False, highlight=False)
 
     def close(self) -> None:
+        if self._seen:
+            self._live.update(self._panel(), refresh=True)
         self._live.stop()
 
     def _panel(self) -> Any:
@@ -128,13 +133,21 @@ class RichDashboard:
         head.add_column(no_wrap=True)
         head.add_column(ratio=1)
         head.add_column(no_wrap=True, justify="right")
-        head.add_row(Text(f"{short(steps)} / {short(total)} steps", style="bold"),
-                     ProgressBar(total=max(total, 1), completed=min(steps, total)),
-                     Text(f"{short(seen.get('perf/steps_per_second', 0.0))} steps/s   left {time_left(seen, total)}"))
+        head.add_row(
+            Text(f"{short(steps)} / {short(total)} steps", style="bold"),
+            ProgressBar(total=max(total, 1), completed=min(steps, total)),
+            Text(f"{short(seen.get('perf/steps_per_second', 0.0))} steps/s   left {time_left(seen, total)}"),
+        )
         tables = []
-        for name, prefixes in (("time", ("perf/time/",)), ("loss", ("loss/",)), ("env", ("env/", "eval/")),
-                               ("run", ("train/", "perf/"))):
-            table = Table(title=name, box=box.SIMPLE_HEAD, show_header=False, title_justify="left", padding=(0, 1))
+        for name, prefixes in (
+            ("time", ("perf/time/",)),
+            ("loss", ("loss/",)),
+            ("env", ("env/", "eval/")),
+            ("run", ("train/", "perf/")),
+        ):
+            table = Table(
+                title=name, box=box.SIMPLE_HEAD, show_header=False, title_justify="left", padding=(0, 1)
+            )
             table.add_column(no_wrap=True, style="cyan")
             table.add_column(no_wrap=True, justify="right")
             for label, text in self._entries(name, prefixes):
@@ -150,8 +163,11 @@ class RichDashboard:
         if name == "time":
             return [(phase, f"{100 * share:.0f} %") for phase, share in time_shares(self._seen).items()]
         skip = ("perf/time/", "perf/steps_per_second", "train/steps")
-        return [(key.split("/", 1)[1].replace("_", " "), short(value)) for key, value in sorted(self._seen.items())
-                if key.startswith(prefixes) and not (name == "run" and key.startswith(skip))][:12]
+        return [
+            (key.split("/", 1)[1].replace("_", " "), short(value))
+            for key, value in sorted(self._seen.items())
+            if key.startswith(prefixes) and not (name == "run" and key.startswith(skip))
+        ][:12]
 
 
 class Curve:
@@ -192,10 +208,13 @@ def keep(row: dict[str, float]) -> dict[str, float]:
 
 
 def line(seen: dict[str, float], total: int) -> str:
-    """`1.2M/50M steps  2 %  512K/s  return 0.31  length 210  entropy 1.5  [env 40% update 35%]  left 1m20s`"""
+    """`1.2M/50M steps  2 %  512K/s  return 0.31  length 210  entropy 1.5  [env 40% update 35%]  left 80s`"""
     steps = seen.get("train/steps", 0.0)
-    parts = [f"{short(steps)}/{short(total)} steps", f"{100 * steps / max(total, 1):.0f} %",
-             f"{short(seen.get('perf/steps_per_second', 0.0))}/s"]
+    parts = [
+        f"{short(steps)}/{short(total)} steps",
+        f"{100 * steps / max(total, 1):.0f} %",
+        f"{short(seen.get('perf/steps_per_second', 0.0))}/s",
+    ]
     for name in ("env/return", "env/length", "eval/return", "loss/policy", "loss/value", "loss/entropy"):
         if name in seen:
             label = name.split("/")[1] if not name.startswith("eval") else "evaluation"
@@ -208,7 +227,11 @@ def line(seen: dict[str, float], total: int) -> str:
 
 def time_shares(seen: dict[str, float]) -> dict[str, float]:
     """Share of each phase in the time of the last row, from `perf/time/<phase>` in seconds."""
-    phases = {name.removeprefix("perf/time/"): value for name, value in seen.items() if name.startswith("perf/time/")}
+    phases = {
+        name.removeprefix("perf/time/"): value
+        for name, value in seen.items()
+        if name.startswith("perf/time/")
+    }
     whole = sum(phases.values())
     return {name: value / whole for name, value in phases.items()} if whole > 0 else {}
 
@@ -219,7 +242,9 @@ def time_left(seen: dict[str, float], total: int) -> str:
         return "?"
     seconds = int(max(total - seen.get("train/steps", 0.0), 0.0) / rate)
     hours, minutes = seconds // 3600, seconds // 60 % 60
-    return f"{hours}h{minutes:02d}m" if hours else f"{minutes}m{seconds % 60:02d}s" if minutes else f"{seconds}s"
+    return (
+        f"{hours}h{minutes:02d}m" if hours else f"{minutes}m{seconds % 60:02d}s" if minutes else f"{seconds}s"
+    )
 
 
 def short(value: float) -> str:

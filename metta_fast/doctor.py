@@ -2,7 +2,7 @@
 
     metta-fast doctor        # exit code 0: ready to train; 1: something needed is missing
 
-It imports none of the packages that it looks for before it has looked, so that it runs on a half-made installation.
+It imports none of the packages that it looks for, so that it runs on a half-made installation.
 """
 
 from __future__ import annotations
@@ -20,12 +20,22 @@ from pathlib import Path
 from metta_fast import hardware
 
 PACKAGE = Path(__file__).resolve().parent
-NEEDED = {"torch": "torch", "numpy": "numpy", "gymnasium": "gymnasium", "hydra": "hydra-core", "yaml": "pyyaml",
-          "omegaconf": "omegaconf", "rich": "rich", "tensorboard": "tensorboard", "psutil": "psutil",
-          "pynvml": "nvidia-ml-py", "cloudpickle": "cloudpickle"}
+NEEDED = {
+    "torch": "torch",
+    "numpy": "numpy",
+    "gymnasium": "gymnasium",
+    "hydra": "hydra-core",
+    "yaml": "pyyaml",
+    "omegaconf": "omegaconf",
+    "rich": "rich",
+    "tensorboard": "tensorboard",
+    "psutil": "psutil",
+    "pynvml": "nvidia-ml-py",
+    "cloudpickle": "cloudpickle",
+}
 """Import name → name on the package index."""
 SHM_WANTED = 1 << 28
-"""Bytes of /dev/shm below which worker processes may run out of shared memory (containers often have 64 MiB)."""
+"""Bytes of /dev/shm below which workers may run out of shared memory (containers often have 64 MiB)."""
 
 
 @dataclass(frozen=True)
@@ -50,25 +60,41 @@ def examine() -> Iterator[Finding]:
     good = (3, 11) <= sys.version_info[:2] <= (3, 12)
     yield Finding("python", f"{version} at {sys.executable}", "" if good else "use Python 3.11 or 3.12")
     compiler = shutil.which(os.environ.get("CC", "cc").split()[0]) or shutil.which("gcc")
-    yield Finding("compiler", compiler or "no C compiler found",
-                  "" if compiler else "install one: apt install gcc, dnf install gcc, or xcode-select --install",
-                  needed=any(_unbuilt()))
+    yield Finding(
+        "compiler",
+        compiler or "no C compiler found",
+        "" if compiler else "install one: apt install gcc, dnf install gcc, or xcode-select --install",
+        needed=any(_unbuilt()),
+    )
     missing = [package for module, package in NEEDED.items() if importlib.util.find_spec(module) is None]
-    yield Finding("packages", "all there" if not missing else "not installed: " + ", ".join(missing),
-                  f"{sys.executable} -m pip install {' '.join(missing)}" if missing else "")
+    yield Finding(
+        "packages",
+        "all there" if not missing else "not installed: " + ", ".join(missing),
+        f"{sys.executable} -m pip install {' '.join(missing)}" if missing else "",
+    )
     unbuilt = sorted(_unbuilt())
-    yield Finding("extensions", "built" if not unbuilt else "not built or older than their source: "
-                  + ", ".join(unbuilt), "./run_ultra_fast.sh --setup-only, or python setup.py build_ext --inplace"
-                  if unbuilt else "")
+    yield Finding(
+        "extensions",
+        "built" if not unbuilt else "not built or older than their source: " + ", ".join(unbuilt),
+        "./run_ultra_fast.sh --setup-only, or python setup.py build_ext --inplace" if unbuilt else "",
+    )
     machine = hardware.detect()
     yield Finding("torch", _torch_text(machine.torch_build))
     for note in machine.notes:
-        yield Finding("gpu", note, "pip install torch from its CUDA index (https://pytorch.org/get-started)",
-                      needed=False)
+        yield Finding(
+            "gpu",
+            note,
+            "pip install torch from its CUDA index (https://pytorch.org/get-started)",
+            needed=False,
+        )
     yield Finding("machine", machine.describe())
     shm = shutil.disk_usage("/dev/shm").free if Path("/dev/shm").is_dir() else 0
-    yield Finding("shared mem", f"{shm / hardware.GIB:.1f} GiB free in /dev/shm",
-                  "" if shm >= SHM_WANTED else "docker run --shm-size=2g, or vector.backend=threads", needed=False)
+    yield Finding(
+        "shared mem",
+        f"{shm / hardware.GIB:.1f} GiB free in /dev/shm",
+        "" if shm >= SHM_WANTED else "docker run --shm-size=2g, or vector.backend=threads",
+        needed=False,
+    )
     yield Finding("profile", hardware.choose_profile(machine).reason)
 
 
@@ -91,8 +117,11 @@ def _unbuilt() -> Iterator[str]:
             parts = source.relative_to(root).with_suffix("").parts
             if top == PACKAGE and parts[0] == "envs":
                 continue
-            built = [file for ending in importlib.machinery.EXTENSION_SUFFIXES
-                     if (file := source.with_suffix(ending)).exists()]
+            built = [
+                file
+                for ending in importlib.machinery.EXTENSION_SUFFIXES
+                if (file := source.with_suffix(ending)).exists()
+            ]
             if not built or built[0].stat().st_mtime < source.stat().st_mtime:
                 yield ".".join((package, *parts))
 

@@ -8,7 +8,7 @@
             …                             # a signal during bookkeeping waits for the next `allowed`
 
 A second Ctrl-C quits without waiting (KeyboardInterrupt from wherever it is); a third kills the process.
-Wrappers that pass a terminal's Ctrl-C on make two signals of one: a second within half a second does not count.
+Wrappers that pass a terminal's Ctrl-C on make two signals of one: a second within `ECHO_S` does not count.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Interrupted(KeyboardInterrupt):
 
 
 class Interrupt:
-    """Handlers of SIGINT, SIGTERM and SIGHUP while the context lasts (in the main thread; nothing elsewhere)."""
+    """Handlers of SIGINT, SIGTERM and SIGHUP while the context lasts (none outside the main thread)."""
 
     def __init__(self) -> None:
         self.signum: int | None = None
@@ -55,8 +55,9 @@ class Interrupt:
                 signal.signal(signum, self._handle)
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
-                 trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         for signum, before in self._before.items():
             signal.signal(signum, before)
 

@@ -1,7 +1,7 @@
 """Where metrics go: metrics.jsonl (the record) and TensorBoard events, behind one small protocol.
 
-Rows are flat: {"train/steps": 16384, "train/epoch": 1, "env/return": 0.5, …}. A figure that is NaN or infinite is
-written as null, so that every line is JSON.
+Rows are flat: {"train/steps": 16384, "train/epoch": 1, "env/return": 0.5, …}. A figure that is NaN or
+infinite is written as null, so that every line is JSON.
 
 Place in the flow: trainer.py writes one row per logged epoch.
 """
@@ -48,8 +48,10 @@ class JsonlLogger:
         try:
             self._file.write(json.dumps({"train/steps": step, **clean}) + "\n")
         except OSError as error:
-            raise UserError(f"cannot write {self.path}: {error.strerror}. Free some space or give another folder with "
-                            f"run.dir=…; the checkpoints are whole, go on with resume=auto") from error
+            raise UserError(
+                f"cannot write {self.path}: {error.strerror}. Free some space or give another folder with "
+                f"run.dir=…; the checkpoints are whole, go on with resume=auto"
+            ) from error
 
     def close(self) -> None:
         if self._file is not None:
@@ -75,8 +77,13 @@ class TensorBoardLogger:
         self._last = -math.inf
         self._waiting: tuple[int, Row] | None = None
         if resume_step is not None:
-            self._writer.add_event(Event(wall_time=time.time(), step=resume_step + 1,
-                                         session_log=SessionLog(status=SessionLog.START)))
+            self._writer.add_event(
+                Event(
+                    wall_time=time.time(),
+                    step=resume_step + 1,
+                    session_log=SessionLog(status=SessionLog.START),
+                )
+            )
 
     def write(self, step: int, row: Row) -> None:
         now = time.monotonic()
@@ -97,7 +104,9 @@ class TensorBoardLogger:
     def _emit(self, step: int, row: Row) -> None:
         assert self._writer is not None, "written after close"
         values = [self._summary.Value(tag=name, simple_value=value) for name, value in row.items()]
-        self._writer.add_event(self._event(wall_time=time.time(), step=step, summary=self._summary(value=values)))
+        self._writer.add_event(
+            self._event(wall_time=time.time(), step=step, summary=self._summary(value=values))
+        )
 
 
 def read_rows(path: Path) -> Iterator[Row]:

@@ -1,6 +1,6 @@
 """Readings of the machine: CPU, memory, GPU, of this run's processes where that can be told apart.
 
-    perf/cpu_utilization   percent of the cores allowed, used by this process and its workers since the last reading
+    perf/cpu_utilization   percent of the cores allowed, this process and its workers, since the last reading
     perf/memory_gb         resident memory of this process and its workers (shared pages counted in each)
     perf/memory_percent    the same, of the memory allowed (cgroup limit or physical)
     perf/gpu_utilization   percent of time with a kernel running, as the driver last sampled it
@@ -53,8 +53,9 @@ class Monitor:
 
     def _busy_seconds(self) -> float:
         """CPU seconds of this process and its workers so far."""
-        self._workers = {child.pid: self._workers.get(child.pid, child)
-                         for child in self._process.children(recursive=True)}
+        self._workers = {
+            child.pid: self._workers.get(child.pid, child) for child in self._process.children(recursive=True)
+        }
         return sum(self._each(lambda process: sum(process.cpu_times()[:2])))
 
     def _each(self, read: Any) -> list[float]:
@@ -70,9 +71,11 @@ class Monitor:
     def _read_gpu(self) -> dict[str, float]:
         import pynvml
 
-        readings = {"perf/gpu_utilization": lambda: pynvml.nvmlDeviceGetUtilizationRates(self._gpu).gpu,
-                    "perf/gpu_memory_gb": lambda: pynvml.nvmlDeviceGetMemoryInfo(self._gpu).used / GB,
-                    "perf/gpu_power_w": lambda: pynvml.nvmlDeviceGetPowerUsage(self._gpu) / 1000}
+        readings = {
+            "perf/gpu_utilization": lambda: pynvml.nvmlDeviceGetUtilizationRates(self._gpu).gpu,
+            "perf/gpu_memory_gb": lambda: pynvml.nvmlDeviceGetMemoryInfo(self._gpu).used / GB,
+            "perf/gpu_power_w": lambda: pynvml.nvmlDeviceGetPowerUsage(self._gpu) / 1000,
+        }
         row = {}
         for name, read in readings.items():
             try:

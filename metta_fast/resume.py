@@ -1,13 +1,13 @@
 """Where a run starts: anew, or from a checkpoint with its configuration.
 
-    resume=auto          the run named run.name, else the newest run with a checkpoint; nothing found: starts anew and
-                         says so, so that the same command starts a job and recovers it (spot machines)
-    resume=runs/x        that run's newest whole checkpoint
+    resume=auto      the run named run.name, else the newest run with a checkpoint; nothing found: starts anew
+                     and says so, so that the same command starts a job and recovers it (spot machines)
+    resume=runs/x    that run's newest whole checkpoint
     resume=runs/x/checkpoints/step_000000123456     exactly that one
 
 A resumed run keeps the configuration it was started with. What the user types wins over it, except for what
-the saved state depends on (`FIXED`). Values that were `auto` are found anew for this machine, unless the run is
-deterministic.
+the saved state depends on (`FIXED`). Values that were `auto` are found anew for this machine, unless the run
+is deterministic.
 
 Place in the flow: cli.py: compose ─► prepare ─► resolve ─► Trainer.
 """
@@ -27,7 +27,15 @@ from metta_fast.config import Config, config_from_dict, config_to_dict, keys, pu
 from metta_fast.errors import UserError
 from metta_fast.run_dir import RunDir, runs, safe_name
 
-FIXED = ("env.", "policy.", "algorithm", "seed", "trainer.batch_size", "trainer.bptt_horizon", "trainer.optimizer")
+FIXED = (
+    "env.",
+    "policy.",
+    "algorithm",
+    "seed",
+    "trainer.batch_size",
+    "trainer.bptt_horizon",
+    "trainer.optimizer",
+)
 """Keys (and beginnings of keys) that cannot change within a run."""
 FREE = ("env.device",)
 """Exceptions from FIXED."""
@@ -49,7 +57,7 @@ def prepare(composed: Composed, words: Sequence[str] = ()) -> Start:
         words: the arguments as typed, to tell a typed `env=…` from the default one.
 
     Raises:
-        UserError: nothing there, a damaged checkpoint named exactly, or a typed value that the run cannot take.
+        UserError: nothing there, a damaged checkpoint named exactly, or a typed value that cannot change.
     """
     resume, run = composed.config.resume, composed.config.run
     if resume is None:
@@ -60,8 +68,10 @@ def prepare(composed: Composed, words: Sequence[str] = ()) -> Start:
     else:
         folder, found = _named(run.dir, str(resume), notes)
         if run.name is not None and str(run.name) != folder.name:
-            raise UserError(f"resume={resume} goes on in the run {folder.name}, run.name={run.name} names another: "
-                            f"leave run.name out")
+            raise UserError(
+                f"resume={resume} goes on in the run {folder.name}, run.name={run.name} names another: "
+                f"leave run.name out"
+            )
     if found is None or folder is None:
         return Start(dataclasses.replace(composed, notes=[*composed.notes, *notes]), folder)
     return Start(_merge(composed, found, folder, notes, words), folder, found)
@@ -89,37 +99,51 @@ def _named(root: str, resume: str, notes: list[str]) -> tuple[RunDir, Checkpoint
     path = next((p for p in (Path(resume).expanduser(), Path(root) / resume) if p.is_dir()), None)
     if path is None:
         there = ", ".join(folder.name for folder in runs(root)[:5]) or "none"
-        raise UserError(f"resume={resume}: no such folder; expected a run or one of its checkpoints. "
-                        f"Newest runs in {root}: {there}")
+        raise UserError(
+            f"resume={resume}: no such folder; expected a run or one of its checkpoints. "
+            f"Newest runs in {root}: {there}"
+        )
     path = path.resolve()
     if checkpoint.STEP_NAME.fullmatch(path.name):
         try:
             return RunDir(path.parent.parent), checkpoint.read(path)
         except DamagedCheckpoint as error:
-            raise UserError(f"resume={resume}: damaged checkpoint: {error}; resume={path.parent.parent} takes the "
-                            f"newest whole one") from error
+            raise UserError(
+                f"resume={resume}: damaged checkpoint: {error}; resume={path.parent.parent} takes the "
+                f"newest whole one"
+            ) from error
     folder = RunDir(path)
     found = checkpoint.latest(folder.checkpoints, notes.append)
     if found is None:
-        raise UserError(f"resume={resume}: {folder.checkpoints} holds no whole checkpoint; give a run that has one, or "
-                        f"resume=auto to start anew where there is none")
+        raise UserError(
+            f"resume={resume}: {folder.checkpoints} holds no whole checkpoint; give a run that has one, or "
+            f"resume=auto to start anew where there is none"
+        )
     return folder, found
 
 
-def _merge(composed: Composed, found: Checkpoint, folder: RunDir, notes: list[str], words: Sequence[str]) -> Composed:
+def _merge(
+    composed: Composed, found: Checkpoint, folder: RunDir, notes: list[str], words: Sequence[str]
+) -> Composed:
     """The run's configuration with the typed values on top."""
     saved = config_from_dict(found.meta["config"])
     before, now = leaves(saved), leaves(composed.config)
     _check_groups(before, now, words)
     for path in (path for path in composed.origins if composed.typed(path)):
         if path.startswith(FIXED) and path not in FREE and before.get(path) != now.get(path):
-            raise UserError(f"{path}={now.get(path)}: the run {folder.name} has {before.get(path)} and its saved state "
-                            f"depends on it; leave it out, or start a new run without resume=")
+            raise UserError(
+                f"{path}={now.get(path)}: the run {folder.name} has {before.get(path)} and its saved state "
+                f"depends on it; leave it out, or start a new run without resume="
+            )
     origins = dict.fromkeys(keys(), f"run {folder.name}")
     if not saved.trainer.deterministic:
         for path, origin in found.meta["origins"].items():
             entry = keys().get(path)
-            if entry is not None and origin.startswith("auto") and (entry.auto or "auto" in (entry.choices or ())):
+            if (
+                entry is not None
+                and origin.startswith("auto")
+                and (entry.auto or "auto" in (entry.choices or ()))
+            ):
                 put(saved, path, "auto")
     for path in (path for path in composed.origins if composed.typed(path) and path in origins):
         put(saved, path, now[path])
@@ -135,8 +159,10 @@ def _check_groups(before: dict[str, Any], now: dict[str, Any], words: Sequence[s
     for path in ("env.name", "env.factory", "policy.name", "policy.core"):
         group = path.partition(".")[0]
         if group in groups and before[path] != now[path]:
-            raise UserError(f"{group}=… gives {path}={now[path]}, but the run to resume has {before[path]}; leave it "
-                            f"out, or start a new run without resume=")
+            raise UserError(
+                f"{group}=… gives {path}={now[path]}, but the run to resume has {before[path]}; leave it "
+                f"out, or start a new run without resume="
+            )
 
 
 def leaves(config: Config) -> dict[str, Any]:

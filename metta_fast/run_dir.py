@@ -68,16 +68,20 @@ class RunDir:
         try:
             file = open(self.path / "lock", "a+")  # noqa: SIM115 - held until unlock
         except OSError as error:
-            raise UserError(f"cannot write into the run's folder {self.path}: {error.strerror}; "
-                            f"give another with run.dir=…") from error
+            raise UserError(
+                f"cannot write into the run's folder {self.path}: {error.strerror}; "
+                f"give another with run.dir=…"
+            ) from error
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             file.seek(0)
             owner = file.read().strip() or "another process"
             file.close()
-            raise UserError(f"run {self.name} is being trained by {owner}: stop that one first, "
-                            f"or start another run with run.name=…") from error
+            raise UserError(
+                f"run {self.name} is being trained by {owner}: stop that one first, "
+                f"or start another run with run.name=…"
+            ) from error
         except OSError as error:
             if error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.EINVAL):
                 raise
@@ -108,8 +112,10 @@ def create(folder: str, name: str | None, env_name: str) -> RunDir:
             try:
                 path.mkdir()
             except FileExistsError as error:
-                raise UserError(f"run.name={name}: {path} exists already; go on with it by resume=auto, "
-                                f"or choose another name") from error
+                raise UserError(
+                    f"run.name={name}: {path} exists already; go on with it by resume=auto, "
+                    f"or choose another name"
+                ) from error
             return RunDir(path)
         base = re.sub(r"[^A-Za-z0-9._-]+", "-", env_name).strip("-.")[:60] or "run"
         base += time.strftime("-%Y%m%d-%H%M%S")
@@ -122,8 +128,9 @@ def create(folder: str, name: str | None, env_name: str) -> RunDir:
             return RunDir(path)
         raise UserError(f"{root} holds a thousand runs named {base}: give run.name=…")
     except OSError as error:
-        raise UserError(f"cannot make a run's folder in {root}: {error.strerror}; "
-                        f"give another with run.dir=…") from error
+        raise UserError(
+            f"cannot make a run's folder in {root}: {error.strerror}; give another with run.dir=…"
+        ) from error
 
 
 def safe_name(name: str) -> str:
@@ -133,13 +140,16 @@ def safe_name(name: str) -> str:
         UserError: otherwise.
     """
     if not _SAFE.fullmatch(name):
-        raise UserError(f"run.name={name!r} is no safe folder name: use letters, digits, '.', '_' and '-', "
-                        f"starting with a letter or digit, at most 100")
+        raise UserError(
+            f"run.name={name!r} is no safe folder name: use letters, digits, '.', '_' and '-', "
+            f"starting with a letter or digit, at most 100"
+        )
     return name
 
 
 def runs(folder: str) -> list[RunDir]:
-    """The runs in `folder`, the one last written to first (by its checkpoints folder or its configuration)."""
+    """The runs in `folder`, the one last written to first (its checkpoints folder or its configuration)."""
+
     def written(path: Path) -> tuple[float, str]:
         files = (path / "checkpoints", path / "config.yaml")
         return max(file.stat().st_mtime for file in files if file.exists()), path.name

@@ -1,7 +1,7 @@
 """What happened in a run: train.log with times, and the screen.
 
-Anything in the package may use `logging.getLogger("metta_fast.…")`; while a run lasts its records of INFO and above
-go to train.log, those above DETAIL to the screen as well.
+Anything in the package may use `logging.getLogger("metta_fast.…")`; while a run lasts, its records of INFO
+and above go to the screen and to train.log, those of DETAIL to train.log alone.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ DETAIL = 15
 
 
 class RunLog:
-    """`say` for the screen and the file, `note` for the file alone, `warn`. Close it at the end of the run."""
+    """`say` and `warn` for the screen and the file, `note` for the file alone. Close it at the run's end."""
 
     def __init__(self, path: Path, show: Callable[[str], None]) -> None:
         self._logger = logging.getLogger("metta_fast")
         self._before = (self._logger.level, self._logger.propagate)
         self._logger.setLevel(DETAIL)
         self._logger.propagate = False
-        file = logging.FileHandler(path, encoding="utf-8")
+        file = _File(path, encoding="utf-8")
         file.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%Y-%m-%d %H:%M:%S"))
         screen = _Screen(show)
         screen.setLevel(logging.INFO)
@@ -45,6 +45,11 @@ class RunLog:
             handler.close()
         self._logger.setLevel(self._before[0])
         self._logger.propagate = self._before[1]
+
+
+class _File(logging.FileHandler):
+    def handleError(self, record: logging.LogRecord) -> None:
+        """A full disk ends the run by what matters more than this line (metrics, checkpoint)."""
 
 
 class _Screen(logging.Handler):

@@ -10,7 +10,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Snapshot:
-    """All that a checkpoint holds, as it was at a boundary. The states are copies: training goes on beside them."""
+    """All that a checkpoint holds, as it was at a boundary. The states are copies: training goes on."""
 
     step: int
     epoch: int
@@ -26,12 +26,15 @@ class Snapshot:
         import torch
 
         weights = self.states["algorithm"].get("policy", {}).values()
-        return all(bool(torch.isfinite(w).all()) for w in weights
-                   if isinstance(w, torch.Tensor) and w.is_floating_point())
+        return all(
+            bool(torch.isfinite(w).all())
+            for w in weights
+            if isinstance(w, torch.Tensor) and w.is_floating_point()
+        )
 
 
 class Interval:
-    """Fires at the first boundary after `epochs` epochs and at least `min_s` seconds; at the latest after `max_s`."""
+    """Fires at the first boundary after `epochs` epochs and `min_s` seconds; at the latest after `max_s`."""
 
     def __init__(self, epochs: int, *, min_s: float = 0.0, max_s: float = math.inf, epoch: int = 0) -> None:
         """`epochs` 0: never. `epoch`: where counting starts (a resumed run does not start at 0)."""
@@ -62,12 +65,14 @@ class Speed:
         now = time.monotonic()
         (first_step, first_time), (last_step, last_time) = self._first, self._last
         self._last = (step, now)
-        return {"perf/steps_per_second": (step - last_step) / max(now - last_time, 1e-9),
-                "perf/steps_per_second_mean": (step - first_step) / max(now - first_time, 1e-9)}
+        return {
+            "perf/steps_per_second": (step - last_step) / max(now - last_time, 1e-9),
+            "perf/steps_per_second_mean": (step - first_step) / max(now - first_time, 1e-9),
+        }
 
 
 class Score:
-    """The mean of env/return over the rows since the last checkpoint; an evaluation's return stands above it."""
+    """The mean of env/return over the rows since the last checkpoint; an evaluation's return goes before."""
 
     def __init__(self) -> None:
         self.clear()

@@ -4,11 +4,11 @@
              (build, resume)                               │
                         snapshot, then a row of metrics, then what is due: monitor, evaluation, checkpoint
 
-A boundary is the moment after an update. Each takes a snapshot of all that a checkpoint holds; whatever ends the run
-early (a signal, a dead worker, a NaN) drops the epoch in progress and saves the last snapshot.
+A boundary is the moment after an update. Each takes a snapshot of all that a checkpoint holds; whatever ends
+the run early (a signal, a dead worker, a NaN) drops the epoch in progress and saves the last snapshot.
 
-Exit codes: 0 trained to the end, 130 Ctrl-C, `run.preempt_exit_code` (143) SIGTERM or SIGHUP, 1 a failure while
-training. Mistakes of the user raise UserError (the command line exits with 2).
+Exit codes: 0 trained to the end, 130 Ctrl-C, `run.preempt_exit_code` (143) SIGTERM or SIGHUP, 1 a failure
+while training. Mistakes of the user raise UserError (the command line exits with 2).
 
     from metta_fast.trainer import Trainer
     code = Trainer(resolve(compose(["env=counter"]))).run()
@@ -20,6 +20,7 @@ import signal
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import ExitStack
 
 import torch
 import yaml
@@ -44,8 +45,14 @@ from metta_fast.vector.api import VectorError
 class Trainer:
     """One run, or one session of a resumed run. It knows an algorithm only by metta_fast/algorithm.py."""
 
-    def __init__(self, resolved: Resolved, *, folder: RunDir | None = None, start: Checkpoint | None = None,
-                 build: Callable[[Config], Parts] = build_parts) -> None:
+    def __init__(
+        self,
+        resolved: Resolved,
+        *,
+        folder: RunDir | None = None,
+        start: Checkpoint | None = None,
+        build: Callable[[Config], Parts] = build_parts,
+    ) -> None:
         """Nothing is started; a new run's folder is made unless one is given.
 
         Args:
@@ -57,64 +64,79 @@ class Trainer:
         self.folder = folder or create(run.dir, run.name, self.config.env.name)
         self.start = start
         self._build = build
-        self._parts: Parts | None = None
-        self._loggers: list[Logger] = []
         self._snapshot: Snapshot | None = None
+        self._boundary_s = 0.0
+        """Seconds that the last boundary took: snapshot, metrics, checkpoint, evaluation."""
         self._saved = -1 if start is None else start.step
         self._seconds = 0.0 if start is None else float(start.meta["seconds"])
 
     def run(self) -> int:
         """Train; see the module's docstring for what comes back."""
-        self.folder.lock()
-        interrupt = Interrupt()
-        try:
-            with interrupt:
-                self._open()
-                with interrupt.allowed():
-                    self._begin()
-                while self.algorithm.steps < self.config.trainer.total_timesteps:
-                    with interrupt.allowed():
-                        self.algorithm.collect()
-                        self.algorithm.update()
-                    self._boundary()
-                self._save()
-                self.log.say(f"trained to {self.algorithm.steps} steps; run {self.folder.path}")
+        with Interrupt() as interrupt, ExitStack() as self._closing:
+            self._open()
+            try:
+                self._train(interrupt)
                 return 0
-        except Interrupted as stop:
-            return self._stopped(stop.signum)
-        except (NonFiniteError, VectorError, EnvError) as error:
-            self.log.note(traceback.format_exc())
-            self._save()
-            self.log.say(f"error: {error}\n{self._go_on('The last good state is kept')}")
-            return 1
-        except torch.OutOfMemoryError as error:
-            self._save()
-            raise UserError(hardware.out_of_memory_advice(self.config)) from error
-        except Exception:
-            if hasattr(self, "log"):
+            except Interrupted as stop:
+                return self._stopped(stop.signum)
+            except (NonFiniteError, VectorError, EnvError) as error:
+                if interrupt.signum is not None:  # it went to the workers as well, which were quicker
+                    return self._stopped(interrupt.signum)
                 self.log.note(traceback.format_exc())
                 self._save()
-            raise
-        finally:
-            self._close()
+                self._end(f"error: {error}\n{self._go_on('The last good state is kept')}")
+                return 1
+            except torch.OutOfMemoryError as error:
+                self._save()
+                raise UserError(hardware.out_of_memory_advice(self.config)) from error
+            except Exception:
+                self.log.note(traceback.format_exc())
+                self._save()
+                raise
 
-    # start
+    def _train(self, interrupt: Interrupt) -> None:
+        with interrupt.allowed():
+            self._begin()
+        while self.algorithm.steps < self.config.trainer.total_timesteps:
+            with interrupt.allowed():
+                self.algorithm.collect()
+                self.algorithm.update()
+            self._boundary()
+        self._save()
+        self._end(f"trained to {self.algorithm.steps} steps; run {self.folder.path}")
+
+    # ── start ──
 
     def _open(self) -> None:
-        """Open the folder's files; of a resumed run, put aside what lies after its checkpoint."""
-        config, folder, start = self.config, self.folder, self.start
-        folder.checkpoints.mkdir(exist_ok=True)
-        checkpoint.clear_unfinished(folder.checkpoints)
-        aside = checkpoint.set_aside(folder.checkpoints, self._saved)
-        resume_step = None if not folder.config.exists() else max(self._saved, 0)
-        folder.config.write_text(yaml.safe_dump(config_to_dict(config), sort_keys=False, allow_unicode=True))
-        self._loggers.append(JsonlLogger(folder.metrics, resume_step))
-        if config.run.tensorboard:
-            self._loggers.append(TensorBoardLogger(folder.tensorboard, resume_step))
+        """Lock the folder and open its files; of a resumed run, put aside what lies after its checkpoint."""
+        config, folder, start, closing = self.config, self.folder, self.start, self._closing
+        folder.lock()
+        closing.callback(folder.unlock)
+        try:
+            folder.checkpoints.mkdir(exist_ok=True)
+            checkpoint.clear_unfinished(folder.checkpoints)
+            aside = checkpoint.set_aside(folder.checkpoints, self._saved)
+            resume_step = max(self._saved, 0) if folder.config.exists() else None
+            folder.config.write_text(
+                yaml.safe_dump(config_to_dict(config), sort_keys=False, allow_unicode=True)
+            )
+            self._loggers: list[Logger] = [JsonlLogger(folder.metrics, resume_step)]
+            closing.callback(self._loggers[0].close)
+            if config.run.tensorboard:
+                self._loggers.append(TensorBoardLogger(folder.tensorboard, resume_step))
+                closing.callback(self._loggers[1].close)
+        except OSError as error:
+            raise UserError(
+                f"cannot write into the run's folder {folder.path}: {error.strerror}; "
+                f"give another with run.dir=…"
+            ) from error
         curve = [row["env/return"] for row in read_rows(folder.metrics) if row.get("env/return") is not None]
-        self.dashboard = make_dashboard(config.run.dashboard, title=folder.name, curve=curve,
-                                        total_steps=config.trainer.total_timesteps)
+        self.dashboard = make_dashboard(
+            config.run.dashboard, title=folder.name, curve=curve, total_steps=config.trainer.total_timesteps
+        )
+        closing.callback(self.dashboard.close)
         self.log = RunLog(folder.log, self.dashboard.message)
+        closing.callback(self.log.close)
         self.log.say(f"run {folder.path}" + (f", going on from step {start.step}" if start else ""))
         self.log.note(f"metta_fast {__version__}, torch {torch.__version__}, device {config.trainer.device}")
         for text in self.resolved.notes:
@@ -125,9 +147,10 @@ class Trainer:
     def _begin(self) -> None:
         """Build the parts, load the checkpoint, take the first snapshot."""
         run, start = self.config.run, self.start
-        self._parts = self._build(self.config)
-        self.algorithm, self.vec = self._parts.algorithm, self._parts.vec
-        self._with_env = self.config.trainer.deterministic or self._parts.spec.cheap_state
+        self._parts = parts = self._build(self.config)
+        self._closing.callback(parts.close)
+        self.algorithm, self.vec = parts.algorithm, parts.vec
+        self._with_env = self.config.trainer.deterministic or parts.spec.cheap_state
         if start is not None:
             env = start.load("env")
             if env is None:
@@ -136,28 +159,29 @@ class Trainer:
                 self.vec.load_state_dict(env)
             self.algorithm.load_state_dict(start.load("algorithm"))
         epoch = self.algorithm.epoch
-        self._monitor = Monitor(self._parts.device)
+        self._monitor = Monitor(parts.device)
         self._score = Score()
         self._log_due = Interval(run.log_interval, epoch=epoch)
         self._monitor_due = Interval(run.monitor_interval, min_s=run.min_interval_s, epoch=epoch)
         self._evaluate_due = Interval(run.evaluate_interval, min_s=run.min_interval_s, epoch=epoch)
-        self._save_due = Interval(run.checkpoint_interval, min_s=run.min_interval_s, max_s=run.checkpoint_max_s,
-                                  epoch=epoch)
+        self._save_due = Interval(
+            run.checkpoint_interval, min_s=run.min_interval_s, max_s=run.checkpoint_max_s, epoch=epoch
+        )
         self._speed = Speed(self.algorithm.steps)
         self._began = time.monotonic()
         if start is None:
-            self._snapshot = self._take(with_env=False)  # no block is held yet; a reset makes them the same again
+            self._snapshot = self._take(with_env=False)  # no block is held yet; a reset repeats it
 
     # ── every epoch ──
 
     def _boundary(self) -> None:
         """Snapshot, row of metrics, and whatever is due."""
-        epoch = self.algorithm.epoch
+        epoch, began = self.algorithm.epoch, time.perf_counter()
         self._snapshot = self._take(with_env=self._with_env)
         evaluate = self._evaluate_due.due(epoch)
         if self._log_due.due(epoch) or evaluate:
             row = self.algorithm.metrics() | self._speed.row(self.algorithm.steps)
-            row["train/seconds"] = self._snapshot.seconds
+            row |= {"train/seconds": self._snapshot.seconds, "perf/time/boundary": self._boundary_s}
             if self._monitor_due.due(epoch):
                 row |= self._monitor.read()
             if evaluate:
@@ -165,11 +189,16 @@ class Trainer:
             self._write(row)
         if self._save_due.due(epoch) or evaluate:
             self._save()
+        self._boundary_s = time.perf_counter() - began
 
     def _take(self, *, with_env: bool) -> Snapshot:
-        states = {"algorithm": self.algorithm.state_dict(), "env": self.vec.state_dict() if with_env else None}
-        return Snapshot(self.algorithm.steps, self.algorithm.epoch, states,
-                        self._seconds + time.monotonic() - self._began)
+        states = {
+            "algorithm": self.algorithm.state_dict(),
+            "env": self.vec.state_dict() if with_env else None,
+        }
+        return Snapshot(
+            self.algorithm.steps, self.algorithm.epoch, states, self._seconds + time.monotonic() - self._began
+        )
 
     def _write(self, row: Row) -> None:
         self._score.add(row)
@@ -180,10 +209,15 @@ class Trainer:
     def _evaluate(self) -> Row:
         from metta_fast.evaluate import evaluate
 
-        assert self._parts is not None
         run = self.config.run
-        return evaluate(self.config, self._parts.policy, device=self._parts.device, num_envs=run.evaluate_episodes,
-                        seed=self.config.seed, deterministic=run.evaluate_deterministic)
+        return evaluate(
+            self.config,
+            self._parts.policy,
+            device=self._parts.device,
+            num_envs=run.evaluate_episodes,
+            seed=self.config.seed,
+            deterministic=run.evaluate_deterministic,
+        )
 
     # ── end ──
 
@@ -195,9 +229,15 @@ class Trainer:
         if not snapshot.finite():
             self.log.warn(f"the weights at step {snapshot.step} are not finite: no checkpoint of them")
             return
-        meta = {"epoch": snapshot.epoch, "seconds": snapshot.seconds, "score": self._score.value(),
-                "config": config_to_dict(self.config), "origins": self.resolved.origins,
-                "version": __version__, "torch": torch.__version__}
+        meta = {
+            "epoch": snapshot.epoch,
+            "seconds": snapshot.seconds,
+            "score": self._score.value(),
+            "config": config_to_dict(self.config),
+            "origins": self.resolved.origins,
+            "version": __version__,
+            "torch": torch.__version__,
+        }
         path = checkpoint.save(self.folder.checkpoints, snapshot.step, snapshot.states, meta)
         checkpoint.prune(self.folder.checkpoints, self.config.run.keep_checkpoints)
         self._saved = snapshot.step
@@ -208,20 +248,15 @@ class Trainer:
     def _stopped(self, signum: int) -> int:
         name = "Ctrl-C" if signum == signal.SIGINT else signal.Signals(signum).name
         self._save()
-        self.log.say(f"stopped by {name}. {self._go_on('The state is saved')}")
+        self._end(f"stopped by {name}. {self._go_on('The state is saved')}")
         return 130 if signum == signal.SIGINT else self.config.run.preempt_exit_code
+
+    def _end(self, text: str) -> None:
+        """The last word on the screen, below the last figures."""
+        self.dashboard.close()
+        self.log.say(text)
 
     def _go_on(self, text: str) -> str:
         if self._saved < 0:
             return "Nothing was learnt yet: there is no checkpoint."
         return f"{text} at step {self._saved}; go on with resume={self.folder.path}"
-
-    def _close(self) -> None:
-        if self._parts is not None:
-            self._parts.close()
-        for logger in self._loggers:
-            logger.close()
-        if hasattr(self, "log"):
-            self.log.close()
-            self.dashboard.close()
-        self.folder.unlock()

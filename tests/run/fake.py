@@ -1,4 +1,4 @@
-"""A tiny algorithm for the trainer's tests: its weight and its noise show whether a resume went on exactly."""
+"""A tiny algorithm for the trainer's tests: its weight shows whether a resume went on exactly."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from metta_fast.config import Config
 from metta_fast.resolve import Resolved
 from metta_fast.spec import ActionSpec, EnvSpec, Leaf
 
-SPEC = EnvSpec("fake", 1, 1, {"obs": Leaf((1,), "float32")}, ActionSpec("discrete", (2,), (0,)), cheap_state=True)
+SPEC = EnvSpec(
+    "fake", 1, 1, {"obs": Leaf((1,), "float32")}, ActionSpec("discrete", (2,), (0,)), cheap_state=True
+)
 STEPS = 100
 """Agent steps of an epoch."""
 
@@ -39,7 +41,9 @@ class FakeVec:
 class FakeAlgorithm:
     """The weight does a random walk; `fail` maps an epoch to what is raised within it."""
 
-    def __init__(self, vec: FakeVec, *, fail: dict[int, BaseException] | None = None, seconds: float = 0.0) -> None:
+    def __init__(
+        self, vec: FakeVec, *, fail: dict[int, BaseException] | None = None, seconds: float = 0.0
+    ) -> None:
         self.vec, self.fail, self.seconds = vec, fail or {}, seconds
         self.steps = self.epoch = 0
         self.weight = torch.zeros(2)
@@ -57,12 +61,22 @@ class FakeAlgorithm:
         self.epoch += 1
 
     def metrics(self) -> dict[str, float]:
-        return {"env/return": self.steps / 1000, "loss/policy": float(self.weight[0]), "train/steps": self.steps,
-                "train/epoch": self.epoch, "perf/time/env": 0.1, "perf/time/update": 0.3}
+        return {
+            "env/return": self.steps / 1000,
+            "loss/policy": float(self.weight[0]),
+            "train/steps": self.steps,
+            "train/epoch": self.epoch,
+            "perf/time/env": 0.1,
+            "perf/time/update": 0.3,
+        }
 
     def state_dict(self) -> dict[str, Any]:
-        return {"policy": {"weight": self.weight.clone()}, "steps": self.steps, "epoch": self.epoch,
-                "random": self.random.get_state()}
+        return {
+            "policy": {"weight": self.weight.clone()},
+            "steps": self.steps,
+            "epoch": self.epoch,
+            "random": self.random.get_state(),
+        }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.weight = state["policy"]["weight"].clone()

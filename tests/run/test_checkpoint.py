@@ -15,8 +15,13 @@ from metta_fast import checkpoint
 from metta_fast.checkpoint import DamagedCheckpoint, decode, encode
 from metta_fast.errors import UserError
 
-STATE = {"policy": {"w": torch.arange(6.0).reshape(2, 3)}, "epoch": 3, "rng": (1 << 127) + 5,
-         "maps": [np.arange(4, dtype=np.uint16), b"\x00\xff"], "box": np.zeros((0, 3), np.float32)}
+STATE = {
+    "policy": {"w": torch.arange(6.0).reshape(2, 3)},
+    "epoch": 3,
+    "rng": (1 << 127) + 5,
+    "maps": [np.arange(4, dtype=np.uint16), b"\x00\xff"],
+    "box": np.zeros((0, 3), np.float32),
+}
 
 
 def save(folder, step, score=None):
@@ -41,8 +46,14 @@ def test_saved_state_comes_back_exactly(tmp_path):
 PLAIN = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text() | st.binary()
 
 
-@given(st.recursive(PLAIN, lambda part: st.lists(part, max_size=4) | st.dictionaries(st.text() | st.integers(), part,
-                                                                                     max_size=4)))
+@given(
+    st.recursive(
+        PLAIN,
+        lambda part: (
+            st.lists(part, max_size=4) | st.dictionaries(st.text() | st.integers(), part, max_size=4)
+        ),
+    )
+)
 def test_any_nesting_of_plain_values_survives(value):
     import io
 
@@ -76,7 +87,10 @@ def test_loading_runs_no_code(tmp_path):
     torch.save({"x": Evil()}, path / "algorithm.pt")
     data = (path / "algorithm.pt").read_bytes()
     manifest = json.loads((path / "manifest.json").read_text())
-    manifest["files"]["algorithm.pt"] = {"sha256": __import__("hashlib").sha256(data).hexdigest(), "bytes": len(data)}
+    manifest["files"]["algorithm.pt"] = {
+        "sha256": __import__("hashlib").sha256(data).hexdigest(),
+        "bytes": len(data),
+    }
     (path / "manifest.json").write_text(json.dumps(manifest))
     with pytest.raises(Exception, match=r"[Ww]eights.only"):
         checkpoint.read(path).load("algorithm")
@@ -148,8 +162,10 @@ def test_an_evaluation_counts_more_than_training_returns(tmp_path):
     assert [step for step, _ in checkpoint.steps(tmp_path)] == [2, 4]
 
 
-@pytest.mark.parametrize(("number", "words"), [(errno.ENOSPC, "No space left"), (errno.EROFS, "Read-only"),
-                                               (errno.EACCES, "denied")])
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [(errno.ENOSPC, "No space left"), (errno.EROFS, "Read-only"), (errno.EACCES, "denied")],
+)
 def test_a_full_disk_is_told_and_harms_nothing(tmp_path, monkeypatch, number, words):
     before = save(tmp_path, 10)
     real, calls = os.fsync, []

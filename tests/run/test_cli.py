@@ -11,8 +11,18 @@ from metta_fast.cli import main
 from metta_fast.monitor import Monitor
 
 
-@pytest.mark.parametrize("words", [["train", "env.num_env=3"], ["train", "trainer.gamma=high"], ["trian"], [],
-                                   ["train", "--cfg"], ["doctor", "now"], ["train", "resume=/nowhere"]])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["train", "env.num_env=3"],
+        ["train", "trainer.gamma=high"],
+        ["trian"],
+        [],
+        ["train", "--cfg"],
+        ["doctor", "now"],
+        ["train", "resume=/nowhere"],
+    ],
+)
 def test_mistakes_are_told_with_exit_code_2(words, capsys):
     assert main(words) == 2
     out, err = capsys.readouterr()
@@ -30,7 +40,8 @@ def test_help_and_version(capsys):
 
 
 def test_mistakes_are_told_before_torch_is_loaded():
-    code = "import sys; from metta_fast.cli import main; main(['train', 'env.num_env=3']); sys.exit('torch' in sys.modules)"
+    code = "import sys; from metta_fast.cli import main; main(['train', 'env.num_env=3']); "
+    code += "sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], stderr=subprocess.DEVNULL, timeout=60).returncode == 0
 
 

@@ -8,13 +8,33 @@ import pytest
 from metta_fast import dashboard
 from metta_fast.dashboard import Curve, line, make_dashboard, short, time_left
 
-ROW = {"train/steps": 250_000.0, "train/epoch": 5, "perf/steps_per_second": 123_456.0,
-       "perf/steps_per_second_mean": 100_000.0, "perf/time/env": 0.1, "perf/time/update": 0.3, "env/return": 1.5,
-       "env/length": 200.0, "loss/policy": -0.0123, "perf/gpu_utilization": 87.0}
+ROW = {
+    "train/steps": 250_000.0,
+    "train/epoch": 5,
+    "perf/steps_per_second": 123_456.0,
+    "perf/steps_per_second_mean": 100_000.0,
+    "perf/time/env": 0.1,
+    "perf/time/update": 0.3,
+    "env/return": 1.5,
+    "env/length": 200.0,
+    "loss/policy": -0.0123,
+    "perf/gpu_utilization": 87.0,
+}
 
 
-@pytest.mark.parametrize(("value", "text"), [(0, "0"), (7, "7"), (9999, "9999"), (12345, "12.3K"), (1.5e6, "1.5M"),
-                                             (-2e9, "-2G"), (0.031249, "0.03125"), (1e-5, "1e-05")])
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0, "0"),
+        (7, "7"),
+        (9999, "9999"),
+        (12345, "12.3K"),
+        (1.5e6, "1.5M"),
+        (-2e9, "-2G"),
+        (0.031249, "0.03125"),
+        (1e-5, "1e-05"),
+    ],
+)
 def test_short_numbers(value, text):
     assert short(value) == text
 
@@ -42,7 +62,8 @@ def test_the_curve_keeps_its_whole_length_in_few_points():
 def test_a_return_stays_when_an_epoch_has_none(capsys):
     plain = make_dashboard("plain", title="x", total_steps=1000)
     plain.update({"env/return": 3.25})
-    plain.update({"env/return": float("nan")}, last=True)
+    plain.update({"env/return": float("nan")})
+    plain.close()
     assert capsys.readouterr().err.count("return 3.25") == 2
 
 
@@ -51,11 +72,14 @@ def test_plain_lines_are_seconds_apart(capsys):
     for _ in range(100):
         plain.update(ROW)
     assert len(capsys.readouterr().err.splitlines()) == 1
+    plain.close()
+    plain.close()
+    assert len(capsys.readouterr().err.splitlines()) == 1
 
 
 def test_none_shows_messages_only(capsys):
     quiet = make_dashboard("none", title="x", total_steps=1)
-    quiet.update(ROW, last=True)
+    quiet.update(ROW)
     quiet.message("stopped")
     quiet.close()
     assert capsys.readouterr().err == "stopped\n"
@@ -66,7 +90,9 @@ def test_rich_shows_everything_and_is_cheap(monkeypatch, width):
     from rich.console import Console
 
     screen = io.StringIO()
-    monkeypatch.setattr("rich.console.Console", lambda **kw: Console(file=screen, force_terminal=True, width=width))
+    monkeypatch.setattr(
+        "rich.console.Console", lambda **kw: Console(file=screen, force_terminal=True, width=width)
+    )
     rich = make_dashboard("rich", title="grid-1", total_steps=1_000_000, curve=[0.0, 0.5, 1.0])
     rich.update(ROW)
     begun = time.perf_counter()

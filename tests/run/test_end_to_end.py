@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from itertools import pairwise
 
 import numpy as np
 import psutil
@@ -18,9 +19,21 @@ from metta_fast.cli import main
 from metta_fast.loggers import read_rows
 from metta_fast.run_dir import RunDir
 
-SIZES = ["env=counter", "hardware=cpu", "env.num_envs=16", "env.max_steps=32", "trainer.batch_size=512",
-         "trainer.minibatch_size=128", "trainer.bptt_horizon=16", "policy.hidden_size=16", "trainer.torch_threads=1",
-         "run.dashboard=none", "run.tensorboard=false", "run.min_interval_s=0", "run.checkpoint_interval=5"]
+SIZES = [
+    "env=counter",
+    "hardware=cpu",
+    "env.num_envs=16",
+    "env.max_steps=32",
+    "trainer.batch_size=512",
+    "trainer.minibatch_size=128",
+    "trainer.bptt_horizon=16",
+    "policy.hidden_size=16",
+    "trainer.torch_threads=1",
+    "run.dashboard=none",
+    "run.tensorboard=false",
+    "run.min_interval_s=0",
+    "run.checkpoint_interval=5",
+]
 EPOCH = 16 * 32
 
 
@@ -44,7 +57,7 @@ def check_rows(folder, last=None):
     """Epochs follow each other without a gap or a double, and steps rise."""
     found = rows(folder)
     assert [row["train/epoch"] for row in found] == list(range(1, len(found) + 1))
-    assert all(a["train/steps"] < b["train/steps"] for a, b in zip(found, found[1:]))
+    assert all(a["train/steps"] < b["train/steps"] for a, b in pairwise(found))
     if last is not None:
         assert found[-1]["train/steps"] == last
     return found
@@ -62,8 +75,10 @@ def same(a, b, path=""):
             same(x, y, f"{path}/{i}")
     elif isinstance(a, torch.Tensor):
         assert a.dtype == b.dtype, path
-        assert torch.equal(a.contiguous().view(torch.uint8) if a.dim() else a, b.contiguous().view(torch.uint8)
-                           if b.dim() else b), path
+        assert torch.equal(
+            a.contiguous().view(torch.uint8) if a.dim() else a,
+            b.contiguous().view(torch.uint8) if b.dim() else b,
+        ), path
     elif isinstance(a, np.ndarray):
         assert a.tobytes() == b.tobytes(), path
     else:
@@ -72,6 +87,7 @@ def same(a, b, path=""):
 
 def signal_after(folder, epochs, signum):
     """Send this process a signal at a random moment soon after the run logged so many epochs."""
+
     def watch():
         deadline = time.monotonic() + 60
         while len(rows(folder)) < epochs and time.monotonic() < deadline:
@@ -86,8 +102,13 @@ def signal_after(folder, epochs, signum):
 
 @pytest.mark.parametrize("backend", ["serial", "threads"])
 def test_a_deterministic_run_that_was_stopped_equals_an_unbroken_one_bit_for_bit(tmp_path, backend):
-    more = ["trainer.deterministic=true", f"vector.backend={backend}", "trainer.total_timesteps=15000",
-            "policy.core=lstm", "run.checkpoint_interval=0"]
+    more = [
+        "trainer.deterministic=true",
+        f"vector.backend={backend}",
+        "trainer.total_timesteps=15000",
+        "policy.core=lstm",
+        "run.checkpoint_interval=0",
+    ]
     assert main(words(tmp_path / "whole", *more)) == 0
     for epochs in (4, 9, 16):
         watcher = signal_after(tmp_path / "broken", epochs, signal.SIGTERM)
@@ -100,10 +121,13 @@ def test_a_deterministic_run_that_was_stopped_equals_an_unbroken_one_bit_for_bit
     same(whole.load("env"), broken.load("env"))
     for a, b in zip(check_rows(tmp_path / "whole"), check_rows(tmp_path / "broken")):
         assert {k: v for k, v in a.items() if not k.startswith(("perf/", "train/seconds"))} == {
-            k: v for k, v in b.items() if not k.startswith(("perf/", "train/seconds"))}
+            k: v for k, v in b.items() if not k.startswith(("perf/", "train/seconds"))
+        }
 
 
-@pytest.mark.parametrize(("signum", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -9)])
+@pytest.mark.parametrize(
+    ("signum", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -9)]
+)
 def test_a_process_stopped_at_a_random_moment_goes_on_from_there(tmp_path, signum, code):
     more = ["vector.backend=workers", "vector.num_workers=2", "trainer.total_timesteps=10_000_000"]
     log = open(tmp_path / "out.txt", "w+")  # noqa: SIM115 - closed below
@@ -134,7 +158,7 @@ def test_a_process_stopped_at_a_random_moment_goes_on_from_there(tmp_path, signu
     assert main(words(tmp_path, *more, "resume=auto")) == 0
     after = check_rows(tmp_path)
     kept = [row for row in before if row["train/steps"] <= saved]
-    assert after[:len(kept)] == kept
+    assert after[: len(kept)] == kept
     assert after[-1]["train/steps"] >= saved + 5 * EPOCH
 
 
@@ -147,9 +171,11 @@ def test_the_curve_and_the_learning_rate_go_on_unbroken(tmp_path):
     assert main(words(tmp_path, *more, "resume=auto")) == 0
     found = check_rows(tmp_path)
     rates = [row["train/learning_rate"] for row in found]
-    assert all(a > b for a, b in zip(rates, rates[1:]))
+    assert all(a > b for a, b in pairwise(rates))
     returns = np.array([row.get("env/return", np.nan) for row in found])
-    first, before, after = (np.nanmean(part) for part in (returns[:10], returns[at - 8:at], returns[at:at + 8]))
+    first, before, after = (
+        np.nanmean(part) for part in (returns[:10], returns[at - 8 : at], returns[at : at + 8])
+    )
     assert before > 1.3 * first
     assert after > 0.9 * before
 
@@ -168,10 +194,15 @@ def test_a_wrong_worker_is_told_with_its_own_traceback_and_exit_code_1(tmp_path,
         "        if self.count > 100: raise ValueError('the gripper is stuck')\n"
         "        return self.observation_space.sample(), 0.0, False, False, {}\n"
         "def make(config):\n"
-        "    return lambda index: Breaks()\n")
+        "    return lambda index: Breaks()\n"
+    )
     result = subprocess.run(
         [*command(tmp_path / "runs", "vector.backend=workers", "vector.num_workers=2"), "env=breaks:make"],
-        env={**os.environ, "PYTHONPATH": f"{tmp_path}:{os.getcwd()}"}, capture_output=True, text=True, timeout=60)
+        env={**os.environ, "PYTHONPATH": f"{tmp_path}:{os.getcwd()}"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
     assert result.returncode == 1, result.stderr
     assert "the gripper is stuck" in result.stderr
     assert "in step" in result.stderr
@@ -195,4 +226,4 @@ def test_host_memory_stays_flat_over_a_long_run(tmp_path):
         done.set()
         watcher.join()
     quarter = len(readings) // 4
-    assert max(readings[-quarter:]) - max(readings[quarter:2 * quarter]) < 8 << 20
+    assert max(readings[-quarter:]) - max(readings[quarter : 2 * quarter]) < 8 << 20

@@ -16,7 +16,7 @@ def send(signum):
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_within_allowed_it_raises_at_once(signum):
     reached = False
-    with Interrupt() as interrupt, pytest.raises(Interrupted) as caught, interrupt.allowed():
+    with Interrupt() as interrupt, pytest.raises(Interrupted) as caught, interrupt.allowed():  # noqa: PT012
         send(signum)
         reached = True
     assert caught.value.signum == signum
@@ -32,7 +32,7 @@ def test_elsewhere_it_waits_for_the_next_allowed():
 
 
 def test_no_except_exception_swallows_it():
-    with Interrupt() as interrupt, pytest.raises(Interrupted), interrupt.allowed():
+    with Interrupt() as interrupt, pytest.raises(Interrupted), interrupt.allowed():  # noqa: PT012
         try:
             send(signal.SIGINT)
         except Exception:

@@ -21,7 +21,11 @@ def test_rows_are_flat_json_and_nan_is_null(tmp_path):
     logger = JsonlLogger(tmp_path / "m.jsonl")
     logger.write(5, {"env/return": math.nan, "loss/kl": math.inf, "loss/value": 0.5})
     assert json.loads((tmp_path / "m.jsonl").read_text()) == {
-        "train/steps": 5, "env/return": None, "loss/kl": None, "loss/value": 0.5}
+        "train/steps": 5,
+        "env/return": None,
+        "loss/kl": None,
+        "loss/value": 0.5,
+    }
     logger.close()
     logger.close()
 

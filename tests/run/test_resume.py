@@ -28,8 +28,11 @@ def make_run(folder, name, steps=(100,), words=(), **values):
         setattr(config.trainer, path, value)
     run = create(str(folder), name, "grid")
     run.config.write_text("")
-    origins = {"vector.num_threads": "auto: 2 cores allowed", "trainer.torch_threads": "auto: 2 cores allowed",
-               "trainer.batch_size": "auto: 5000 rounded down (hardware/cpu)"}
+    origins = {
+        "vector.num_threads": "auto: 2 cores allowed",
+        "trainer.torch_threads": "auto: 2 cores allowed",
+        "trainer.batch_size": "auto: 5000 rounded down (hardware/cpu)",
+    }
     for step in steps:
         checkpoint.save(run.checkpoints, step, {}, {"config": config_to_dict(config), "origins": origins})
     return run
@@ -81,7 +84,7 @@ def test_a_path_is_a_run_or_one_of_its_checkpoints(tmp_path):
 
 def test_wrong_paths_are_told_with_the_cure(tmp_path):
     run = make_run(tmp_path, "r", (100,))
-    with pytest.raises(UserError, match="no such folder.*Newest runs.*: r"):
+    with pytest.raises(UserError, match=r"no such folder.*Newest runs.*: r"):
         start(tmp_path, "resume=nowhere")
     with pytest.raises(UserError, match="names another"):
         start(tmp_path, "resume=r", "run.name=x")
@@ -121,8 +124,18 @@ def test_the_same_command_recovers_a_run(tmp_path):
     assert start(tmp_path, *words, "resume=auto").checkpoint.step == 100
 
 
-@pytest.mark.parametrize("word", ["env.num_envs=8", "trainer.batch_size=8192", "policy.hidden_size=32", "seed=5",
-                                  "policy=lstm", "env=counter", "env.params.size=3"])
+@pytest.mark.parametrize(
+    "word",
+    [
+        "env.num_envs=8",
+        "trainer.batch_size=8192",
+        "policy.hidden_size=32",
+        "seed=5",
+        "policy=lstm",
+        "env=counter",
+        "env.params.size=3",
+    ],
+)
 def test_what_the_state_depends_on_cannot_change(tmp_path, word):
     make_run(tmp_path, "r")
     with pytest.raises(UserError, match=r"leave it\s+out"):

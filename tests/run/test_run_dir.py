@@ -10,7 +10,10 @@ from metta_fast.run_dir import RunDir, create
 
 
 def test_names_tell_environment_and_time(tmp_path):
-    first, second = create(str(tmp_path), None, "my pkg.module:fn"), create(str(tmp_path), None, "my pkg.module:fn")
+    first, second = (
+        create(str(tmp_path), None, "my pkg.module:fn"),
+        create(str(tmp_path), None, "my pkg.module:fn"),
+    )
     assert first.name.startswith("my-pkg.module-fn-2")
     assert first.name != second.name
 
@@ -29,9 +32,14 @@ def test_a_folder_that_cannot_be_made_is_told(tmp_path):
 
 def test_the_lock_is_given_back_when_its_process_dies(tmp_path):
     run = create(str(tmp_path), "r", "grid")
-    code = (f"import os, pathlib; from metta_fast.run_dir import RunDir; r = RunDir(pathlib.Path({str(run.path)!r})); "
-            f"r.lock(); print('locked', flush=True); os.read(0, 1)")
-    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+    code = (
+        f"import os, pathlib; from metta_fast.run_dir import RunDir; "
+        f"r = RunDir(pathlib.Path({str(run.path)!r})); "
+        f"r.lock(); print('locked', flush=True); os.read(0, 1)"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as other:
         other.stdout.readline()
         with pytest.raises(UserError, match=f"process {other.pid}"):
             run.lock()

@@ -62,15 +62,21 @@ def test_a_resumed_run_equals_an_unbroken_one(tmp_path):
     again = Builder()
     assert go_on(tmp_path / "b", again) == 0
     assert torch.equal(again.algorithm.weight, whole.algorithm.weight)
-    assert [row["loss/policy"] for row in rows(tmp_path / "b")] == [row["loss/policy"] for row in rows(tmp_path / "a")]
+    assert [row["loss/policy"] for row in rows(tmp_path / "b")] == [
+        row["loss/policy"] for row in rows(tmp_path / "a")
+    ]
     assert [row["train/epoch"] for row in rows(tmp_path / "b")] == list(range(1, 11))
 
 
 def test_a_resume_from_an_earlier_one_cuts_the_rows_and_puts_the_later_aside(tmp_path):
     Trainer(resolved(tmp_path), build=Builder()).run()
     path = tmp_path / "fake/checkpoints/step_000000000400"
-    trainer = Trainer(resolved(tmp_path), folder=RunDir(tmp_path / "fake"), start=checkpoint.read(path),
-                      build=Builder(fail={5: WorkerError("gone")}))
+    trainer = Trainer(
+        resolved(tmp_path),
+        folder=RunDir(tmp_path / "fake"),
+        start=checkpoint.read(path),
+        build=Builder(fail={5: WorkerError("gone")}),
+    )
     assert trainer.run() == 1
     assert found(tmp_path) == [400, 500]
     assert [row["train/steps"] for row in rows(tmp_path)] == [100, 200, 300, 400, 500]
@@ -93,7 +99,9 @@ def test_speed_counts_from_the_resume(tmp_path):
     assert resumed[-1]["train/seconds"] > 0.2
 
 
-@pytest.mark.parametrize("error", [NonFiniteError("reward of env 7 is NaN"), WorkerError("worker 2 died\nTraceback…")])
+@pytest.mark.parametrize(
+    "error", [NonFiniteError("reward of env 7 is NaN"), WorkerError("worker 2 died\nTraceback…")]
+)
 def test_a_failure_saves_the_last_good_state(tmp_path, error, capsys):
     builder = Builder(fail={2: error})
     assert Trainer(resolved(tmp_path), build=builder).run() == 1
@@ -180,6 +188,42 @@ def test_a_second_ctrl_c_quits_at_once(tmp_path, monkeypatch):
     assert builder.vec.closed == 1
 
 
+def test_repeated_signals_do_not_stop_the_save(tmp_path, monkeypatch):
+    real = checkpoint.save
+
+    def save(*args):
+        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), signal.SIGHUP)
+        return real(*args)
+
+    monkeypatch.setattr(checkpoint, "save", save)
+    later(0.3, signal.SIGTERM)
+    assert Trainer(resolved(tmp_path, checkpoint_interval=1000), build=Builder(seconds=0.05)).run() == 143
+    assert len(found(tmp_path)) == 1
+
+
+def test_workers_that_die_of_the_same_signal_are_no_failure(tmp_path, monkeypatch):
+    builder = Builder()
+
+    def build(config):
+        parts = builder(config)
+        collect = builder.algorithm.collect
+
+        def dies():
+            collect()
+            if builder.algorithm.epoch == 3:
+                try:
+                    os.kill(os.getpid(), signal.SIGTERM)
+                except KeyboardInterrupt:
+                    raise WorkerError("worker 0 was killed by SIGTERM") from None
+
+        builder.algorithm.collect = dies
+        return parts
+
+    assert Trainer(resolved(tmp_path), build=build).run() == 143
+    assert found(tmp_path) == [300]
+
+
 def test_two_processes_never_write_one_run(tmp_path):
     Trainer(resolved(tmp_path), build=Builder()).run()
     other = RunDir(tmp_path / "fake")
@@ -191,7 +235,12 @@ def test_two_processes_never_write_one_run(tmp_path):
 
 
 def test_checkpoints_come_at_the_latest_after_their_seconds(tmp_path):
-    run = {"checkpoint_interval": 1000, "min_interval_s": 1000.0, "checkpoint_max_s": 0.2, "keep_checkpoints": 99}
+    run = {
+        "checkpoint_interval": 1000,
+        "min_interval_s": 1000.0,
+        "checkpoint_max_s": 0.2,
+        "keep_checkpoints": 99,
+    }
     Trainer(resolved(tmp_path, **run), build=Builder(seconds=0.06)).run()
     assert 2 <= len(found(tmp_path)) <= 4
 
