@@ -8,8 +8,8 @@
     action, logprob = policy.head.sample(output.params, noise)
 
 To add a policy of your own, subclass `metta_fast.policy.Policy` (base.py documents the interface), give it a
-constructor `(config: PolicyConfig, spec: EnvSpec)` and start with `policy=my_package.MyNet`. To add an encoder or
-core to ours, write it in encoders.py or cores.py and name it in network.py and in `PolicyConfig`.
+constructor `(config: PolicyConfig, spec: EnvSpec)` and start with `policy=my_package.MyNet`. To add an
+encoder or core to ours, write it in encoders.py or cores.py and name it in network.py and in `PolicyConfig`.
 """
 
 from metta_fast.policy.base import Policy, PolicyOutput

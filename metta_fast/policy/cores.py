@@ -26,7 +26,7 @@ class LSTMCore(nn.Module):
             self.input.bias[size : 2 * size] = 1.0
 
     def forward(self, x: Tensor, state: Tensor, reset: Tensor) -> tuple[Tensor, Tensor]:
-        """x [T, B, size], state [2, B, size] = (h, c), reset [T, B] bool → (h of all rows [T, B, size], state)."""
+        """x [T, B, size], state [2, B, size] = (h, c), reset [T, B] bool → (h [T, B, size], state)."""
         gates = self.input(x)
         h, c = state.float().unbind(0)
         weight = self.recurrent.weight.to(gates.dtype)
@@ -44,7 +44,7 @@ class _Recurrence(torch.autograd.Function):
     def forward(
         ctx: Any, gates: Tensor, weight: Tensor, h: Tensor, c: Tensor, reset: Tensor, learning: bool
     ) -> Any:
-        """gates [T, B, 4H] and weight [4H, H] in the products' dtype; h, c [B, H] float32; reset [T, B, 1] bool.
+        """gates [T, B, 4H] and weight [4H, H] in the products' dtype; h, c [B, H] float32; reset [T, B, 1].
         learning: keep what the backward pass needs."""
         size = h.shape[-1]
         weight_t = weight.t()

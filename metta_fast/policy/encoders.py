@@ -23,7 +23,7 @@ EMPTY = 255
 
 
 class MLPEncoder(nn.Module):
-    """Two layers with ReLU. The first is a sum: a part for each grid leaf, and one for all others side by side.
+    """Two layers with ReLU. The first is a sum: a part for each grid leaf, one for all others side by side.
 
     Numbers of other leaves enter as they are: uint8 is symbolic, neither an image nor divided by 255.
     """
@@ -49,8 +49,8 @@ class MLPEncoder(nn.Module):
 
 
 class TokenEncoder(nn.Module):
-    """Grid tokens: an embedding for each pair of location and feature, times the value scaled by its range, added
-    up over the tokens; a second layer follows.
+    """Grid tokens: an embedding for each pair of location and feature, times the value scaled by its range,
+    added up over the tokens; a second layer follows.
 
     Kinds, orientations and actions are names, not amounts: each has an embedding of its own (grid_layout.py).
     """
@@ -66,8 +66,8 @@ class TokenEncoder(nn.Module):
 
 
 class AnyTokenEncoder(nn.Module):
-    """Tokens of an unknown vocabulary: (feature + value · slope of feature) ⊙ location, each an embedding; sum
-    and maximum over the tokens; two layers.
+    """Tokens of an unknown vocabulary: (feature + value · slope of feature) ⊙ location, each an embedding;
+    sum and maximum over the tokens; two layers.
 
     Values enter as log2(1 + v) / 2. Locations and features are bytes; an empty token (255) adds nothing.
     """

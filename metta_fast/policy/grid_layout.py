@@ -5,13 +5,14 @@ An amount n enters as log2(1 + n) / 2 (1 → 0.5, 3 → 1, 15 → 2, 255 → 4).
 
     compact [387] → 121 cells × 24, then own 64
         cell  0–14 kind 1…15 (one-hot); agents: 15, 16 direction faced (rows down, columns right; ±1),
-              17 frozen, 18 group / 15, 19 items, 20 lasers; converters: 21 busy, 22 what it gives, 23 its inputs
+              17 frozen, 18 group / 15, 19 items, 20 lasers;
+              converters: 21 busy, 22 what it gives, 23 what it holds of its inputs
         own   0–9 items, 10–13 orientation (one-hot), 14 frozen, 15 frozen / 10, 16 group / 15, 17 color / 8,
               18 glyph / 8, 19–27 last action (one-hot), 28 its argument / 8, 29 last reward,
-              30 completion / 255, 31–38 rewarded items (bits), 39–62 the faced cell like any cell, 63 faced cell empty
+              30 completion / 255, 31–38 rewarded items (bits), 39–62 the faced cell, 63 it is empty
     dense [11, 11, 24] → 121 cells × 32, then 24
-        cell  0–14 kind (one-hot); agents: 15, 16 direction faced, 17 frozen / 10, 18 group / 15, 21 glyph / 8;
-              all but walls: 19 color / 8, 20 busy, 22–31 items
+        cell  0–14 kind (one-hot); agents: 15, 16 direction faced, 17 frozen / 10, 18 group / 15,
+              21 glyph / 8; all but walls: 19 color / 8, 20 busy, 22–31 items
         own   0 completion / 255, 1–9 last action (one-hot), 10 its argument / 8, 11 last reward,
               12–19 rewarded items (bits), 20–23 orientation (one-hot)
     tokens [200, 3] → as dense: what a token says stands in its (location, feature) column

@@ -1,8 +1,8 @@
 """Action heads: distribution parameters to actions, log-probabilities and entropies.
 
 Discrete actions, one head or several of unequal size (MultiDiscrete). `params` are the heads' logits side by
-side; an action row is int32 `[heads]`, each from 0. All mathematics is float32 whatever the autocast. A logit of
--inf forbids its choice.
+side; an action row is int32 `[heads]`, each from 0. All mathematics is float32 whatever the autocast. A logit
+of -inf forbids its choice.
 """
 
 from __future__ import annotations
@@ -47,16 +47,20 @@ class ActionHead:
             (action […, W] int32, logprob […] float32).
 
         Raises:
-            ValueError: on the CPU, a head whose choices are all forbidden, or NaN (on other devices the
-                log-probability is then NaN).
+            ValueError: on the CPU, not compiled: a head whose choices are all forbidden. Elsewhere the
+                log-probability is then NaN, as it is for NaN in params.
         """
-        logp = self._logp(params)
+        logits = self._logits(params)
+        most = logits.logsumexp(-1, keepdim=True)
+        if (
+            most.device.type == "cpu"
+            and not torch.compiler.is_compiling()
+            and bool((most == -torch.inf).any())
+        ):
+            raise ValueError("a head has no choice left: all its logits are -inf")
+        logp = logits - most
         cdf = logp.exp().cumsum(-1)
         total = cdf[..., -1:]
-        if total.device.type == "cpu" and not torch.compiler.is_compiling() and bool(total.isnan().any()):
-            raise ValueError(
-                "a head of the action distribution has no choice left: all its logits are -inf, or one is NaN"
-            )
         # Never past the last choice of positive probability, however close to 1 the noise.
         action = ((cdf <= noise.unsqueeze(-1) * total) & (cdf < total)).sum(-1, keepdim=True)
         return action.squeeze(-1).to(torch.int32), logp.gather(-1, action).sum((-1, -2))

@@ -22,8 +22,8 @@ INTERFACE = (
 
 
 def make_policy(config: PolicyConfig, spec: EnvSpec) -> Policy:
-    """The policy that `config.name` asks for: "mlp", "tokens", or a user's class as package.module.Class, which
-    is called with (config, spec).
+    """The policy that `config.name` asks for: "mlp", "tokens", or a user's class as package.module.Class,
+    which is called with (config, spec).
 
     Raises:
         UserError: an unknown name, an observation or action that the policy cannot take, or a user's class

@@ -1,11 +1,11 @@
 """The first layer over a grid observation: `decode(obs) @ weight + bias`, on the CPU without decoded inputs.
 
-On the CPU a C kernel adds up the few weight rows whose inputs are not zero (sparse_layer.h); it is an operator of
-torch, so autograd and torch.compile know it. Elsewhere the inputs are decoded by torch (which torch.compile fuses)
-and multiplied in the autocast dtype.
+On the CPU a C kernel adds up the few weight rows whose inputs are not zero (sparse_layer.h); it is a torch
+operator, so autograd and torch.compile know it. Elsewhere torch decodes the inputs (one kernel when
+compiled) and multiplies them in the autocast dtype.
 
-Tried for compact and width 128, in thousands of rows/s on one core of a loaded machine, forward | with backward:
-this kernel 2200 | 950; a float32 product of the decoded inputs 30 | 16; `embedding_bag` of one row per cell
+Tried for compact and width 128, thousands of rows/s on one core of a loaded machine, forward | with backward:
+this kernel 2200 | 950; a float32 product of decoded inputs 30 | 16; `embedding_bag` of one row for each cell
 1400 | 37.
 """
 
@@ -46,7 +46,7 @@ class SparseLayer(nn.Module):
         if obs.device.type == "cpu":
             rows = obs.flatten(-len(self.layout.shape)) if len(self.layout.shape) > 1 else obs
             out = sparse_layer(rows.reshape(-1, rows.shape[-1]), self.weight, self.bias, self.layout.index)
-            return out.view(*rows.shape[:-1], -1)
+            return out.view(*rows.shape[:-1], out.shape[-1])
         return self.decoded(obs)
 
     def decoded(self, obs: Tensor) -> Tensor:

@@ -1,0 +1,114 @@
+"""A user's own policy by its dotted name: what works, and what each mistake is told."""
+
+import re
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from metta_fast.config import PolicyConfig
+from metta_fast.errors import UserError
+from metta_fast.policy import Policy, PolicyOutput, make_policy
+from metta_fast.spec import EnvSpec
+from tests.policy.specs import flat_spec, random_obs
+
+SPEC = flat_spec((2, 3))
+HERE = "tests.policy.test_own_policy"
+
+
+class Small(Policy):
+    def __init__(self, config: PolicyConfig, spec: EnvSpec) -> None:
+        super().__init__(spec)
+        self.net = nn.Linear(spec.obs["obs"].shape[0], self.head.num_params + 1)
+
+    def forward(self, obs: dict[str, Tensor], state: Tensor, reset: Tensor) -> PolicyOutput:
+        out = self.net(obs["obs"])
+        return PolicyOutput(out[..., :-1], out[..., -1], state)
+
+
+class PlainModule(nn.Module):
+    """Knows nothing of our base class; remembers one number."""
+
+    state_shape = (1, 1)
+
+    def __init__(self, config: PolicyConfig, spec: EnvSpec) -> None:
+        super().__init__()
+        self.net = nn.Linear(5, 6)
+
+    def forward(self, obs: dict[str, Tensor], state: Tensor, reset: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        out = self.net(obs["obs"])
+        return out[..., :5], out[..., 5], state + 1
+
+
+class NoArguments(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+
+
+class NoSuper(Policy):
+    def __init__(self, config: PolicyConfig, spec: EnvSpec) -> None:
+        nn.Module.__init__(self)
+
+
+class NoForward(Policy):
+    def __init__(self, config: PolicyConfig, spec: EnvSpec) -> None:
+        super().__init__(spec)
+
+
+class FewParams(Small):
+    def forward(self, obs: dict[str, Tensor], state: Tensor, reset: Tensor) -> PolicyOutput:
+        out = super().forward(obs, state, reset)
+        return out._replace(params=out.params[..., 1:])
+
+
+class WideValue(Small):
+    def forward(self, obs: dict[str, Tensor], state: Tensor, reset: Tensor) -> PolicyOutput:
+        out = super().forward(obs, state, reset)
+        return out._replace(value=out.value[..., None])
+
+
+class OnlyParams(PlainModule):
+    def forward(self, obs: dict[str, Tensor], state: Tensor, reset: Tensor) -> Tensor:  # type: ignore[override]
+        return obs["obs"]
+
+
+def not_a_module(config: PolicyConfig, spec: EnvSpec) -> int:
+    return 1
+
+
+def make(name: str, where: str = HERE) -> Policy:
+    return make_policy(PolicyConfig(name=f"{where}.{name}"), SPEC)
+
+
+@pytest.mark.parametrize("name", ["Small", "PlainModule"])
+def test_a_users_class(name: str) -> None:
+    policy = make(name)
+    out = policy(random_obs(SPEC, 1, 2), policy.initial_state(2), torch.zeros(1, 2, dtype=torch.bool))
+    action, logprob = policy.head.sample(out.params, torch.rand(1, 2, 2))
+    assert action.shape == (1, 2, 2)
+    assert logprob.shape == (1, 2)
+    assert policy.training
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("Absent", "module tests.policy.test_own_policy has no Absent; it has FewParams"),
+        ("NoArguments", "a policy is made with (config: PolicyConfig, spec: EnvSpec)"),
+        ("not_a_module", "gave a int, expected a torch.nn.Module"),
+        ("NoSuper", "must call super().__init__(spec)"),
+        ("NoForward", "NoForward has no forward(obs, state, reset)"),
+        ("FewParams", "forward gave params [2, 3, 4] torch.float32, expected [2, 3, 5]"),
+        ("WideValue", "forward gave value [2, 3, 1] torch.float32, expected [2, 3]"),
+        ("OnlyParams", "see metta_fast/policy/base.py"),
+    ],
+)
+def test_each_mistake_is_told_with_its_cure(name: str, told: str) -> None:
+    with pytest.raises(UserError, match=re.escape(told)) as error:
+        make(name)
+    assert f"policy.name={HERE}.{name}" in str(error.value)
+
+
+def test_a_module_that_is_not_there() -> None:
+    with pytest.raises(UserError, match="no_such_package cannot be imported"):
+        make("Net", "no_such_package")
