@@ -1,16 +1,16 @@
 """Gymnasium spaces as leaves and action rows: how python_env.py reads an environment and writes its rows.
 
-    observation space                     leaf
-    Box                                   as it is, dtype kept (shape () becomes (1,))
-    Discrete(n), MultiDiscrete            uint8 one-hot [n], [sum of n]; `start` is subtracted
-    MultiBinary                           int8 as it is
-    Dict, Tuple (nested)                  leaves "key", "key/inner", "0", "1/key"; matched by name, in sorted order
+observation space                     leaf
+Box                                   as it is, dtype kept (shape () becomes (1,))
+Discrete(n), MultiDiscrete            uint8 one-hot [n], [sum of n]; `start` is subtracted
+MultiBinary                           int8 as it is
+Dict, Tuple (nested)                  leaves "key", "key/inner", "0", "1/key"; matched by name, in sorted order
 
-    action space                          row
-    Discrete(n, start=k)                  one head of n; the environment is given k … k+n−1
-    MultiDiscrete                         one head per entry, each with its start
-    MultiBinary(n)                        n heads of 2
-    Box                                   float32 [size]; the environment is given its own shape and dtype
+action space                          row
+Discrete(n, start=k)                  one head of n; the environment is given k … k+n−1
+MultiDiscrete                         one head per entry, each with its start
+MultiBinary(n)                        n heads of 2
+Box                                   float32 [size]; the environment is given its own shape and dtype
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Part:
 
     def view(self, rows: Array, agents: tuple[int, ...]) -> Array:
         """The rows of one environment, [n, *leaf.shape], in the shape that `write` takes. agents: () or (n,)."""
-        return rows.reshape(*agents, *((sum(self.nvec),) if self.nvec else self.shape))
+        return rows.reshape((*agents, *((sum(self.nvec),) if self.nvec else self.shape)))
 
     def write(self, obs: Any, to: Array, agents: tuple[int, ...]) -> None:
         """Take the leaf's value from obs and write it to a view. Raises FieldError."""
@@ -60,16 +60,22 @@ class Part:
             try:
                 value = value[key]
             except (KeyError, IndexError, TypeError):
-                raise FieldError(f"observation {self.name!r}: the space has it, the environment did not give it") from None
+                raise FieldError(
+                    f"observation {self.name!r}: the space has it, the environment did not give it"
+                ) from None
         value = np.asarray(value)
         if value.shape != (*agents, *self.shape):
-            raise FieldError(f"observation {self.name!r} has shape {value.shape}, expected {(*agents, *self.shape)}")
+            raise FieldError(
+                f"observation {self.name!r} has shape {value.shape}, expected {(*agents, *self.shape)}"
+            )
         if self.nvec:
             self._one_hot(value, to)
             return
         if value.dtype != self.dtype:
-            raise FieldError(f"observation {self.name!r} has dtype {value.dtype}, its space says {self.dtype}: cast it in "
-                             "the environment, or declare the space with the dtype that it gives")
+            raise FieldError(
+                f"observation {self.name!r} has dtype {value.dtype}, its space says {self.dtype}: cast it in "
+                "the environment, or declare the space with the dtype that it gives"
+            )
         to[...] = value
 
     def _one_hot(self, value: Array, to: Array) -> None:
@@ -104,12 +110,20 @@ def _parts(space: spaces.Space[Any], path: tuple[Any, ...]) -> Iterator[Part]:
     elif isinstance(space, spaces.Discrete):
         yield Part(name, path, (), np.dtype(np.int64), (int(space.n),), (int(space.start),))
     elif isinstance(space, spaces.MultiDiscrete):
-        yield Part(name, path, space.nvec.shape, np.dtype(np.int64), _numbers(space.nvec), _numbers(space.start))
-    elif isinstance(space, (spaces.Box, spaces.MultiBinary)) and space.dtype is not None and space.dtype.kind in "biuf":
+        yield Part(
+            name, path, space.nvec.shape, np.dtype(np.int64), _numbers(space.nvec), _numbers(space.start)
+        )
+    elif (
+        isinstance(space, (spaces.Box, spaces.MultiBinary))
+        and space.dtype is not None
+        and space.dtype.kind in "biuf"
+    ):
         yield Part(name, path, tuple(space.shape or ()), np.dtype(space.dtype))
     else:
-        raise UserError(f"observation {name!r} is of {space}: give Box, Discrete, MultiDiscrete, MultiBinary or a "
-                        "Dict or Tuple of them (wrap the environment)")
+        raise UserError(
+            f"observation {name!r} is of {space}: give Box, Discrete, MultiDiscrete, MultiBinary or a "
+            "Dict or Tuple of them (wrap the environment)"
+        )
 
 
 def action_spec(space: spaces.Space[Any]) -> ActionSpec:
@@ -122,9 +136,14 @@ def action_spec(space: spaces.Space[Any]) -> ActionSpec:
         heads = int(np.prod(space.shape))
         return ActionSpec("discrete", nvec=(2,) * heads, start=(0,) * heads)
     if isinstance(space, spaces.Box):
-        return ActionSpec("box", low=tuple(space.low.astype(float).reshape(-1).tolist()),
-                          high=tuple(space.high.astype(float).reshape(-1).tolist()))
-    raise UserError(f"action space {space}: expected Discrete, MultiDiscrete, MultiBinary or Box (wrap the environment)")
+        return ActionSpec(
+            "box",
+            low=tuple(space.low.astype(float).reshape(-1).tolist()),
+            high=tuple(space.high.astype(float).reshape(-1).tolist()),
+        )
+    raise UserError(
+        f"action space {space}: expected Discrete, MultiDiscrete, MultiBinary or Box (wrap the environment)"
+    )
 
 
 def decode_action(space: spaces.Space[Any], spec: ActionSpec, row: Array) -> Any:

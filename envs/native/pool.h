@@ -1,7 +1,7 @@
 /* pool.h: threads that step blocks of native environments.
 
-     mf_pool_submit(pool, j) ─► ring of submissions ─► threads take chunks of job j, oldest job first
-                                                        └─ the last chunk done ─► mf_ready_push(ready, j)
+     mf_pool_submit(pool, j) ─► threads take chunks, of the job submitted first
+                                 └─ the last chunk of job j done ─► mf_ready_push(ready, j)
 
    A job is `fn(ctx, lo, hi)` over 0 … n-1, cut into chunks; fn, ctx and n are fixed for the pool's life, one job
    per block. Submitting takes no lock. Threads spin for a moment when there is nothing to do, then sleep;
@@ -19,21 +19,20 @@ typedef struct {
     void *ctx;
     int32_t n, chunk, chunks;
     _Alignas(MF_LINE) _Atomic int64_t cursor;    /* the next chunk to take; chunks and above: none left */
+    _Atomic uint64_t ticket;                     /* number of the submission */
     _Alignas(MF_LINE) _Atomic int32_t remaining; /* chunks not done */
 } mf_job;
 
 typedef struct {
     mf_bell bell;
-    _Alignas(MF_LINE) _Atomic uint64_t tail; /* submissions so far */
-    _Atomic int32_t stop;
-    _Atomic int32_t alive;
-    _Alignas(MF_LINE) int32_t num_jobs;
-    int32_t num_threads;
+    _Alignas(MF_LINE) _Atomic int32_t stop;
+    _Atomic int32_t alive; /* threads that have not ended */
+    int32_t num_jobs, num_threads;
+    uint64_t ticket; /* submissions so far; the submitter's */
     int64_t spin_ns;
     mf_ready *ready;
-    mf_job *jobs;             /* [num_jobs] */
-    _Atomic int32_t *pending; /* [num_jobs] ring: the job of each of the last num_jobs submissions */
-    pthread_t *threads;
+    mf_job *jobs;       /* [num_jobs] */
+    pthread_t *threads; /* [num_threads] */
 } mf_pool;
 
 MF_SYNC int64_t mf_lines(int64_t bytes) { return (bytes + MF_LINE - 1) / MF_LINE * MF_LINE; }
@@ -41,38 +40,46 @@ MF_SYNC int64_t mf_lines(int64_t bytes) { return (bytes + MF_LINE - 1) / MF_LINE
 /* Take and run one chunk of job j; 0 if none was left. */
 MF_SYNC int mf_pool_chunk(mf_pool *pool, int32_t j) {
     mf_job *job = &pool->jobs[j];
-    if (atomic_load_explicit(&job->cursor, memory_order_relaxed) >= job->chunks)
+    if (atomic_load(&job->cursor) >= job->chunks)
         return 0;
-    const int64_t c = atomic_fetch_add_explicit(&job->cursor, 1, memory_order_acq_rel);
+    const int64_t c = atomic_fetch_add(&job->cursor, 1);
     if (c >= job->chunks)
         return 0;
     if (c + 1 < job->chunks && atomic_load(&pool->bell.sleepers) > 0)
         mf_bell_ring(&pool->bell, 1);
     const int32_t lo = (int32_t)c * job->chunk, end = lo + job->chunk;
     job->fn(job->ctx, lo, end < job->n ? end : job->n);
-    if (atomic_fetch_sub_explicit(&job->remaining, 1, memory_order_acq_rel) == 1)
+    if (atomic_fetch_sub(&job->remaining, 1) == 1)
         mf_ready_push(pool->ready, j);
     return 1;
 }
 
+/* The job with chunks left that was submitted first, or -1. */
+MF_SYNC int32_t mf_pool_oldest(mf_pool *pool) {
+    int32_t oldest = -1;
+    uint64_t ticket = UINT64_MAX;
+    for (int32_t j = 0; j < pool->num_jobs; j++) {
+        mf_job *job = &pool->jobs[j];
+        const uint64_t t = atomic_load_explicit(&job->ticket, memory_order_relaxed);
+        if (t < ticket && atomic_load(&job->cursor) < job->chunks) {
+            oldest = j;
+            ticket = t;
+        }
+    }
+    return oldest;
+}
+
+/* A thread sleeps only if it saw no chunk after it read the bell; a submission rings after its chunks can be seen. */
 static __attribute__((unused)) void *mf_pool_thread(void *arg) {
     mf_pool *pool = (mf_pool *)arg;
-    const uint64_t jobs = (uint64_t)pool->num_jobs;
-    uint64_t at = 0; /* this thread has seen all submissions before `at` used up */
     int64_t idle_since = 0;
     while (!atomic_load(&pool->stop)) {
         const uint32_t seen = mf_bell_seen(&pool->bell);
-        const uint64_t tail = atomic_load(&pool->tail);
-        /* An older submission is used up: each job is in flight once at most and threads take the oldest first,
-           so some thread has passed it before as many others came. The same holds for an overwritten slot. */
-        if (tail - at > jobs)
-            at = tail - jobs;
-        int found = 0;
-        while (at < tail && !found) {
-            found = mf_pool_chunk(pool, atomic_load_explicit(&pool->pending[at % jobs], memory_order_acquire));
-            at += !found;
-        }
-        if (found) {
+        const int32_t j = mf_pool_oldest(pool);
+        if (j >= 0) {
+            const uint64_t ticket = atomic_load(&pool->jobs[j].ticket);
+            while (mf_pool_chunk(pool, j) && atomic_load(&pool->jobs[j].ticket) == ticket && !atomic_load(&pool->stop)) {
+            }
             idle_since = 0;
             continue;
         }
@@ -96,8 +103,7 @@ static __attribute__((unused)) void *mf_pool_thread(void *arg) {
 /* Jobs get their fn, ctx and n by mf_pool_job before mf_pool_start. NULL without memory. */
 MF_SYNC mf_pool *mf_pool_new(int32_t num_jobs, int32_t num_threads, int64_t spin_ns, mf_ready *ready) {
     const int64_t head = mf_lines(sizeof(mf_pool)), jobs = mf_lines(num_jobs * (int64_t)sizeof(mf_job));
-    const int64_t pending = mf_lines(num_jobs * (int64_t)sizeof(_Atomic int32_t));
-    const int64_t total = head + jobs + pending + mf_lines((num_threads + 1) * (int64_t)sizeof(pthread_t));
+    const int64_t total = head + jobs + mf_lines((num_threads + 1) * (int64_t)sizeof(pthread_t));
     char *memory = (char *)aligned_alloc(MF_LINE, (size_t)total);
     if (!memory)
         return NULL;
@@ -109,8 +115,7 @@ MF_SYNC mf_pool *mf_pool_new(int32_t num_jobs, int32_t num_threads, int64_t spin
     pool->spin_ns = spin_ns;
     pool->ready = ready;
     pool->jobs = (mf_job *)(memory + head);
-    pool->pending = (_Atomic int32_t *)(memory + head + jobs);
-    pool->threads = (pthread_t *)(memory + head + jobs + pending);
+    pool->threads = (pthread_t *)(memory + head + jobs);
     return pool;
 }
 
@@ -146,11 +151,9 @@ MF_SYNC int mf_pool_start(mf_pool *pool) {
 /* Job j, which must not be in flight, starts. One caller at a time. */
 MF_SYNC void mf_pool_submit(mf_pool *pool, int32_t j) {
     mf_job *job = &pool->jobs[j];
-    const uint64_t tail = atomic_load_explicit(&pool->tail, memory_order_relaxed);
-    atomic_store_explicit(&job->remaining, job->chunks, memory_order_relaxed);
-    atomic_store_explicit(&job->cursor, 0, memory_order_release);
-    atomic_store_explicit(&pool->pending[tail % (uint64_t)pool->num_jobs], j, memory_order_release);
-    atomic_store(&pool->tail, tail + 1);
+    atomic_store(&job->ticket, ++pool->ticket);
+    atomic_store(&job->remaining, job->chunks);
+    atomic_store(&job->cursor, 0); /* from here on chunks may be taken */
     mf_bell_ring(&pool->bell, 1);
 }
 

@@ -35,8 +35,11 @@ def tape_for(spec, length, seed=0):
 def flat(rows: Rows):
     """A copy of all fields that the environment writes, by name; statistics where they are valid."""
     ends = (rows.terminal | rows.truncation)[:, None]
-    return {**{f"obs/{k}": v.copy() for k, v in rows.obs.items()},
-            **{k: getattr(rows, k).copy() for k in Rows._fields[2:-1]}, "stats": np.where(ends, rows.stats, 0)}
+    return {
+        **{f"obs/{k}": v.copy() for k, v in rows.obs.items()},
+        **{k: getattr(rows, k).copy() for k in Rows._fields[2:-1]},
+        "stats": np.where(ends, rows.stats, 0),
+    }
 
 
 def play(vec, tape, *, first=True):
@@ -49,9 +52,9 @@ def play(vec, tape, *, first=True):
 
     def note(block):
         for name, value in flat(block.rows).items():
-            out[row[block.index]][name][block.start:block.stop] = value
+            out[row[block.index]][name][block.start : block.stop] = value
         if row[block.index] < len(tape):
-            vec.send(block, tape[row[block.index], block.start:block.stop])
+            vec.send(block, tape[row[block.index], block.start : block.stop])
         row[block.index] += 1
 
     if not first:
@@ -66,7 +69,9 @@ def assert_same(a, b):
     assert a.keys() == b.keys()
     for name in a:
         assert a[name].dtype == b[name].dtype
-        assert a[name].tobytes() == b[name].tobytes(), f"{name} differs, first at row {_first(a[name], b[name])}"
+        assert a[name].tobytes() == b[name].tobytes(), (
+            f"{name} differs, first at row {_first(a[name], b[name])}"
+        )
 
 
 def _first(a, b):

@@ -62,7 +62,7 @@ def test_same_seed_and_tape_give_the_same_bytes(make, kind):
         assert [b.start % factory.spec.agents_per_env for b in vec.blocks] == [0, 0, 0]
     # again from the start, other blocks; then on from the middle with the state of a run with other blocks
     vec.async_reset(3)
-    assert_same(play(vec, tape[:half]), {k: v[:half + 1] for k, v in expected.items()})
+    assert_same(play(vec, tape[:half]), {k: v[: half + 1] for k, v in expected.items()})
     saved = vec.state_dict()
     with make_vector(factory, backend="serial", num_blocks=5) as other:
         other.load_state_dict(saved)
@@ -111,9 +111,13 @@ def test_seeds_reach_every_environment(make):
 def test_blocks_are_equal_contiguous_ranges_of_whole_environments(make):
     vec = make(ToyFactory(10, agents=2), num_blocks=4)
     assert [(b.index, b.start, b.stop, b.size) for b in vec.blocks] == [
-        (0, 0, 4, 4), (1, 4, 10, 6), (2, 10, 14, 4), (3, 14, 20, 6)]
+        (0, 0, 4, 4),
+        (1, 4, 10, 6),
+        (2, 10, 14, 4),
+        (3, 14, 20, 6),
+    ]
     for block in vec.blocks:
-        assert np.shares_memory(block.rows.reward, vec.rows.reward[block.start:block.stop])
+        assert np.shares_memory(block.rows.reward, vec.rows.reward[block.start : block.stop])
         assert block.rows.obs["a"].shape == (block.size, 2, 3)
         assert block.rows.action.shape == (block.size, 2)
     assert vec.slab.ctypes.data % 4096 == 0
@@ -230,8 +234,14 @@ def test_closing(make):
     reward = block.rows.reward.copy()
     vec.close()
     vec.close()
-    for call in (vec.recv, vec.hold_all, vec.state_dict, lambda: vec.send(block), lambda: vec.async_reset(0),
-                 lambda: vec.load_state_dict({})):
+    for call in (
+        vec.recv,
+        vec.hold_all,
+        vec.state_dict,
+        lambda: vec.send(block),
+        lambda: vec.async_reset(0),
+        lambda: vec.load_state_dict({}),
+    ):
         with pytest.raises(VectorError, match="closed"):
             call()
     assert (block.rows.reward == reward).all()  # memory lives as long as a view of it
@@ -241,18 +251,25 @@ def test_state_of_another_run_is_refused(make):
     vec = make(ToyFactory(6), num_blocks=2)
     vec.async_reset(0)
     vec.hold_all()
-    with make_vector(ToyFactory(5)) as other, pytest.raises(ValueError, match=r"obs/a is uint8 \(6, 2, 3\), expected"):
+    with (
+        make_vector(ToyFactory(5)) as other,
+        pytest.raises(ValueError, match=r"obs/a is uint8 \(6, 2, 3\), expected"),
+    ):
         other.load_state_dict(vec.state_dict())
 
 
 def test_impossible_numbers_are_named():
     factory = ToyFactory(6)
     for keys, message in (
-            ({"backend": "workers", "num_workers": 8}, r"num_workers=8.*env.num_envs=6.*nearest counts are 6, 3, 2"),
-            ({"num_blocks": 7}, r"async_factor=7.*more blocks"),
-            ({"num_blocks": 0}, "async_factor=0"),
-            ({"backend": "threads", "num_threads": True}, "num_threads=True"),
-            ({"backend": "worker"}, "did you mean 'workers'"),
-            ({"worker_timeout_s": 0}, "worker_timeout_s")):
+        (
+            {"backend": "workers", "num_workers": 8},
+            r"num_workers=8.*env.num_envs=6.*nearest counts are 6, 3, 2",
+        ),
+        ({"num_blocks": 7}, r"async_factor=7.*more blocks"),
+        ({"num_blocks": 0}, "async_factor=0"),
+        ({"backend": "threads", "num_threads": True}, "num_threads=True"),
+        ({"backend": "worker"}, "did you mean 'workers'"),
+        ({"worker_timeout_s": 0}, "worker_timeout_s"),
+    ):
         with pytest.raises(UserError, match=message):
             make_vector(factory, **keys)

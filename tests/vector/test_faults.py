@@ -80,8 +80,14 @@ def fails(vec):
 
 def start(script: str) -> subprocess.Popen:
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    process = subprocess.Popen([sys.executable, "-c", PRELUDE + script], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                               text=True, env=env, start_new_session=True)
+    process = subprocess.Popen(
+        [sys.executable, "-c", PRELUDE + script],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=env,
+        start_new_session=True,
+    )
     STARTED.append(process)
     return process
 
@@ -136,16 +142,21 @@ assert leftovers() == before, (leftovers(), before)
 
 def took(out: str) -> float:
     """Seconds from the moment when an environment went wrong to the error."""
-    return float(re.search(r"came ([\d.]+)", out)[1]) - max(float(t) for t in re.findall(r"wrong at ([\d.]+)", out))
+    return float(re.search(r"came ([\d.]+)", out)[1]) - max(
+        float(t) for t in re.findall(r"wrong at ([\d.]+)", out)
+    )
 
 
 def test_an_exception_reaches_the_caller_with_its_traceback():
-    out = run("""
+    out = run(
+        """
 def misbehave(index):
     if index == 5:
         wrong()
         raise ValueError("the boiler burst")
-""" + CHECK)
+"""
+        + CHECK
+    )
     assert re.search(r"WorkerError: worker 2 \(pid \d+, environments 4…5\): environment 5 raised", out), out
     assert "in misbehave" in out
     assert "ValueError: the boiler burst" in out
@@ -173,68 +184,88 @@ assert leftovers() == before
 
 
 def test_sys_exit_in_an_environment_is_an_error_too():
-    out = run("""
+    out = run(
+        """
 def misbehave(index):
     if index == 0:
         sys.exit(7)
-""" + CHECK)
+"""
+        + CHECK
+    )
     assert "worker 0" in out
     assert "SystemExit: 7" in out
 
 
 def test_a_worker_that_exits():
-    out = run("""
+    out = run(
+        """
 def misbehave(index):
     if index == 7:
         wrong()
         os._exit(9)
-""" + CHECK)
+"""
+        + CHECK
+    )
     assert re.search(r"worker 3 \(pid \d+, environments 6…7\) exited with code 9", out), out
     assert took(out) < 1.0
 
 
 def test_a_worker_killed_by_sigkill_is_named_at_once():
-    out = run("""
+    out = run(
+        """
 def misbehave(index):
     if index == 2:
         wrong()
         os.kill(os.getpid(), signal.SIGKILL)
-""" + CHECK)
+"""
+        + CHECK
+    )
     assert re.search(r"worker 1 \(pid \d+, environments 2…3\) was killed by SIGKILL", out), out
     assert "env None worker 1" in out
     assert took(out) < 0.5
 
 
 def test_a_crash_shows_where_python_was():
-    out = run("""
+    out = run(
+        """
 def misbehave(index):
     if index == 2:
         import ctypes; ctypes.string_at(0)
-""" + CHECK)
+"""
+        + CHECK
+    )
     assert "was killed by SIGSEGV" in out
     assert "Fatal Python error" in out
     assert "in misbehave" in out
 
 
 def test_a_hung_environment_is_named_after_the_timeout_with_its_place():
-    out = run("""
+    out = run(
+        """
 def misbehave(index):
     if index == 4:
         wrong()
         time.sleep(1000)
-""" + CHECK)
+"""
+        + CHECK
+    )
     assert re.search(r"worker 2 \(pid \d+, environments 4…5\) has given nothing for 1.0 s", out), out
     assert "in misbehave" in out
     assert 0.9 < took(out) < 4
 
 
 def test_a_stopped_worker_is_named_after_the_timeout():
-    out = run("""
+    out = run(
+        """
 def misbehave(index):
     if index == 4:
         os.kill(os.getpid(), signal.SIGSTOP)
-""" + CHECK)
-    assert re.search(r"worker 2 \(pid \d+, environments 4…5\) is stopped \(SIGSTOP\) and has given nothing for 1.0 s", out)
+"""
+        + CHECK
+    )
+    assert re.search(
+        r"worker 2 \(pid \d+, environments 4…5\) is stopped \(SIGSTOP\) and has given nothing for 1.0 s", out
+    )
 
 
 def test_slow_workers_that_go_on_are_not_taken_for_hung():
@@ -281,12 +312,19 @@ os._exit(0)
     assert re.search(r"environments? 4(…\d)? for over 0.5 s", out), out
 
 
-@pytest.mark.parametrize(("what", "message"), [
-    ("np.zeros(4, np.float32), 1.0, False, False, {}", r"observation 'obs' has shape \(4,\), expected \(3,\)"),
-    ("np.zeros(3), 1.0, False, False, {}", "observation 'obs' has dtype float64, its space says float32"),
-    ("np.zeros(3, np.float32), [1.0], False, False, {}", r"reward is \[1.0\]"),
-    ("np.zeros(3, np.float32), 1.0, None, False, {}", "terminated is None"),
-    ("np.zeros(3, np.float32), 1.0, False, {}", r"step\(\) gave tuple")])
+@pytest.mark.parametrize(
+    ("what", "message"),
+    [
+        (
+            "np.zeros(4, np.float32), 1.0, False, False, {}",
+            r"observation 'obs' has shape \(4,\), expected \(3,\)",
+        ),
+        ("np.zeros(3), 1.0, False, False, {}", "observation 'obs' has dtype float64, its space says float32"),
+        ("np.zeros(3, np.float32), [1.0], False, False, {}", r"reward is \[1.0\]"),
+        ("np.zeros(3, np.float32), 1.0, None, False, {}", "terminated is None"),
+        ("np.zeros(3, np.float32), 1.0, False, {}", r"step\(\) gave tuple"),
+    ],
+)
 def test_wrong_values_name_environment_and_field(what, message):
     out = run(f"""
 class Env(Env):

@@ -12,7 +12,9 @@ from metta_fast.envs.python_env import PythonEnvFactory
 class Walk(gymnasium.Env):
     """A random walk with terminals and a time limit; draws from the env's own generator."""
 
-    observation_space = spaces.Dict({"place": spaces.Box(-99, 99, (2,), np.float32), "kind": spaces.Discrete(3, start=5)})
+    observation_space = spaces.Dict(
+        {"place": spaces.Box(-99, 99, (2,), np.float32), "kind": spaces.Discrete(3, start=5)}
+    )
     action_space = spaces.MultiDiscrete([3, 2])
 
     def __init__(self, index):
@@ -64,7 +66,13 @@ class Crowd:
         self.t += 1
         ends = self.t >= 2 + np.arange(3)
         obs = np.stack([actions[:, 0], np.full(3, self.t)], 1).astype(np.uint8)
-        return obs, actions[:, 0] / 4, ends & (np.arange(3) != 1), ends & (np.arange(3) == 1), {"t": np.arange(3) + self.t}
+        return (
+            obs,
+            actions[:, 0] / 4,
+            ends & (np.arange(3) != 1),
+            ends & (np.arange(3) == 1),
+            {"t": np.arange(3) + self.t},
+        )
 
     def state_dict(self):
         return {"t": self.t, "seed": self.seed}

@@ -21,8 +21,16 @@ class ToyFactory:
 
     def __init__(self, num_envs, agents=1, native=False):
         self.spec = EnvSpec(
-            name="toy", num_envs=num_envs, agents_per_env=agents, obs={"a": Leaf((2, 3), "uint8"), "b": Leaf((1,), "float32")},
-            action=ActionSpec("discrete", nvec=(5, 40)), stats=("one", "two"), native=native, cheap_state=True, stagger=True)
+            name="toy",
+            num_envs=num_envs,
+            agents_per_env=agents,
+            obs={"a": Leaf((2, 3), "uint8"), "b": Leaf((1,), "float32")},
+            action=ActionSpec("discrete", nvec=(5, 40)),
+            stats=("one", "two"),
+            native=native,
+            cheap_state=True,
+            stagger=True,
+        )
 
     def make_batch(self, first_env, num_envs):
         return ToyBatch(self.spec, first_env, num_envs)
@@ -52,7 +60,7 @@ class ToyBatch:
     def step_range(self, lo, hi):
         a = self.spec.agents_per_env
         for i in range(lo, hi):
-            action = self.rows.action[i * a:(i + 1) * a]
+            action = self.rows.action[i * a : (i + 1) * a]
             nap = int(action[:, 1].max())
             if nap:
                 time.sleep(nap * SLEEP_S)
@@ -68,7 +76,9 @@ class ToyBatch:
             self.rows.obs["a"][row] = mix % 251 + np.arange(6).reshape(2, 3) % 5
             self.rows.obs["b"][row] = mix / 7
             self.rows.reward[row] = mix % 97
-            for shift, field in enumerate((self.rows.terminal, self.rows.truncation, self.rows.mask, self.rows.reset)):
+            for shift, field in enumerate(
+                (self.rows.terminal, self.rows.truncation, self.rows.mask, self.rows.reset)
+            ):
                 field[row] = mix >> shift & 1
             self.rows.stats[row] = mix % 89, mix % 83
 
