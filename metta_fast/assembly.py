@@ -1,6 +1,6 @@
-"""From a resolved configuration to the parts that train: environments, vector, policy, algorithm.
+"""From a resolved configuration to the parts that train: environments, vector, policy, features, algorithm.
 
-    make_factory ─► make_vector ─► make_policy ─► PPO
+    make_factory ─► make_vector ─► make_policy ─► PPO ◄─ make_features
 
 Place in the flow: trainer.py builds a run with it; tests hand the trainer another builder.
 """
@@ -36,9 +36,10 @@ def build_parts(config: Config) -> Parts:
     """Make everything that `config` (resolved: no `auto`) names.
 
     Raises:
-        UserError: the factory or policy cannot be made as asked.
+        UserError: a feature, the environments or the policy cannot be made as asked; nothing runs then.
     """
     from metta_fast.envs import make_factory
+    from metta_fast.features import make_features
     from metta_fast.policy import make_policy
     from metta_fast.ppo import PPO
     from metta_fast.vector import make_vector
@@ -46,6 +47,7 @@ def build_parts(config: Config) -> Parts:
     vector, trainer = config.vector, config.trainer
     device = torch.device(trainer.device)
     torch.set_num_threads(trainer.torch_threads)
+    hooks = make_features(config.features)
     factory = make_factory(config.env)
     vec = make_vector(
         factory,
@@ -58,7 +60,7 @@ def build_parts(config: Config) -> Parts:
     try:
         torch.manual_seed(config.seed)
         policy = make_policy(config.policy, factory.spec).to(device)
-        algorithm = PPO(config, factory.spec, vec, policy, device=device)
+        algorithm = PPO(config, factory.spec, vec, policy, device=device, hooks=hooks)
     except BaseException:
         vec.close()
         raise

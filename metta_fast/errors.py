@@ -11,4 +11,4 @@ class UserError(Exception):
 
 
 class NonFiniteError(RuntimeError):
-    """NaN or infinity in an observation, reward, action or loss: the message names the field and the environment."""
+    """NaN or infinity in an observation, reward, action or loss: names the field and the environment."""

@@ -17,6 +17,7 @@ import errno
 import fcntl
 import os
 import re
+import shutil
 import socket
 import time
 from dataclasses import dataclass
@@ -90,6 +91,10 @@ class RunDir:
         file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
         file.flush()
         self._lock = file
+
+    def remove(self) -> None:
+        """Delete the folder and all in it."""
+        shutil.rmtree(self.path)
 
     def unlock(self) -> None:
         if self._lock is not None:

@@ -62,6 +62,8 @@ class Trainer:
         self.resolved, self.config = resolved, resolved.config
         run = self.config.run
         self.folder = folder or create(run.dir, run.name, self.config.env.name)
+        self._unused = folder is None
+        """A new folder, training not begun: it is taken away again if that fails."""
         self.start = start
         self._build = build
         self._snapshot: Snapshot | None = None
@@ -89,6 +91,9 @@ class Trainer:
             except torch.OutOfMemoryError as error:
                 self._save()
                 raise UserError(hardware.out_of_memory_advice(self.config)) from error
+            except UserError:
+                self._save()
+                raise
             except Exception:
                 self.log.note(traceback.format_exc())
                 self._save()
@@ -110,6 +115,7 @@ class Trainer:
     def _open(self) -> None:
         """Lock the folder and open its files; of a resumed run, put aside what lies after its checkpoint."""
         config, folder, start, closing = self.config, self.folder, self.start, self._closing
+        closing.callback(lambda: self._unused and folder.remove())
         folder.lock()
         closing.callback(folder.unlock)
         try:
@@ -169,6 +175,7 @@ class Trainer:
         )
         self._speed = Speed(self.algorithm.steps)
         self._began = time.monotonic()
+        self._unused = False
         if start is None:
             self._snapshot = self._take(with_env=False)  # no block is held yet; a reset repeats it
 

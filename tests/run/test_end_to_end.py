@@ -162,6 +162,37 @@ def test_a_process_stopped_at_a_random_moment_goes_on_from_there(tmp_path, signu
     assert after[-1]["train/steps"] >= saved + 5 * EPOCH
 
 
+def test_a_signal_to_the_whole_process_group_saves_too(tmp_path):
+    """As `kill -TERM -pgid`, systemd and batch systems send it: to the workers as well."""
+    more = ["vector.backend=workers", "vector.num_workers=2", "trainer.total_timesteps=10_000_000"]
+    process = subprocess.Popen(
+        command(tmp_path, *more), stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    deadline = time.monotonic() + 60
+    while not (tmp_path / "r" / "metrics.jsonl").exists() or len(rows(tmp_path)) < 3:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    os.killpg(process.pid, signal.SIGTERM)
+    _, text = process.communicate(timeout=20)
+    assert process.returncode == 143, text
+    assert "Traceback" not in text
+    assert newest(tmp_path).step == check_rows(tmp_path)[-1]["train/steps"]
+
+
+def test_evaluations_do_not_change_the_training(tmp_path):
+    more = ["trainer.total_timesteps=6000", "vector.backend=serial", "run.keep_checkpoints=100"]
+    assert main(words(tmp_path / "plain", *more)) == 0
+    more += ["run.evaluate_interval=4", "run.evaluate_episodes=3"]
+    assert main(words(tmp_path / "evaluated", *more)) == 0
+    plain, evaluated = newest(tmp_path / "plain"), newest(tmp_path / "evaluated")
+    same(plain.load("algorithm"), evaluated.load("algorithm"))
+    found = [row for row in check_rows(tmp_path / "evaluated") if "eval/return" in row]
+    assert [row["train/epoch"] for row in found] == [4, 8, 12]
+    for row in found:
+        path = tmp_path / "evaluated" / "r" / "checkpoints" / f"step_{row['train/steps']:012d}"
+        assert checkpoint.read(path).meta["score"] == {"name": "eval/return", "value": row["eval/return"]}
+
+
 def test_the_curve_and_the_learning_rate_go_on_unbroken(tmp_path):
     more = ["trainer.total_timesteps=60000", "vector.backend=serial", "trainer.learning_rate=3e-3"]
     watcher = signal_after(tmp_path, 60, signal.SIGINT)

@@ -188,6 +188,20 @@ def test_a_second_ctrl_c_quits_at_once(tmp_path, monkeypatch):
     assert builder.vec.closed == 1
 
 
+@pytest.mark.parametrize("error", [UserError("no such policy"), WorkerError("env 3 cannot be made")])
+def test_a_run_that_cannot_begin_leaves_no_folder(tmp_path, error):
+    def build(config):
+        raise error
+
+    trainer = Trainer(resolved(tmp_path), build=build)
+    if isinstance(error, UserError):
+        with pytest.raises(UserError):
+            trainer.run()
+    else:
+        assert trainer.run() == 1
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_repeated_signals_do_not_stop_the_save(tmp_path, monkeypatch):
     real = checkpoint.save
 
