@@ -155,7 +155,7 @@ class RichDashboard:
             if table.row_count:
                 tables.append(table)
         width = max(self._console.width - 24, 10)
-        curve = Text(f"return {seen.get('env/return', math.nan):10.3f}  ", style="bold")
+        curve = Text(f"return {short(seen['env/return']) if 'env/return' in seen else '–':>9}  ", style="bold")
         curve.append(self._curve.bars(width), style="green")
         return Panel(Group(head, curve, Columns(tables)), title=self._title, title_align="left")
 

@@ -115,7 +115,7 @@ class Trainer:
     def _open(self) -> None:
         """Lock the folder and open its files; of a resumed run, put aside what lies after its checkpoint."""
         config, folder, start, closing = self.config, self.folder, self.start, self._closing
-        closing.callback(lambda: self._unused and folder.remove())
+        closing.callback(self._remove_unused)
         folder.lock()
         closing.callback(folder.unlock)
         try:
@@ -149,6 +149,10 @@ class Trainer:
             self.log.say(text)
         for path in aside:
             self.log.warn(f"a checkpoint after step {self._saved} was put aside: {path}")
+
+    def _remove_unused(self) -> None:
+        if self._unused:
+            self.folder.remove()
 
     def _begin(self) -> None:
         """Build the parts, load the checkpoint, take the first snapshot."""
