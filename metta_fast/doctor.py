@@ -110,7 +110,8 @@ def main() -> int:
 
 
 def _unbuilt() -> Iterator[str]:
-    """Native modules whose compiled file is not there or is older than its source."""
+    """Native modules whose compiled file is not there or, in a checkout, is older than its source."""
+    checkout = (PACKAGE.parent / "setup.py").exists()  # an installed wheel's file times say nothing
     for top, package in ((PACKAGE / "envs", "metta_fast.envs"), (PACKAGE, "metta_fast")):
         root = top.resolve()
         for source in root.rglob("*.pyx"):
@@ -122,7 +123,7 @@ def _unbuilt() -> Iterator[str]:
                 for ending in importlib.machinery.EXTENSION_SUFFIXES
                 if (file := source.with_suffix(ending)).exists()
             ]
-            if not built or built[0].stat().st_mtime < source.stat().st_mtime:
+            if not built or (checkout and built[0].stat().st_mtime < source.stat().st_mtime):
                 yield ".".join((package, *parts))
 
 
