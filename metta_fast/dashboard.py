@@ -155,7 +155,8 @@ class RichDashboard:
             if table.row_count:
                 tables.append(table)
         width = max(self._console.width - 24, 10)
-        curve = Text(f"return {short(seen['env/return']) if 'env/return' in seen else '–':>9}  ", style="bold")
+        value = short(seen["env/return"]) if "env/return" in seen else "-"
+        curve = Text(f"return {value:>9}  ", style="bold")
         curve.append(self._curve.bars(width), style="green")
         return Panel(Group(head, curve, Columns(tables)), title=self._title, title_align="left")
 
