@@ -6,8 +6,8 @@
 
     grid                       the grid world (envs/grid)
     counter                    the smallest environment (envs/counter.py)
-    package.module:function    your own: called with the EnvConfig, it returns an EnvFactory, or a callable that
-                               makes environment i in Gymnasium's API (see envs/python_env.py):
+    package.module:function    your own: called with the EnvConfig, it returns an EnvFactory, or a callable
+                               that makes environment i in Gymnasium's API (see envs/python_env.py):
 
         def make(config):                                # env.factory=my_module:make
             return lambda index: gymnasium.make("CartPole-v1")
@@ -40,17 +40,25 @@ def make_factory(env_config: EnvConfig, *, num_envs: int | None = None) -> EnvFa
         return _custom(config)
     if name not in _KNOWN:
         near = difflib.get_close_matches(name, _KNOWN, 1)
-        raise UserError(f"env.factory={name!r} is not known; " + (f"did you mean {near[0]!r}? " if near else "")
-                        + f"There are {', '.join(_KNOWN)}, and your own as package.module:function")
+        raise UserError(
+            f"env.factory={name!r} is not known; "
+            + (f"did you mean {near[0]!r}? " if near else "")
+            + f"There are {', '.join(_KNOWN)}, and your own as package.module:function"
+        )
     return _KNOWN[name](config)
 
 
 def _grid(config: EnvConfig) -> EnvFactory:
     from metta_fast.envs.grid.env import GridFactory
 
-    return GridFactory(config.num_envs, num_agents=config.agents_per_env, observation=config.observation,
-                       max_steps=config.max_steps, limit_is_terminal=config.limit_is_terminal,
-                       **_params(config, "num_agents", "observation", "max_steps", "limit_is_terminal"))
+    return GridFactory(
+        config.num_envs,
+        num_agents=config.agents_per_env,
+        observation=config.observation,
+        max_steps=config.max_steps,
+        limit_is_terminal=config.limit_is_terminal,
+        **_params(config, "num_agents", "observation", "max_steps", "limit_is_terminal"),
+    )
 
 
 def _counter(config: EnvConfig) -> EnvFactory:
@@ -61,10 +69,18 @@ def _counter(config: EnvConfig) -> EnvFactory:
     for key in params:
         if key not in known:
             near = difflib.get_close_matches(key, known, 1)
-            raise UserError(f"env.params.{key}: counter has no such key; "
-                            + (f"did you mean {near[0]!r}? " if near else "") + f"It has {', '.join(known)}")
-    return CounterFactory(config.num_envs, agents_per_env=config.agents_per_env, max_steps=config.max_steps,
-                          limit_is_terminal=config.limit_is_terminal, **params)
+            raise UserError(
+                f"env.params.{key}: counter has no such key; "
+                + (f"did you mean {near[0]!r}? " if near else "")
+                + f"It has {', '.join(known)}"
+            )
+    return CounterFactory(
+        config.num_envs,
+        agents_per_env=config.agents_per_env,
+        max_steps=config.max_steps,
+        limit_is_terminal=config.limit_is_terminal,
+        **params,
+    )
 
 
 _KNOWN: dict[str, Callable[[Any], EnvFactory]] = {"grid": _grid, "counter": _counter}
@@ -86,14 +102,18 @@ def _custom(config: EnvConfig) -> EnvFactory:
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
             raise  # it exists and misses something of its own
-        raise UserError(f"env.factory={config.factory!r}: there is no module {error.name!r} (looked from the current "
-                        "folder and in the installed packages; expected package.module:function)") from error
+        raise UserError(
+            f"env.factory={config.factory!r}: there is no module {error.name!r} (looked from the current "
+            "folder and in the installed packages; expected package.module:function)"
+        ) from error
     function = getattr(module, function_name, None)
     if not callable(function):
         names = [n for n in vars(module) if callable(getattr(module, n)) and not n.startswith("_")]
         near = difflib.get_close_matches(function_name, names, 1)
-        raise UserError(f"env.factory={config.factory!r}: {module_name} has no function {function_name!r}"
-                        + (f"; did you mean {near[0]!r}?" if near else ""))
+        raise UserError(
+            f"env.factory={config.factory!r}: {module_name} has no function {function_name!r}"
+            + (f"; did you mean {near[0]!r}?" if near else "")
+        )
     made = function(config)
     if isinstance(made, EnvFactory):
         factory = made
@@ -102,9 +122,13 @@ def _custom(config: EnvConfig) -> EnvFactory:
 
         factory = PythonEnvFactory(made, config.num_envs, name=config.name)
     else:
-        raise UserError(f"env.factory={config.factory!r} returned {type(made).__name__}: expected an EnvFactory or a callable "
-                        "that makes environment i")
+        raise UserError(
+            f"env.factory={config.factory!r} gave {type(made).__name__}: expected an EnvFactory or callable "
+            "that makes environment i"
+        )
     if factory.spec.num_envs != config.num_envs:
-        raise UserError(f"env.factory={config.factory!r} made {factory.spec.num_envs} environments, env.num_envs asks for "
-                        f"{config.num_envs}: pass config.num_envs on")
+        raise UserError(
+            f"env.factory={config.factory!r} made {factory.spec.num_envs} environments, env.num_envs is "
+            f"{config.num_envs}: pass config.num_envs on"
+        )
     return factory

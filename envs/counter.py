@@ -1,10 +1,10 @@
-"""The counter: the smallest environment. It learns in seconds and shows how a factory and its batch are written.
+"""The counter: the smallest environment. It learns in seconds and shows how a factory and batch are written.
 
     ./run_ultra_fast.sh env=counter
 
-Each agent has a count that starts anywhere in 0 … goal. Action 1 counts up, action 0 waits. Right is to count up
-below the goal and to wait at it: that gives reward 1, all else 0; counting past the goal starts at 0 again. An episode
-lasts max_steps.
+Each agent has a count that starts anywhere in 0 … goal. Action 1 counts up, action 0 waits. Right is to count
+up below the goal and to wait at it: that gives reward 1, all else 0; counting past the goal starts at 0.
+An episode lasts max_steps.
 """
 
 from __future__ import annotations
@@ -25,8 +25,16 @@ class CounterFactory:
         dtype: of the observation [1]: float32 (the count divided by the goal) or uint8 (the count).
     """
 
-    def __init__(self, num_envs: int, *, agents_per_env: int = 1, max_steps: int = 64, limit_is_terminal: bool = False,
-                 goal: int = 10, dtype: str = "float32") -> None:
+    def __init__(
+        self,
+        num_envs: int,
+        *,
+        agents_per_env: int = 1,
+        max_steps: int = 64,
+        limit_is_terminal: bool = False,
+        goal: int = 10,
+        dtype: str = "float32",
+    ) -> None:
         if not (isinstance(goal, int) and 1 <= goal <= 255):
             raise UserError(f"counter: goal={goal!r}, expected a whole number from 1 to 255")
         if dtype not in ("float32", "uint8"):
@@ -36,9 +44,16 @@ class CounterFactory:
         self.goal = goal
         self.limit_is_terminal = limit_is_terminal
         self.spec = EnvSpec(
-            name="counter", num_envs=num_envs, agents_per_env=agents_per_env, obs={"obs": Leaf((1,), dtype)},
-            action=ActionSpec("discrete", nvec=(2,)), stats=("right",), max_steps=max_steps, cheap_state=True,
-            stagger=True)
+            name="counter",
+            num_envs=num_envs,
+            agents_per_env=agents_per_env,
+            obs={"obs": Leaf((1,), dtype)},
+            action=ActionSpec("discrete", nvec=(2,)),
+            stats=("right",),
+            max_steps=max_steps,
+            cheap_state=True,
+            stagger=True,
+        )
 
     def make_batch(self, first_env: int, num_envs: int) -> CounterBatch:
         return CounterBatch(self, first_env, num_envs)
@@ -55,8 +70,8 @@ class CounterBatch:
         self.ids = np.arange(first_env, first_env + num_envs, dtype=np.uint64)
         shape = num_envs, self.spec.agents_per_env
         self.seed = 0
-        self.count = np.zeros(shape, np.int64)      # [n, a]
-        self.right = np.zeros(shape, np.float32)    # [n, a] right choices of the episode
+        self.count = np.zeros(shape, np.int64)  # [n, a]
+        self.right = np.zeros(shape, np.float32)  # [n, a] right choices of the episode
         self.step_of = np.zeros(num_envs, np.int64)
         self.episode = np.zeros(num_envs, np.int64)
         self.pending = np.zeros(num_envs, np.bool_)
@@ -76,8 +91,8 @@ class CounterBatch:
         self._write(~every, every)
 
     def step(self) -> None:
-        begins = self.pending.copy()                                       # these envs ignore the action
-        up = self.rows.action.reshape(self.count.shape) == 1               # [n, a]
+        begins = self.pending.copy()  # these envs ignore the action
+        up = self.rows.action.reshape(self.count.shape) == 1  # [n, a]
         right = (up == (self.count < self.factory.goal)) & ~begins[:, None]
         self.right += right
         self.count += up
@@ -96,12 +111,15 @@ class CounterBatch:
 
     def _write(self, done: Array, begins: Array) -> None:
         """Everything of the rows but the reward. done, begins: [n]."""
+
         def by_agent(x: Array) -> Array:
             return np.repeat(x, self.spec.agents_per_env)
 
         self.pending[:] = done
         obs = self.rows.obs["obs"][:, 0]
-        obs[:] = self.count.reshape(-1) / self.factory.goal if obs.dtype == np.float32 else self.count.reshape(-1)
+        obs[:] = (
+            self.count.reshape(-1) / self.factory.goal if obs.dtype == np.float32 else self.count.reshape(-1)
+        )
         self.rows.terminal[:] = by_agent(done) & self.factory.limit_is_terminal
         self.rows.truncation[:] = by_agent(done) & (not self.factory.limit_is_terminal)
         self.rows.mask[:] = by_agent(~done)
@@ -109,8 +127,8 @@ class CounterBatch:
         self.rows.stats[:, 0] = self.right.reshape(-1)
 
     def _starts(self) -> Array:
-        """First counts [n, a] of each env's present episode: a hash (SplitMix64's finaliser) of seed, env, episode
-        and agent."""
+        """First counts [n, a] of each env's present episode: a hash (SplitMix64's finaliser) of seed, env,
+        episode and agent."""
         agent = np.arange(self.count.shape[1], dtype=np.uint64)
         x = np.uint64(self.seed) ^ (self.ids << np.uint64(32)) ^ self.episode.astype(np.uint64)
         x = x[:, None] * np.uint64(0x9E3779B97F4A7C15) + agent * np.uint64(0xD1B54A32D192ED03)

@@ -1,25 +1,26 @@
-"""Any Python environment as an `EnvFactory`: Gymnasium's API for one agent, or the small protocol below for many.
+"""Any Python environment as an `EnvFactory`: Gymnasium's API for one agent, or the protocol below for many.
 
     factory = PythonEnvFactory(lambda index: gymnasium.make("CartPole-v1"), num_envs=64, name="cartpole")
 
 `make_env(index)` is given the environment's global index and is pickled by cloudpickle.
 
-Several agents: an environment with the attribute `num_agents` (n), `observation_space` and `action_space` of one agent,
-and
+Several agents: an environment with the attribute `num_agents` (n), `observation_space` and `action_space` of
+one agent, and
 
-    reset(seed=None)  -> obs, info                                          obs [n, …] or a dict of such arrays
-    step(actions)     -> obs, reward [n], terminal [n], truncation [n], info        actions [n, width]
+    reset(seed=None)  -> obs, info                              obs [n, …] or a dict of such arrays
+    step(actions)     -> obs, reward [n], terminal [n], truncation [n], info
+                                                                actions [n, width], `start` added
 
-The environment is over when every agent has ended; an agent that ended before has masked rows until the reset, what
-the environment gives for it meanwhile is dropped.
+The environment is over when every agent has ended. An agent that ended before has masked rows until the
+reset; its reward and flags meanwhile are dropped.
 
-Episode ends are next-step (metta_fast.spec): the row after the last action carries the true last observation, masked;
-the next call ignores the action and gives the new episode's first row. `metadata["autoreset_mode"]` says whether an
-environment resets itself: disabled (default: we call `reset`), next-step (we step it), or same-step (the reset's
-observation is held back, the last one is taken from `info["final_obs"]`).
+Episode ends are next-step (metta_fast.spec): the row after the last action carries the true last observation,
+masked; the next call ignores the action and gives the new episode's first row. `metadata["autoreset_mode"]`
+says whether an environment resets itself: disabled (default: we call `reset`), next-step (we step it), or
+same-step (the reset's observation is held back, the last one is taken from `info["final_obs"]`).
 
-An environment whose whole state is given by methods `state_dict()` and `load_state_dict(state)` (arrays and plain values)
-can be checkpointed.
+An environment whose whole state is given by methods `state_dict()` and `load_state_dict(state)` (arrays and
+plain values) can be checkpointed.
 """
 
 from __future__ import annotations
@@ -42,14 +43,21 @@ class PythonEnvFactory:
 
     Args:
         make_env: global index → environment.
-        stats: names in the `info` of an episode's last step that become statistics (`env/<name>`): numbers, or for
-            several agents numbers or arrays [n]. "a/b" is info["a"]["b"].
-        has_final_obs: False for a same-step environment that gives no `info["final_obs"]`: episodes then have no
-            masked row, and a time limit cannot bootstrap.
+        stats: names in the `info` of an episode's last step that become statistics (`env/<name>`): numbers,
+            or for several agents numbers or arrays [n]. "a/b" is info["a"]["b"].
+        has_final_obs: False for a same-step environment that gives no `info["final_obs"]`: episodes then have
+            no masked row, and a time limit cannot bootstrap.
     """
 
-    def __init__(self, make_env: Callable[[int], Any], num_envs: int, *, name: str = "python",
-                 stats: Sequence[str] = (), has_final_obs: bool = True) -> None:
+    def __init__(
+        self,
+        make_env: Callable[[int], Any],
+        num_envs: int,
+        *,
+        name: str = "python",
+        stats: Sequence[str] = (),
+        has_final_obs: bool = True,
+    ) -> None:
         self.make_env = make_env
         env = _make(make_env, 0)
         try:
@@ -66,9 +74,17 @@ class PythonEnvFactory:
             raise UserError(f"has_final_obs=False is for same-step environments; {name} is {self.autoreset}")
         if self.several and self.autoreset != DISABLED:
             raise UserError(f"{name}: an environment of several agents must not reset itself")
-        self.spec = EnvSpec(name=name, num_envs=num_envs, agents_per_env=agents,
-                            obs={part.name: part.leaf for part in self.parts}, action=action_spec(self.action_space),
-                            stats=tuple(stats), max_steps=limit or 0, has_final_obs=has_final_obs, cheap_state=cheap)
+        self.spec = EnvSpec(
+            name=name,
+            num_envs=num_envs,
+            agents_per_env=agents,
+            obs={part.name: part.leaf for part in self.parts},
+            action=action_spec(self.action_space),
+            stats=tuple(stats),
+            max_steps=limit or 0,
+            has_final_obs=has_final_obs,
+            cheap_state=cheap,
+        )
 
     def make_batch(self, first_env: int, num_envs: int) -> PythonBatch:
         return PythonBatch(self, first_env, num_envs)
@@ -101,8 +117,12 @@ class PythonBatch:
 
     def state_dict(self) -> dict[str, Any]:
         self._check_states()
-        return {"env": [env.env.state_dict() for env in self.envs], "held": [env.held for env in self.envs],
-                "ended": np.array([env.ended for env in self.envs]), "gone": np.array([env.gone for env in self.envs])}
+        return {
+            "env": [env.env.state_dict() for env in self.envs],
+            "held": [env.held for env in self.envs],
+            "ended": np.array([env.ended for env in self.envs]),
+            "gone": np.array([env.gone for env in self.envs]),
+        }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self._check_states()
@@ -113,8 +133,10 @@ class PythonBatch:
 
     def _check_states(self) -> None:
         if not self.spec.cheap_state:
-            raise UserError(f"{self.spec.name}: its state cannot be saved, for the environment has no state_dict and "
-                            "load_state_dict; without them a resumed run starts new episodes")
+            raise UserError(
+                f"{self.spec.name}: its state cannot be saved, for the environment has no state_dict and "
+                "load_state_dict; without them a resumed run starts new episodes"
+            )
 
     def close(self) -> None:
         with ExitStack() as stack:
@@ -123,7 +145,7 @@ class PythonBatch:
 
 
 def env_seed(seed: int, index: int) -> int:
-    """The seed of the environment with this global index: 31 bits hashed from both (SeedSequence's spawning)."""
+    """The seed of the environment with this global index: 31 bits hashed from both (by SeedSequence)."""
     return int(np.random.SeedSequence(seed, spawn_key=(index,)).generate_state(1)[0] >> 1)
 
 
@@ -156,7 +178,9 @@ class _Env:
         except FieldError as error:
             raise EnvError(f"environment {self.index} gave a wrong value: {error}", self.index) from None
         except Exception as error:
-            raise EnvError(f"environment {self.index} raised {type(error).__name__}: {error}", self.index) from error
+            raise EnvError(
+                f"environment {self.index} raised {type(error).__name__}: {error}", self.index
+            ) from error
 
     def reset(self, seed: int | None) -> None:
         """A new episode's first row."""
@@ -184,14 +208,18 @@ class _Env:
             value: Any = info
             for key in name.split("/"):
                 if not isinstance(value, Mapping) or key not in value:
-                    raise FieldError(f"info of an episode's last step has no {name!r}, which the factory lists in stats")
+                    raise FieldError(
+                        f"info of an episode's last step has no {name!r}, which the factory lists in stats"
+                    )
                 value = value[key]
             self.rows.stats[which, column] = np.broadcast_to(value, self.gone.shape)[which]
 
 
 def _result(result: Any) -> tuple[Any, Any, Any, Any, Any]:
     if not (isinstance(result, tuple) and len(result) == 5):
-        raise FieldError(f"step() gave {type(result).__name__}, expected (observation, reward, terminated, truncated, info)")
+        raise FieldError(
+            f"step() gave {type(result).__name__}, expected (obs, reward, terminated, truncated, info)"
+        )
     return result  # type: ignore[return-value]
 
 
@@ -208,8 +236,10 @@ class _OneAgent(_Env):
         if done and factory.autoreset == SAME_STEP:
             if masked:
                 if "final_obs" not in info:
-                    raise FieldError("an episode ended and info has no 'final_obs', although autoreset_mode is same-step; "
-                                     "give it, or make the factory with has_final_obs=False")
+                    raise FieldError(
+                        "an episode ended and info has no 'final_obs', although autoreset_mode is same-step; "
+                        "give it, or make the factory with has_final_obs=False"
+                    )
                 self.held, obs = obs, info["final_obs"]
             info = info.get("final_info", info)
         self._write(obs)
@@ -247,7 +277,10 @@ class _SeveralAgents(_Env):
         rows = self.rows
         obs, reward, terminal, truncation, info = _result(self.env.step(rows.action + self.start))
         reward = self._array("reward", reward, "iuf")
-        terminal, truncation = self._array("terminal", terminal, "b"), self._array("truncation", truncation, "b")
+        terminal, truncation = (
+            self._array("terminal", terminal, "b"),
+            self._array("truncation", truncation, "b"),
+        )
         present = ~self.gone
         self._write(obs)
         rows.reward[:] = np.where(present, reward, 0.0)
@@ -267,8 +300,10 @@ class _SeveralAgents(_Env):
     def _array(self, name: str, value: Any, kinds: str) -> Array:
         value = np.asarray(value)
         if value.shape != self.agents or value.dtype.kind not in kinds:
-            raise FieldError(f"{name} is {value.dtype} {value.shape}, expected one {'bool' if kinds == 'b' else 'number'} for "
-                             f"each of {self.agents[0]} agents")
+            raise FieldError(
+                f"{name} is {value.dtype} {value.shape}, not a {'bool' if kinds == 'b' else 'number'} for "
+                f"each of {self.agents[0]} agents"
+            )
         return value
 
 
@@ -288,7 +323,9 @@ def _make(make_env: Callable[[int], Any], index: int) -> Any:
     try:
         return make_env(index)
     except Exception as error:
-        raise EnvError(f"environment {index} could not be made: {type(error).__name__}: {error}", index) from error
+        raise EnvError(
+            f"environment {index} could not be made: {type(error).__name__}: {error}", index
+        ) from error
 
 
 def _autoreset_mode(env: Any) -> str:

@@ -4,7 +4,7 @@ observation space                     leaf
 Box                                   as it is, dtype kept (shape () becomes (1,))
 Discrete(n), MultiDiscrete            uint8 one-hot [n], [sum of n]; `start` is subtracted
 MultiBinary                           int8 as it is
-Dict, Tuple (nested)                  leaves "key", "key/inner", "0", "1/key"; matched by name, in sorted order
+Dict, Tuple (nested)                  leaves "key", "key/inner", "0", "1/key"; by name, in sorted order
 
 action space                          row
 Discrete(n, start=k)                  one head of n; the environment is given k … k+n−1
@@ -50,7 +50,7 @@ class Part:
         return Leaf(self.shape or (1,), self.dtype.name)
 
     def view(self, rows: Array, agents: tuple[int, ...]) -> Array:
-        """The rows of one environment, [n, *leaf.shape], in the shape that `write` takes. agents: () or (n,)."""
+        """The rows of one environment, [n, *leaf.shape], as `write` takes them. agents: () or (n,)."""
         return rows.reshape((*agents, *((sum(self.nvec),) if self.nvec else self.shape)))
 
     def write(self, obs: Any, to: Array, agents: tuple[int, ...]) -> None:
@@ -91,7 +91,7 @@ class Part:
 
 
 def observation_parts(space: spaces.Space[Any]) -> tuple[Part, ...]:
-    """All leaves of an observation space, sorted by name. Raises UserError for a space that has no array form."""
+    """All leaves of an observation space, sorted by name. UserError for a space without an array form."""
     parts = sorted(_parts(space, ()), key=lambda part: part.name)
     names = [part.name for part in parts]
     if len(set(names)) != len(names):

@@ -23,8 +23,15 @@ __all__ = ["BACKENDS", "Block", "VectorEnv", "VectorError", "WorkerError", "make
 BACKENDS = ("serial", "threads", "workers")
 
 
-def make_vector(factory: EnvFactory, *, backend: str = "serial", num_blocks: int = 1, num_workers: int = 1,
-                num_threads: int = 1, worker_timeout_s: float = 60.0) -> VectorEnv:
+def make_vector(
+    factory: EnvFactory,
+    *,
+    backend: str = "serial",
+    num_blocks: int = 1,
+    num_workers: int = 1,
+    num_threads: int = 1,
+    worker_timeout_s: float = 60.0,
+) -> VectorEnv:
     """All environments of `factory.spec` behind the vector contract.
 
     Args:
@@ -40,8 +47,11 @@ def make_vector(factory: EnvFactory, *, backend: str = "serial", num_blocks: int
     """
     if backend not in BACKENDS:
         near = difflib.get_close_matches(str(backend), BACKENDS, 1)
-        raise UserError(f"vector.backend={backend!r} is not known; "
-                        + (f"did you mean {near[0]!r}? " if near else "") + f"There are {', '.join(BACKENDS)}")
+        raise UserError(
+            f"vector.backend={backend!r} is not known; "
+            + (f"did you mean {near[0]!r}? " if near else "")
+            + f"There are {', '.join(BACKENDS)}"
+        )
     envs = factory.spec.num_envs
     _check("vector.async_factor", "blocks", num_blocks, envs)
     _check("vector.num_threads", "threads", num_threads, None)
@@ -49,13 +59,16 @@ def make_vector(factory: EnvFactory, *, backend: str = "serial", num_blocks: int
         raise UserError(f"vector.worker_timeout_s={worker_timeout_s!r}: expected seconds above 0")
     if backend == "serial":
         from metta_fast.vector.serial import SerialVector
+
         return SerialVector(factory, num_blocks, worker_timeout_s)
     if backend == "threads":
         from metta_fast.vector.threads import NativeThreadsVector, PythonThreadsVector
+
         kind = NativeThreadsVector if factory.spec.native else PythonThreadsVector
         return kind(factory, num_blocks, worker_timeout_s, num_threads)
     _check("vector.num_workers", "workers", num_workers, envs)
     from metta_fast.vector.workers import WorkersVector
+
     return WorkersVector(factory, num_blocks, worker_timeout_s, num_workers, num_threads)
 
 
@@ -64,8 +77,10 @@ def _check(key: str, what: str, count: object, envs: int | None) -> None:
     if isinstance(count, bool) or not isinstance(count, int) or count < 1:
         raise UserError(f"{key}={count!r}: expected a whole number of at least 1")
     if envs is not None and count > envs:
-        raise UserError(f"{key}={count}: more {what} than env.num_envs={envs} environments; the nearest counts "
-                        f"are {_listed(_divisors(envs)[-3:])} (any number up to {envs} works)")
+        raise UserError(
+            f"{key}={count}: more {what} than env.num_envs={envs} environments; the nearest counts "
+            f"are {_listed(_divisors(envs)[-3:])} (any number up to {envs} works)"
+        )
 
 
 def _divisors(n: int) -> list[int]:

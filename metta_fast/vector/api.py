@@ -7,8 +7,8 @@
 
 A block is a contiguous range of agents `[start, stop)`; there are `num_blocks` of them whatever the number of
 threads or workers. Several blocks may be held at once. Sending a block that is not held, or receiving with
-none in flight, raises `VectorError`. Every backend fulfils tests/vector/suite and gives the same bytes for the
-same seed and tape of actions.
+none in flight, raises `VectorError`. Every backend passes tests/vector/test_contract.py and gives the same
+bytes for the same seed and tape of actions.
 
 Backends own a slab of one row per agent; what a block's rows show stays untouched while the block is held.
 Nothing here imports torch.
@@ -62,26 +62,26 @@ class VectorEnv(Protocol):
     rows: Rows
     """The whole slab, [num_agents, …]: for tests; contents belong to the held blocks."""
     slab: Array
-    """The memory of all rows, uint8 [bytes], page-aligned: for pinning. Unpin before the vector is dropped."""
+    """The memory of all rows, uint8 [bytes], page-aligned: for pinning. Unpin before the vector goes."""
 
     def async_reset(self, seed: int, *, stagger: bool = False) -> None:
         """Reset everything; all blocks are in flight afterwards. Blocks still held are given up; a step in
         flight is waited for first. seed: 0 … 2^64−1."""
 
     def recv(self, timeout: float | None = None) -> Block:
-        """The next ready block. Raises WorkerError (worker died, hung longer than worker_timeout_s, env raised),
-        VectorError (none in flight), TimeoutError (timeout, seconds). After a WorkerError everything is closed."""
+        """The next ready block. Raises WorkerError (worker died, hung longer than worker_timeout_s, env
+        raised; everything is closed then), VectorError (none in flight), TimeoutError (timeout, seconds)."""
 
     def send(self, block: Block, actions: Array | None = None) -> None:
         """Give the block back with actions [size, width] (None: already written into block.rows.action).
-        Raises VectorError for a block not held, ValueError or TypeError for another shape or kind of numbers."""
+        Raises VectorError for a block not held, ValueError or TypeError for another shape or dtype."""
 
     def state_dict(self) -> dict[str, Any]:
-        """State of all environments and the slab's rows. Only while every block is held (raises VectorError)."""
+        """State of all environments and the slab's rows. Only while every block is held, else VectorError."""
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a state: all blocks are held afterwards, rows as saved. The number of blocks and workers may differ
-        from when it was saved."""
+        """Go on from a state: all blocks are held afterwards, rows as saved. Numbers of blocks and workers
+        may differ from when it was saved. Raises ValueError for the state of another environment."""
 
     def hold_all(self) -> list[Block]:
         """Receive until every block is held; blocks in index order."""

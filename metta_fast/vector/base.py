@@ -1,7 +1,7 @@
 """What all CPU backends share: the slab, which blocks are held, misuse, waiting, states, closing.
 
-A backend fills in the hooks at the end: how a block starts to reset or step, how it is waited for where that is
-not `Ready.wait`, what broke, who hangs, how environments' states are reached, and how all is stopped.
+A backend fills in the hooks at the end: how a block starts to reset or step, what broke, who hangs, how the
+environments' states are reached, and how all is stopped.
 """
 
 from __future__ import annotations
@@ -27,8 +27,14 @@ class BaseVector:
 
     ready: Ready
 
-    def __init__(self, factory: EnvFactory, num_blocks: int, worker_timeout_s: float, memory: Memory | None = None,
-                 offset: int = 0) -> None:
+    def __init__(
+        self,
+        factory: EnvFactory,
+        num_blocks: int,
+        worker_timeout_s: float,
+        memory: Memory | None = None,
+        offset: int = 0,
+    ) -> None:
         self.spec = spec = factory.spec
         self.worker_timeout_s = worker_timeout_s
         size = slab_size(spec)
@@ -36,8 +42,10 @@ class BaseVector:
         self.rows = slab_rows(spec, self.slab)
         a = spec.agents_per_env
         self.env_ranges = split(spec.num_envs, num_blocks)
-        self.blocks = tuple(Block(i, lo * a, hi * a, self.rows.slice(lo * a, hi * a))
-                            for i, (lo, hi) in enumerate(self.env_ranges))
+        self.blocks = tuple(
+            Block(i, lo * a, hi * a, self.rows.slice(lo * a, hi * a))
+            for i, (lo, hi) in enumerate(self.env_ranges)
+        )
         self._waited = 0.0
         self._closed = ""
 
@@ -65,7 +73,9 @@ class BaseVector:
         self._check_open()
         index = block.index
         if not self.ready.is_held(index) or self.blocks[index] is not block:
-            raise VectorError(f"send of block {index}, which is not held: recv gives a block, send gives it back once")
+            raise VectorError(
+                f"send of block {index}, which is not held: recv gives a block, send gives it back once"
+            )
         if actions is not None:
             to = block.rows.action
             if actions.shape != to.shape:
@@ -84,7 +94,9 @@ class BaseVector:
     def state_dict(self) -> dict[str, Any]:
         self._check_open()
         if self.ready.num_held != len(self.blocks):
-            raise VectorError(f"state_dict with {self.ready.num_held} of {len(self.blocks)} blocks held: call hold_all first")
+            raise VectorError(
+                f"state_dict with {self.ready.num_held} of {len(self.blocks)} blocks held: hold_all first"
+            )
         return {"envs": states.join(self._env_states()), "rows": states.save_rows(self.rows)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -103,8 +115,9 @@ class BaseVector:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
-                 trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     # ---- waiting and failing ----
@@ -136,8 +149,14 @@ class BaseVector:
         if self._closed:
             raise VectorError(self._closed)
 
-    def _fail(self, message: str, *, env: int | None = None, worker: int | None = None,
-              cause: BaseException | None = None) -> NoReturn:
+    def _fail(
+        self,
+        message: str,
+        *,
+        env: int | None = None,
+        worker: int | None = None,
+        cause: BaseException | None = None,
+    ) -> NoReturn:
         """Close everything and raise WorkerError."""
         if not self._closed:
             self._closed = f"the vector is closed since an error: {message}"
@@ -148,10 +167,13 @@ class BaseVector:
         raise WorkerError(message, env=env, worker=worker) from cause
 
     def _fail_from(self, error: BaseException, what: str) -> NoReturn:
-        """The same for an exception of an environment; `what` names the environments where the error does not."""
+        """The same for an exception of an environment; `what` names them if the error does not."""
         env = error.env if isinstance(error, EnvError) else None
-        self._fail(str(error) if env is not None else f"{what} raised {type(error).__name__}: {error}",
-                   env=env, cause=error)
+        self._fail(
+            str(error) if env is not None else f"{what} raised {type(error).__name__}: {error}",
+            env=env,
+            cause=error,
+        )
 
     # ---- hooks ----
 
@@ -191,5 +213,5 @@ class BaseVector:
 
 
 def describe_envs(start: int, stop: int) -> str:
-    """"environment 3" or "environments 0…7"."""
+    """ "environment 3" or "environments 0…7"."""
     return f"environment {start}" if stop - start == 1 else f"environments {start}…{stop - 1}"

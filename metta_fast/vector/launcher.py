@@ -1,7 +1,7 @@
-"""The fork server of the workers backend: a fresh, single-threaded interpreter that forks the workers and minds them.
+"""The fork server of the workers backend: a fresh interpreter of one thread that forks and minds the workers.
 
-It tells the parent of each death, with the status, and kills every worker (and what the worker started, by process
-group) once its socket to the parent closes: after `close`, and after any end of the parent, SIGKILL included.
+It tells the parent of each death, with the status, and kills every worker (and what the worker started, by
+process group) once its socket to the parent closes: after any end of the parent, SIGKILL included.
 Ctrl-C, SIGTERM and SIGHUP are the parent's to act on: here they do nothing.
 """
 

@@ -37,9 +37,12 @@ def split(total: int, parts: int) -> list[tuple[int, int]]:
 def slices(num_envs: int, num_blocks: int, num_workers: int) -> list[Slice]:
     """All non-empty meetings of a block's and a worker's range, in order of environments."""
     workers = split(num_envs, num_workers)
-    return [Slice(b, w, max(lo, first), min(hi, last))
-            for b, (lo, hi) in enumerate(split(num_envs, num_blocks))
-            for w, (first, last) in enumerate(workers) if max(lo, first) < min(hi, last)]
+    return [
+        Slice(b, w, max(lo, first), min(hi, last))
+        for b, (lo, hi) in enumerate(split(num_envs, num_blocks))
+        for w, (first, last) in enumerate(workers)
+        if max(lo, first) < min(hi, last)
+    ]
 
 
 def _arrays(spec: EnvSpec) -> list[tuple[str, tuple[int, ...], np.dtype]]:
@@ -48,9 +51,14 @@ def _arrays(spec: EnvSpec) -> list[tuple[str, tuple[int, ...], np.dtype]]:
     flag, number = np.dtype(np.bool_), np.dtype(np.float32)
     return [
         *((f"obs/{name}", (n, *leaf.shape), np.dtype(leaf.dtype)) for name, leaf in spec.obs.items()),
-        ("action", (n, spec.action.width), np.dtype(spec.action.dtype)), ("reward", (n,), number),
-        ("terminal", (n,), flag), ("truncation", (n,), flag), ("mask", (n,), flag), ("reset", (n,), flag),
-        ("stats", (n, len(spec.stats)), number)]
+        ("action", (n, spec.action.width), np.dtype(spec.action.dtype)),
+        ("reward", (n,), number),
+        ("terminal", (n,), flag),
+        ("truncation", (n,), flag),
+        ("mask", (n,), flag),
+        ("reset", (n,), flag),
+        ("stats", (n, len(spec.stats)), number),
+    ]
 
 
 def _bytes(shape: Sequence[int], dtype: np.dtype) -> int:
@@ -68,6 +76,6 @@ def slab_rows(spec: EnvSpec, slab: Array) -> Rows:
     at = 0
     for name, shape, dtype in _arrays(spec):
         count = int(np.prod(shape, dtype=np.int64))
-        found[name] = slab[at:at + count * dtype.itemsize].view(dtype).reshape(shape)
+        found[name] = slab[at : at + count * dtype.itemsize].view(dtype).reshape(shape)
         at += _bytes(shape, dtype)
     return Rows({name: found.pop(f"obs/{name}") for name in spec.obs}, **found)

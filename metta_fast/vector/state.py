@@ -30,22 +30,31 @@ def _join(key: str, values: list[Any]) -> Any:
     if isinstance(values[0], list):
         return [entry for value in values for entry in value]
     if any(v != values[0] for v in values):
-        raise ValueError(f"{key!r} differs between batches ({values}); what differs must be an array or a list "
-                         "with one entry per environment")
+        raise ValueError(
+            f"{key!r} differs between batches ({values}); what differs must be an array or a list "
+            "with one entry per environment"
+        )
     return values[0]
 
 
 def cut(state: State, start: int, stop: int) -> State:
     """The state of environments [start, stop)."""
-    return {key: cut(value, start, stop) if isinstance(value, dict)
-            else value[start:stop] if isinstance(value, (np.ndarray, list)) else value
-            for key, value in state.items()}
+    return {
+        key: cut(value, start, stop)
+        if isinstance(value, dict)
+        else value[start:stop]
+        if isinstance(value, (np.ndarray, list))
+        else value
+        for key, value in state.items()
+    }
 
 
 def save_rows(rows: Rows) -> State:
     """A copy of the rows: {"obs": {leaf: array}, "reward": array, …}."""
-    return {"obs": {name: leaf.copy() for name, leaf in rows.obs.items()},
-            **{name: getattr(rows, name).copy() for name in Rows._fields[1:]}}
+    return {
+        "obs": {name: leaf.copy() for name, leaf in rows.obs.items()},
+        **{name: getattr(rows, name).copy() for name in Rows._fields[1:]},
+    }
 
 
 def load_rows(rows: Rows, state: State) -> None:

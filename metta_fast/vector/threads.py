@@ -2,8 +2,8 @@
 
     send ─► pool: chunks of the block's environments, taken by any thread ─► ready ─► recv
 
-recv waits without the GIL. Python environments gain only where their steps release the GIL or wait for something;
-use workers for the rest.
+recv waits without the GIL. Python environments gain only where their steps release the GIL or wait for
+something; use workers for the rest.
 """
 
 from __future__ import annotations
@@ -39,7 +39,9 @@ def spin_seconds(threads: int) -> float:
 class NativeThreadsVector(BaseVector):
     """One EnvBatch and one job of the pool per block."""
 
-    def __init__(self, factory: EnvFactory, num_blocks: int, worker_timeout_s: float, num_threads: int) -> None:
+    def __init__(
+        self, factory: EnvFactory, num_blocks: int, worker_timeout_s: float, num_threads: int
+    ) -> None:
         super().__init__(factory, num_blocks, worker_timeout_s)
         self.batches: list[EnvBatch] = []
         jobs = []
@@ -69,8 +71,10 @@ class NativeThreadsVector(BaseVector):
 
     def _hung(self) -> NoReturn:
         busy = [describe_envs(*r) for i, r in enumerate(self.env_ranges) if self.pool.is_busy(i)]
-        self._fail(f"threads have been stepping {' and '.join(busy)} for over {self.worker_timeout_s} s "
-                   "(vector.worker_timeout_s): an environment hangs")
+        self._fail(
+            f"threads have been stepping {' and '.join(busy)} for over {self.worker_timeout_s} s "
+            "(vector.worker_timeout_s): an environment hangs"
+        )
 
     def _env_states(self) -> list[states.State]:
         return [batch.state_dict() for batch in self.batches]
@@ -94,12 +98,17 @@ _abandoned: list[list[EnvBatch]] = []
 class PythonThreadsVector(BaseVector):
     """Each block is cut into one slice, with its own EnvBatch, per thread; any thread takes any slice."""
 
-    def __init__(self, factory: EnvFactory, num_blocks: int, worker_timeout_s: float, num_threads: int) -> None:
+    def __init__(
+        self, factory: EnvFactory, num_blocks: int, worker_timeout_s: float, num_threads: int
+    ) -> None:
         super().__init__(factory, num_blocks, worker_timeout_s)
         self.ready = Ready(num_blocks)
         a = factory.spec.agents_per_env
-        self.slices = [Slice(b, w, lo + first, lo + last) for b, (lo, hi) in enumerate(self.env_ranges)
-                       for w, (first, last) in enumerate(split(hi - lo, min(num_threads, hi - lo)))]
+        self.slices = [
+            Slice(b, w, lo + first, lo + last)
+            for b, (lo, hi) in enumerate(self.env_ranges)
+            for w, (first, last) in enumerate(split(hi - lo, min(num_threads, hi - lo)))
+        ]
         self.batches: list[EnvBatch] = []
         for s in self.slices:
             batch = factory.make_batch(s.start, s.stop - s.start)
@@ -111,13 +120,14 @@ class PythonThreadsVector(BaseVector):
         self._running: set[int] = set()
         self._error: tuple[Exception, int] | None = None
         self._tasks: queue.SimpleQueue[tuple[int, Callable[[], None]] | None] = queue.SimpleQueue()
-        self._threads = [threading.Thread(target=self._serve, name=f"mf-env-{t}", daemon=True)
-                         for t in range(num_threads)]
+        self._threads = [
+            threading.Thread(target=self._serve, name=f"mf-env-{t}", daemon=True) for t in range(num_threads)
+        ]
         for thread in self._threads:
             thread.start()
 
     def _serve(self) -> None:
-        """A thread's life: take a slice, reset or step it; the last slice of a block makes the block ready."""
+        """A thread's life: take a slice, reset or step it; a block's last slice makes the block ready."""
         while (task := self._tasks.get()) is not None:
             i, work = task
             block = self.slices[i].block
@@ -155,8 +165,10 @@ class PythonThreadsVector(BaseVector):
 
     def _hung(self) -> NoReturn:
         busy = [describe_envs(*self.slices[i][2:]) for i in sorted(self._running)]
-        self._fail(f"threads have been at {' and '.join(busy)} for over {self.worker_timeout_s} s "
-                   "(vector.worker_timeout_s): an environment hangs")
+        self._fail(
+            f"threads have been at {' and '.join(busy)} for over {self.worker_timeout_s} s "
+            "(vector.worker_timeout_s): an environment hangs"
+        )
 
     def _env_states(self) -> list[states.State]:
         return [batch.state_dict() for batch in self.batches]

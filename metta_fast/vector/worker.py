@@ -1,7 +1,7 @@
-"""A worker process: makes the batches of its slices, then serves the board until it is told to close or killed.
+"""A worker process: makes the batches of its slices, then serves the board until it is closed or killed.
 
-Native slices are stepped inside `Station.next`, without Python; resets, Python environments and messages come out of
-it. Our code here never imports torch.
+Native slices are stepped inside `Station.next`, without Python; resets, Python environments and messages come
+out of it. Our code here never imports torch.
 """
 
 from __future__ import annotations
@@ -81,8 +81,13 @@ def _serve(index: int, job: Job, memory: Memory, link: Connection) -> None:
     jobs = [batches[b].native_job() if b in batches else None for b in range(num_blocks)]
     pool = None
     if job.num_threads > 1 and any(jobs):
-        pool = Pool(Ready(num_blocks, spin_s=job.spin_s), [j or (0, 0, 1) for j in jobs], job.num_threads - 1,
-                    spin_s=job.spin_s, chunks=CHUNKS_PER_THREAD * job.num_threads)
+        pool = Pool(
+            Ready(num_blocks, spin_s=job.spin_s),
+            [j or (0, 0, 1) for j in jobs],
+            job.num_threads - 1,
+            spin_s=job.spin_s,
+            chunks=CHUNKS_PER_THREAD * job.num_threads,
+        )
     station = Station(memory, index, jobs, spin_s=job.spin_s, pool_address=pool.address if pool else 0)
     link.send((os.getpid(), None))
     while True:

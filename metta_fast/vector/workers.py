@@ -1,28 +1,22 @@
 """workers: processes over shared memory, each owning a contiguous range of environments (the parent's side).
 
-    parent ──Popen──► launcher ──fork──► worker 0 … worker W−1          launcher.py, worker.py
+    parent ──Popen──► launcher ──fork──► worker 0 … worker W−1      crew.py, launcher.py, worker.py
       │                  │                  │
       │◄═══ socket ══════╡ EOF: kill all    │      exits of workers, with their status
       │◄═══ socket, pipe of last words ═════╡      states; tracebacks
       └──────── shared memory (memfd): board (board.h), slab ────────►
 
-The launcher is a fork server of our own: a fresh interpreter, so that the caller's main module, threads and CUDA are
-never copied; it reaps the workers, tells of their deaths, and kills them all when the parent is gone. Nothing has a
-name in the file system, so nothing can be left there.
+The launcher is a fork server of our own: a fresh interpreter, so that the caller's main module, threads and
+CUDA are never copied; it reaps the workers, tells of their deaths, and kills all when the parent is gone.
+Nothing has a name in the file system, so nothing can be left there.
 """
 
 from __future__ import annotations
 
 import os
 import select
-import signal
-import socket
-import subprocess
-import sys
-import tempfile
 import time
 import weakref
-from multiprocessing.connection import Connection
 from typing import Any, NoReturn
 
 import cloudpickle
@@ -30,8 +24,8 @@ import cloudpickle
 from metta_fast.envs.native._sync import NOTHING, Board, Memory, board_size
 from metta_fast.spec import EnvFactory
 from metta_fast.vector import state as states
-from metta_fast.vector.api import WorkerError
 from metta_fast.vector.base import LOOK_S, BaseVector, describe_envs
+from metta_fast.vector.crew import Crew, anonymous_file, ending
 from metta_fast.vector.launcher import Job
 from metta_fast.vector.layout import slab_size, slices, split
 from metta_fast.vector.threads import spin_seconds
@@ -40,47 +34,53 @@ START_S = 60.0
 """A worker may take so long to import and make its environments, or worker_timeout_s where that is longer."""
 CLOSE_S = 3.0
 """How long close waits for environments to close themselves before the workers are killed."""
-LAST_WORDS_S = 0.5
-"""How long a failing vector waits for the traceback of a worker that hangs."""
 PAGE = 4096
-
-BOOT = """\
-import sys
-from multiprocessing.connection import Connection
-link = Connection(int(sys.argv[1]))
-sys.path[:] = link.recv()
-from metta_fast.vector.launcher import main
-main(link)
-"""
 
 
 class WorkersVector(BaseVector):
     """See the module's docstring."""
 
-    def __init__(self, factory: EnvFactory, num_blocks: int, worker_timeout_s: float, num_workers: int,
-                 num_threads: int) -> None:
+    def __init__(
+        self,
+        factory: EnvFactory,
+        num_blocks: int,
+        worker_timeout_s: float,
+        num_workers: int,
+        num_threads: int,
+    ) -> None:
         spec = factory.spec
         self.slices = slices(spec.num_envs, num_blocks, num_workers)
         self.worker_ranges = split(spec.num_envs, num_workers)
         of_block = [[s.worker for s in self.slices if s.block == b] for b in range(num_blocks)]
         board = -(-board_size(num_workers, num_blocks) // PAGE) * PAGE
-        fd = _anonymous_file(board + slab_size(spec))
+        fd = anonymous_file(board + slab_size(spec))
         try:
             memory = Memory(board + slab_size(spec), fd)
             super().__init__(factory, num_blocks, worker_timeout_s, memory, board)
-            self.board = Board(memory, num_workers, [(w[0], w[-1] + 1) for w in of_block],
-                               spin_s=spin_seconds(num_workers * num_threads))
+            self.board = Board(
+                memory,
+                num_workers,
+                [(w[0], w[-1] + 1) for w in of_block],
+                spin_s=spin_seconds(num_workers * num_threads),
+            )
             self.ready = self.board.ready
-            job = Job(factory=cloudpickle.dumps(factory), spec=spec, num_workers=num_workers,
-                      num_threads=num_threads, slices=self.slices, board_size=board, memory_size=memory.size,
-                      spin_s=spin_seconds(num_workers * num_threads))
-            self._crew = _Crew(job, fd)
+            job = Job(
+                factory=cloudpickle.dumps(factory),
+                spec=spec,
+                num_workers=num_workers,
+                num_threads=num_threads,
+                slices=self.slices,
+                board_size=board,
+                memory_size=memory.size,
+                spin_s=spin_seconds(num_workers * num_threads),
+            )
+            self._crew = Crew(job, fd)
         finally:
             os.close(fd)
         self._waiting = [0.0] * num_workers
         """Seconds that recv has waited while the worker was busy and finished nothing."""
         self._progress = [0] * num_workers
-        self._finalizer = weakref.finalize(self, _Crew.dismiss, self._crew, 0.0)
+        self._finalizer = weakref.finalize(self, Crew.dismiss, self._crew, 0.0)
         try:
             self._await_start()
         except BaseException:
@@ -115,8 +115,10 @@ class WorkersVector(BaseVector):
         return max(self._waiting) > self.worker_timeout_s
 
     def _hung(self) -> NoReturn:
-        self._name_hung(max(range(len(self._waiting)), key=self._waiting.__getitem__),
-                        f" for {self.worker_timeout_s} s (vector.worker_timeout_s)")
+        self._name_hung(
+            max(range(len(self._waiting)), key=self._waiting.__getitem__),
+            f" for {self.worker_timeout_s} s (vector.worker_timeout_s)",
+        )
 
     def _look(self) -> None:
         if self._crew.has_news():
@@ -130,28 +132,39 @@ class WorkersVector(BaseVector):
                 if self.board.raised(w):
                     env = self.board.fault_env(w)
                     which = f": environment {env} raised" if env >= 0 else " raised"
-                    self._fail(f"{self._name(w)}{which}\n{self._crew.last_words(w)}",
-                               env=env if env >= 0 else None, worker=w)
+                    self._fail(
+                        f"{self._name(w)}{which}\n{self._crew.last_words(w)}",
+                        env=env if env >= 0 else None,
+                        worker=w,
+                    )
             death = self._crew.death()
             if death is not None:
                 w, status = death
                 if w < 0:
-                    self._fail(f"the process that keeps the workers {_ending(status)}: all workers are gone")
+                    self._fail(f"the process that keeps the workers {ending(status)}: all workers are gone")
                 words = self._crew.last_words(w)
-                self._fail(f"{self._name(w)} {_ending(status)}" + (f"\n{words}" if words else ""), worker=w)
+                self._fail(f"{self._name(w)} {ending(status)}" + (f"\n{words}" if words else ""), worker=w)
             if time.monotonic() > deadline:
                 self._fail("a worker broke and left no word of it")
             time.sleep(0.002)
 
     def _env_states(self) -> list[states.State]:
         parts = self._ask_all("state", [None] * len(self.worker_ranges))
-        found = {s: part for w, replies in enumerate(parts)
-                 for s, part in zip([s for s in self.slices if s.worker == w], replies)}
+        found = {
+            s: part
+            for w, replies in enumerate(parts)
+            for s, part in zip([s for s in self.slices if s.worker == w], replies)
+        }
         return [found[s] for s in self.slices]
 
     def _load_env_states(self, state: states.State) -> None:
-        self._ask_all("load", [[states.cut(state, s.start, s.stop) for s in self.slices if s.worker == w]
-                               for w in range(len(self.worker_ranges))])
+        self._ask_all(
+            "load",
+            [
+                [states.cut(state, s.start, s.stop) for s in self.slices if s.worker == w]
+                for w in range(len(self.worker_ranges))
+            ],
+        )
 
     def _stop(self, broken: bool = False) -> None:
         if not broken and self._crew.is_mine():
@@ -179,7 +192,10 @@ class WorkersVector(BaseVector):
             except OSError:
                 self._fault()
             self.board.message(w)
-        return [reply for _, reply in self._replies(f"giving or taking its state ({command})", self.worker_timeout_s)]
+        return [
+            reply
+            for _, reply in self._replies(f"giving or taking its state ({command})", self.worker_timeout_s)
+        ]
 
     def _replies(self, doing: str, patience_s: float) -> list[Any]:
         """One reply of each worker; fails where one breaks, or where none comes for patience_s."""
@@ -215,145 +231,8 @@ class WorkersVector(BaseVector):
     def _name_hung(self, w: int, when: str) -> NoReturn:
         stopped = self._crew.is_stopped(w)
         words = "" if stopped else self._crew.where_is_it(w)
-        self._fail(f"{self._name(w)} {'is stopped (SIGSTOP) and ' if stopped else ''}has given nothing{when}"
-                   + (f"; it is at\n{words}" if words else ""), worker=w)
-
-
-class _Crew:
-    """The launcher and what leads to it and its workers. Holds no reference to the vector."""
-
-    def __init__(self, job: Job, memory_fd: int) -> None:
-        self.owner = os.getpid()
-        self.pids = [0] * job.num_workers
-        link, link_there = _pair()
-        pairs = [_pair() for _ in range(job.num_workers)]
-        pipes = [os.pipe() for _ in range(job.num_workers)]
-        self.link = Connection(link)
-        self.links = [Connection(here) for here, _ in pairs]
-        self.words = [read for read, _ in pipes]
-        for fd in self.words:
-            os.set_blocking(fd, False)
-        there = [link_there, *(fd for _, fd in pairs), *(write for _, write in pipes)]
-        environ = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", **os.environ}
-        try:
-            self.process = subprocess.Popen(
-                [sys.executable, "-P", "-c", BOOT, str(link_there)], stdin=subprocess.DEVNULL, env=environ,
-                pass_fds=[memory_fd, *there], process_group=0)
-        except OSError:
-            self.close()
-            raise
-        finally:
-            for fd in there:
-                os.close(fd)
-        self._deaths: list[tuple[int, int]] = []
-        try:
-            self.link.send(sys.path)
-            self.link.send((job, memory_fd, [fd for _, fd in pairs], [write for _, write in pipes]))
-        except OSError as error:
-            self.dismiss(0.0)
-            raise WorkerError("the process that starts the workers ended at once; it says why above") from error
-
-    def is_mine(self) -> bool:
-        """False in a forked copy of the parent."""
-        return os.getpid() == self.owner
-
-    def has_news(self) -> bool:
-        """A worker or the launcher died."""
-        return self.death() is not None
-
-    def death(self) -> tuple[int, int] | None:
-        """(worker, wait status) of the first death told, worker −1: the launcher's own. None: nobody died."""
-        while not (self._deaths and self._deaths[-1][0] < 0) and self.link.poll(0):
-            try:
-                worker, pid, status = self.link.recv()
-            except (EOFError, OSError):
-                code = self.process.wait(5.0)
-                self._deaths.append((-1, -code if code < 0 else code << 8))
-                break
-            if status is None:
-                self.pids[worker] = pid
-            else:
-                self._deaths.append((worker, status))
-        return self._deaths[0] if self._deaths else None
-
-    def last_words(self, worker: int) -> str:
-        """What the worker has written to its pipe: a traceback, Python's or faulthandler's."""
-        text = b""
-        try:
-            while part := os.read(self.words[worker], 65536):
-                text += part
-        except BlockingIOError:
-            pass
-        return text.decode(errors="replace").strip()
-
-    def is_stopped(self, worker: int) -> bool:
-        """Linux: whether the process is stopped by a signal."""
-        try:
-            with open(f"/proc/{self.pids[worker]}/stat") as file:
-                return file.read().rpartition(")")[2].split()[0] in "Tt"
-        except OSError:
-            return False
-
-    def where_is_it(self, worker: int) -> str:
-        """The traceback of a worker that hangs, "" if it gives none."""
-        if not self.pids[worker]:
-            return ""  # not even forked yet
-        try:
-            os.kill(self.pids[worker], signal.SIGUSR1)
-        except ProcessLookupError:
-            return ""
-        deadline = time.monotonic() + LAST_WORDS_S
-        words = ""
-        while not words and time.monotonic() < deadline:
-            time.sleep(0.02)
-            words = self.last_words(worker)
-        return words
-
-    def close(self) -> None:
-        for link in [self.link, *self.links]:
-            link.close()
-        for fd in self.words:
-            os.close(fd)
-
-    def dismiss(self, patience_s: float) -> None:
-        """End the launcher and with it the workers: those that were told to close have patience_s for it."""
-        if not self.is_mine():
-            return
-        try:
-            if patience_s:
-                self.process.wait(patience_s)
-        except subprocess.TimeoutExpired:
-            pass
-        finally:
-            self.close()
-            try:
-                self.process.wait(5.0)
-            except subprocess.TimeoutExpired:
-                self.process.kill()
-                self.process.wait()
-
-
-def _pair() -> tuple[int, int]:
-    """Two connected stream sockets."""
-    here, there = socket.socketpair()
-    return here.detach(), there.detach()
-
-
-def _anonymous_file(size: int) -> int:
-    """A descriptor of `size` zero bytes of memory that has no name (or no longer has one)."""
-    if hasattr(os, "memfd_create"):
-        fd = os.memfd_create("metta_fast", os.MFD_CLOEXEC)
-    else:
-        fd, path = tempfile.mkstemp()
-        os.unlink(path)
-    os.ftruncate(fd, size)
-    return fd
-
-
-def _ending(status: int) -> str:
-    """How a process ended, from its wait status."""
-    if not os.WIFSIGNALED(status):
-        return f"exited with code {os.waitstatus_to_exitcode(status)}"
-    number = os.WTERMSIG(status)
-    hint = " (often the system was out of memory: fewer workers or environments)" if number == signal.SIGKILL else ""
-    return f"was killed by {signal.Signals(number).name}{hint}"
+        self._fail(
+            f"{self._name(w)} {'is stopped (SIGSTOP) and ' if stopped else ''}has given nothing{when}"
+            + (f"; it is at\n{words}" if words else ""),
+            worker=w,
+        )

@@ -86,8 +86,8 @@ def test_your_own():
         ("counter", "env.params.gaol: counter has no such key; did you mean 'goal'"),
         ("nowhere.at_all:make", "no module 'nowhere'"),
         ("my_envs:gym_env", "did you mean 'gym_envs'"),
-        ("my_envs:too_few", "made 1 environments, env.num_envs asks for 6"),
-        ("my_envs:nothing", "returned NoneType"),
+        ("my_envs:too_few", "made 1 environments, env.num_envs is 6"),
+        ("my_envs:nothing", "gave NoneType"),
     ],
 )
 def test_mistakes_are_named(factory, message):

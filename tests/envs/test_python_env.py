@@ -1,4 +1,4 @@
-"""Python environments: episode ends, autoreset modes, spaces, seeds, statistics (right-behaviour 1–4, 9, 16, 17)."""
+"""Python environments: episode ends, autoreset modes, spaces, seeds, statistics."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class NextStep(Clock):
 
 
 def rows_of(factory, steps, actions=None, seed=0):
-    """Lists of (obs, reward, terminal, truncation, mask, reset) of environment 0's first agent, and the vector."""
+    """Lists of (obs, reward, terminal, truncation, mask, reset) of env 0's first agent, and the vector."""
     vec = make_vector(factory)
     vec.async_reset(seed)
     out = []
@@ -125,7 +125,7 @@ def test_same_step_without_final_observations_has_no_masked_row():
     assert rows[3] == ([0, 1], 3.0, T, F, T, T)
     assert rows[4] == ([1, 1], 1.0, F, F, T, F)
     assert not vec.spec.has_final_obs
-    with pytest.raises(Exception, match="no 'final_obs'.*has_final_obs=False"):
+    with pytest.raises(Exception, match=r"no 'final_obs'.*has_final_obs=False"):
         rows_of(PythonEnvFactory(Poor, 1), 4)
     with pytest.raises(UserError, match="has_final_obs=False is for same-step"):
         PythonEnvFactory(Clock, 1, has_final_obs=False)
@@ -135,7 +135,7 @@ def test_same_step_without_final_observations_has_no_masked_row():
 def test_statistics_come_from_the_last_steps_info(kind):
     _, vec = rows_of(PythonEnvFactory(kind, 1, stats=("score",)), 6)
     assert vec.recv().rows.stats[0, 0] == 10.0
-    with pytest.raises(Exception, match="environment 0 gave a wrong value: info .* no 'sore'"):
+    with pytest.raises(Exception, match=r"environment 0 gave a wrong value: info .* no 'sore'"):
         rows_of(PythonEnvFactory(kind, 1, stats=("sore",)), 6)
 
 
@@ -175,7 +175,10 @@ class Echo(gymnasium.Env):
         return self.value, 0.0, False, False, {}
 
 
-def echo(obs_space, action_space=spaces.Discrete(2), value=None, actions=None):
+BINARY = spaces.Discrete(2)
+
+
+def echo(obs_space, action_space=BINARY, value=None, actions=None):
     _, vec = rows_of(
         PythonEnvFactory(lambda _: Echo(obs_space, action_space, value), 1),
         0 if actions is None else 1,

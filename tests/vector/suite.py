@@ -1,4 +1,4 @@
-"""What the contract's tests share: which backends, which environments, and how a tape of actions is played."""
+"""What the contract's tests share: backends, environments, and how a tape of actions is played."""
 
 from __future__ import annotations
 

@@ -102,8 +102,25 @@ def compiled(folder, source, *flags):
     """The path of a C program built against envs/native."""
     (folder / "it.c").write_text(source)
     native = Path(__file__).parents[2] / "envs" / "native"
-    subprocess.run(["cc", "-std=c11", "-O2", "-Wall", "-Wextra", "-Werror", "-D_GNU_SOURCE", *flags, f"-I{native}", "it.c",
-                    "-o", "it", "-pthread"], cwd=folder, check=True)
+    subprocess.run(
+        [
+            "cc",
+            "-std=c11",
+            "-O2",
+            "-Wall",
+            "-Wextra",
+            "-Werror",
+            "-D_GNU_SOURCE",
+            *flags,
+            f"-I{native}",
+            "it.c",
+            "-o",
+            "it",
+            "-pthread",
+        ],
+        cwd=folder,
+        check=True,
+    )
     return folder / "it"
 
 
@@ -112,7 +129,9 @@ def test_the_pool_runs_every_chunk_once(tmp_path, flags):
     program = compiled(tmp_path, POOL, *flags)
     for threads in (1, 2, 3, 6):
         for spin_ns in (0, 20000):
-            out = subprocess.run([program, str(threads), "1500", str(spin_ns)], capture_output=True, text=True, timeout=60)
+            out = subprocess.run(
+                [program, str(threads), "1500", str(spin_ns)], capture_output=True, text=True, timeout=60
+            )
             assert out.stdout == "ended 1\n", out
 
 

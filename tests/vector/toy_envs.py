@@ -1,4 +1,4 @@
-"""Small Python environments for the vector tests, in Gymnasium's API and in the protocol for several agents."""
+"""Small Python environments for the vector tests, of one agent (Gymnasium) and of several."""
 
 from __future__ import annotations
 

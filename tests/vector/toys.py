@@ -1,4 +1,4 @@
-"""A batch whose every byte can be foretold, for the vector tests. Imported in workers: no torch, no gymnasium."""
+"""A batch whose every byte is known, for the vector tests. Imported in workers: no torch, no gymnasium."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SLEEP_S = 0.05
 
 
 class ToyFactory:
-    """Every field of the rows is a function of (seed, env, agent, step, actions so far). Head 1 sleeps: SLEEP_S each.
+    """Every field of the rows is a function of (seed, env, agent, step, actions so far). Head 1: naps.
 
     native: steps are given as a native job (a C callback into Python), otherwise by `step` alone.
     """
