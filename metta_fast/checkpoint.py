@@ -105,8 +105,8 @@ def save(folder: Path, step: int, states: dict[str, Any], meta: dict[str, Any]) 
         kept = steps(folder)
         last = f"the last good one is {kept[-1][1]}" if kept else "there is no earlier one"
         raise UserError(
-            f"cannot write the checkpoint {target}: {error.strerror}; {last}. Free some space or give "
-            f"another folder with run.dir=…, then go on with resume=auto"
+            f"cannot write the checkpoint {target}: {error.strerror}; {last}. Make it writable or "
+            f"free some space, or copy the run elsewhere; then go on with resume={folder.parent}"
         ) from error
     return target
 

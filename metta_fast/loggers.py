@@ -49,8 +49,8 @@ class JsonlLogger:
             self._file.write(json.dumps({"train/steps": step, **clean}) + "\n")
         except OSError as error:
             raise UserError(
-                f"cannot write {self.path}: {error.strerror}. Free some space or give another folder with "
-                f"run.dir=…; the checkpoints are whole, go on with resume=auto"
+                f"cannot write {self.path}: {error.strerror}. Make it writable or free some space, or "
+                f"copy the run elsewhere; the checkpoints are whole: go on with resume={self.path.parent}"
             ) from error
 
     def close(self) -> None:
