@@ -15,6 +15,23 @@ from metta_fast.errors import UserError
 from metta_fast.spec import ActionSpec
 
 
+def running_sum(p: Tensor) -> Tensor:
+    """Running sums of p […, n] ≥ 0 over the last axis; they never fall.
+
+    torch has no deterministic float cumsum on CUDA: for few choices there, sums under a triangular mask.
+    """
+    n = p.shape[-1]
+    if p.device.type == "cpu" or n > 64:
+        return p.cumsum(-1)
+    return masked_sums(p)
+
+
+def masked_sums(p: Tensor) -> Tensor:
+    """`running_sum` by n² products, added in the same order for each sum."""
+    n = p.shape[-1]
+    return (p.unsqueeze(-2) * p.new_ones(n, n).tril()).sum(-1)
+
+
 class ActionHead:
     """Heads with `nvec` choices. Shapes: `…` are any leading axes, W = len(nvec), P = num_params = sum(nvec).
 
@@ -59,7 +76,7 @@ class ActionHead:
         ):
             raise ValueError("a head has no choice left: all its logits are -inf")
         logp = logits - most
-        cdf = logp.exp().cumsum(-1)
+        cdf = running_sum(logp.exp())
         total = cdf[..., -1:]
         # Never past the last choice of positive probability, however close to 1 the noise.
         action = ((cdf <= noise.unsqueeze(-1) * total) & (cdf < total)).sum(-1, keepdim=True)

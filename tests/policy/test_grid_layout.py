@@ -144,6 +144,18 @@ def gradients(out: torch.Tensor, pull: torch.Tensor, layer: SparseLayer) -> tupl
     return torch.autograd.grad((out * pull).sum(), [layer.weight, layer.bias])
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", list(LAYOUTS))
+def test_decoding_by_torch_compiles_whole(kind: str) -> None:
+    """What runs on a GPU, here under the CPU's bf16 autocast."""
+    layer, obs = fresh(kind, 64), grid_obs(kind, 32)
+    with torch.autocast("cpu", torch.bfloat16):
+        plain = layer.decoded(obs)
+        compiled = torch.compile(layer.decoded, fullgraph=True, dynamic=False)(obs)
+    assert plain.dtype == compiled.dtype == torch.bfloat16
+    torch.testing.assert_close(compiled, plain, rtol=0.02, atol=0.05)
+
+
 def test_the_first_outputs_have_about_unit_scale() -> None:
     for kind in LAYOUTS:
         assert 0.5 < SparseLayer(LAYOUTS[kind], 128)(grid_obs(kind, 256)).std() < 2.0

@@ -10,6 +10,7 @@ from torch.distributions import Categorical
 
 from metta_fast.errors import UserError
 from metta_fast.policy import ActionHead
+from metta_fast.policy.heads import masked_sums, running_sum
 from metta_fast.spec import ActionSpec
 
 NEVER = -math.inf
@@ -27,6 +28,16 @@ def test_one_uniform_number_walks_through_the_probabilities() -> None:
     assert action.dtype == torch.int32
     assert action.flatten().tolist() == [0, 0, 1, 1, 2, 2]
     torch.testing.assert_close(logprob.exp(), torch.tensor([0.5, 0.5, 0.25, 0.25, 0.25, 0.25]))
+
+
+@given(st.integers(0, 2**32), st.integers(1, 20))
+def test_the_running_sums_of_both_devices_agree_and_never_fall(seed: int, n: int) -> None:
+    p = torch.rand(50, 3, n, generator=torch.Generator().manual_seed(seed)).pow(8)
+    p[p < 0.01] = 0
+    sums = masked_sums(p)
+    torch.testing.assert_close(sums, running_sum(p))
+    assert (sums.diff(dim=-1) >= 0).all()
+    assert (sums.diff(dim=-1)[p[..., 1:] == 0] == 0).all()
 
 
 def test_sampled_actions_follow_their_probabilities() -> None:
@@ -52,7 +63,7 @@ def test_logprob_and_entropy_are_those_of_independent_categoricals(
     torch.testing.assert_close(logprob, expected, atol=1e-4, rtol=1e-4)
     torch.testing.assert_close(sampled, logprob)
     torch.testing.assert_close(entropy, sum(p.entropy() for p in parts), atol=1e-4, rtol=1e-4)
-    modes = torch.stack([p.logits.argmax(-1) for p in parts], -1).int()
+    modes = torch.stack([part.argmax(-1) for part in params.split(nvec, -1)], -1).int()
     assert torch.equal(one.mode(params), modes)
 
 

@@ -57,7 +57,7 @@ def test_without_an_end_every_step_bootstraps_from_the_next_value() -> None:
 
 
 def test_a_time_limit_bootstraps_from_the_final_observation_and_cuts() -> None:
-    """Row 1's action ends the episode; row 2 is the final observation (V = 8), row 3 a new episode's first."""
+    """Row 1's action ends the episode; row 2 is the final observation (V = 8), row 3 the next one's first."""
     b = buffers([1, 2, 0, 100], [2, 4, 8, 1000, 0], truncation=(1,), masked=(2,))
     assert advantage(b)[:3] == [1.5, 2.0, 0.0]  # nothing of V = 1000 or reward 100
 
