@@ -94,15 +94,15 @@ def check_rollout(buffers: Buffers, spec: EnvSpec, epoch: int) -> int:
 def _raise(
     field: str, shown: str, array: Tensor, spec: EnvSpec, epoch: int, t: int = 0, agent: int = 0
 ) -> NoReturn:
-    """Name the first entry of `array` [rows, agents, …] that is not finite; row t, `agent` come first."""
+    """Name the first entry of `array` [rows, agents, …] that is not finite; t, agent: where it starts."""
     first = (~torch.isfinite(array)).nonzero()[0].tolist()
     value = array[tuple(first)].item()
     row, column, *place = first
     env, in_env = divmod(agent + column, spec.agents_per_env)
     where = f", entry {place}" if place else ""
     raise NonFiniteError(
-        f"{shown} is {value} in environment {env} (agent {in_env} of it{where}), row {t + row} of the rollout "
-        f"of epoch {epoch}: {CAUSES[field]}"
+        f"{shown} is {value} in environment {env} (agent {in_env} of it{where}), row {t + row} of the "
+        f"rollout of epoch {epoch}: {CAUSES[field]}"
     )
 
 

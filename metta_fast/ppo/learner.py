@@ -65,6 +65,7 @@ class Learner:
         self.gather = Gather(buffers, device)
         self._keyed = Keyed(seed, buffers.device)
         self._per_minibatch = config.recompute == "minibatch"
+        self._wants_output = self._per_minibatch or bool(hooks.extra_loss)
         if self._per_minibatch:
             self.gather.rollout_value = torch.empty_like(buffers.value)
         self.sums = torch.zeros(len(SUMS), device=device)
@@ -121,18 +122,20 @@ class Learner:
             self._step()
         return True
 
-    def _forward(self, batch: Minibatch) -> tuple[Loss, Tensor, Any]:
-        """Policy and loss; the new values [L, B], detached; the policy's output for extra losses."""
+    def _forward(self, batch: Minibatch) -> tuple[Loss, Any]:
+        """Policy and loss; and the policy's output, if anything needs it."""
         output = self.policy(batch.obs, batch.state, batch.reset)
         logprob, entropy = self.policy.head.logprob_entropy(output.params, batch.action)  # type: ignore[union-attr,operator]
-        return ppo_loss(logprob, entropy, output.value, batch, self.config), output.value.detach(), output
+        return ppo_loss(
+            logprob, entropy, output.value, batch, self.config
+        ), output if self._wants_output else None
 
     def _minibatch(self, batch: Minibatch, rows: Tensor) -> Tensor:
         """Add the minibatch's gradients. Returns its KL, a device scalar."""
         if self._compiled:
             torch.compiler.cudagraph_mark_step_begin()
         with self._autocast():
-            result, value, output = self._step_forward(batch)
+            result, output = self._step_forward(batch)
             loss = result.loss
             for extra in self.hooks.extra_loss:
                 loss = loss + extra(batch, output)
@@ -144,7 +147,7 @@ class Learner:
         if self.config.advantage == "vtrace":
             self.gather.put(self.buffers.ratio, rows, result.ratio)
         if self._per_minibatch:
-            self.gather.put(self.buffers.value, rows, value)
+            self.gather.put(self.buffers.value, rows, output.value.detach())
         return result.stats[STATS.index("kl")]
 
     def _step(self) -> None:
