@@ -135,7 +135,7 @@ def simulate(report: Report, seconds: float, repeats: int, say: Callable[[str], 
             finally:
                 for _, _, sim in sims:
                     sim.close()
-            report.notes += notes
+            report.notes += [f"{recipe} {kind}: {note}" for note in notes]
             for (name, _, _), rounds in zip(sims, results, strict=True):
                 report.add_row(
                     f"{recipe} ({agents} agent{'s' * (agents > 1)}), {kind}, {name}",

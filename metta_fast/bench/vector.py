@@ -86,7 +86,7 @@ def overhead(report: Report, seconds: float, repeats: int, say: Callable[[str], 
         finally:
             for turner in turners:
                 turner.close()
-        report.notes += notes
+        report.notes += [f"{recipe}: {note}" for note in notes]
         for backend, rounds in zip(BACKENDS, results, strict=True):
             workers = f", {cores} of them" if backend != "serial" else ""
             turns = sorted(one["turns_per_s"] for one in rounds)[len(rounds) // 2]
