@@ -49,7 +49,8 @@ class Learner:
         compile_mode: str | None = None,
     ) -> None:
         """compile_mode: torch.compile's mode for the policy's forward and the loss; None: eager."""
-        self.policy, self.buffers, self.config, self.device = policy, buffers, config, device
+        self.policy: Any = policy
+        self.buffers, self.config, self.device = buffers, config, device
         self.hooks, self.has_final_obs, self.timer = hooks, has_final_obs, timer
         self._autocast = autocast
         self._compiled = compile_mode is not None
@@ -69,6 +70,10 @@ class Learner:
         if self._per_minibatch:
             self.gather.rollout_value = torch.empty_like(buffers.value)
         self.sums = torch.zeros(len(SUMS), device=device)
+        self._accumulates = config.gradient_accumulation > 1
+        if self._accumulates:  # in memory of our own: a CUDA graph's is overwritten by its next replay
+            for p in self._parameters:
+                p.grad = torch.zeros_like(p)
         self._segments = config.minibatch_size // config.bptt_horizon
         self._minibatches = buffers.num_segments // self._segments
 
@@ -99,7 +104,7 @@ class Learner:
 
     def _pass(self, number: int, context: Context) -> bool:
         """One pass over the buffers. Returns False once target_kl stops the update."""
-        order = rows = None
+        order = None
         if self.hooks.sample is None:
             generator = self._keyed(ORDER, context.epoch, number)
             order = torch.randperm(self.buffers.num_segments, generator=generator, device=self.buffers.device)
@@ -117,7 +122,7 @@ class Learner:
             if context.update % self.config.gradient_accumulation:
                 continue
             if self.config.target_kl is not None and float(kl) > self.config.target_kl:
-                self.optimizer.zero_grad(set_to_none=True)
+                self.optimizer.zero_grad(set_to_none=not self._accumulates)
                 return False
             self._step()
         return True
@@ -125,10 +130,9 @@ class Learner:
     def _forward(self, batch: Minibatch) -> tuple[Loss, Any]:
         """Policy and loss; and the policy's output, if anything needs it."""
         output = self.policy(batch.obs, batch.state, batch.reset)
-        logprob, entropy = self.policy.head.logprob_entropy(output.params, batch.action)  # type: ignore[union-attr,operator]
-        return ppo_loss(
-            logprob, entropy, output.value, batch, self.config
-        ), output if self._wants_output else None
+        logprob, entropy = self.policy.head.logprob_entropy(output.params, batch.action)
+        result = ppo_loss(logprob, entropy, output.value, batch, self.config)
+        return result, output if self._wants_output else None
 
     def _minibatch(self, batch: Minibatch, rows: Tensor) -> Tensor:
         """Add the minibatch's gradients. Returns its KL, a device scalar."""
@@ -139,7 +143,7 @@ class Learner:
             loss = result.loss
             for extra in self.hooks.extra_loss:
                 loss = loss + extra(batch, output)
-        if self.config.gradient_accumulation > 1:
+        if self._accumulates:
             loss = loss / self.config.gradient_accumulation
         self.scaler.scale(loss).backward()
         self.sums[: len(STATS)] += result.stats
@@ -158,7 +162,7 @@ class Learner:
             nn.utils.clip_grads_with_norm_(self._parameters, self.config.max_grad_norm, norm)
         self.scaler.step(self.optimizer)
         self.scaler.update()
-        self.optimizer.zero_grad(set_to_none=True)
+        self.optimizer.zero_grad(set_to_none=not self._accumulates)
         if self.scaler.is_enabled():  # an overflow under fp16 is the scaler's to handle: that step is skipped
             norm = norm.nan_to_num(0.0, 0.0, 0.0)
         self.sums[len(STATS)] += norm

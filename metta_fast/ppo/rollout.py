@@ -137,7 +137,7 @@ class Rollout:
         if self._compiled:
             torch.compiler.cudagraph_mark_step_begin()
         if t % buffers.bptt_horizon == 0 and not last and state.numel():
-            buffers.state[t // buffers.bptt_horizon, :, a:b].copy_(state, non_blocking=True)
+            buffers.state[t // buffers.bptt_horizon, :, a:b] = state
         noise = self._noise[0 if last else t, a:b].unsqueeze(0)
         try:
             action, logprob, value, new_state = self._act(obs, state, reset, noise)

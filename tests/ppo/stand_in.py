@@ -123,13 +123,14 @@ def make_ppo(
     hooks: Hooks | None = None,
     policy: nn.Module | None = None,
     zero_copy: bool = True,
+    device: str = "cpu",
     **trainer: Any,
 ) -> PPO:
     """A PPO over the factory's environments."""
     spec = factory.spec
     batch = spec.num_agents * horizon
     config = make_config(batch_size=batch, minibatch_size=batch // minibatches, bptt_horizon=bptt, **trainer)
-    config.seed, config.vector.zero_copy = seed, zero_copy
+    config.seed, config.vector.zero_copy, config.trainer.device = seed, zero_copy, device
     vec = make_vector(
         factory,
         backend=backend,
@@ -139,9 +140,9 @@ def make_ppo(
         worker_timeout_s=30.0,
     )
     torch.manual_seed(seed)
-    return PPO(
-        config, spec, vec, policy or TinyPolicy(spec, lstm=lstm), device=torch.device("cpu"), hooks=hooks
-    )
+    where = torch.device(device)
+    policy = (policy or TinyPolicy(spec, lstm=lstm)).to(where)
+    return PPO(config, spec, vec, policy, device=where, hooks=hooks)
 
 
 def run(ppo: PPO, epochs: int) -> PPO:

@@ -25,7 +25,7 @@ def learnt_logprobs(ppo: PPO) -> torch.Tensor:
     """log-probabilities [T, N] that the learner computes for the buffers' actions, segment by segment."""
     b, gather = ppo.buffers, ppo.learner.gather
     found = torch.full_like(b.logprob, float("nan"))
-    for segments in torch.arange(b.num_segments).split(3):
+    for segments in torch.arange(b.num_segments, device=b.device).split(3):
         rows = gather.rows(segments)
         batch = gather.minibatch(segments, rows)
         with torch.no_grad():

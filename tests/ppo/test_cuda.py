@@ -1,0 +1,105 @@
+"""The loop with the policy on a GPU: rows as on the CPU, buffers on either side, graphs, half precision.
+
+python -m pytest -m gpu tests/ppo/test_cuda.py
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import pytest
+import torch
+
+from metta_fast.envs.counter import CounterFactory
+from metta_fast.ppo import PPO
+from tests.ppo.envs import tickers
+from tests.ppo.stand_in import make_ppo, run
+from tests.ppo.test_learner import learnt_logprobs
+from tests.ppo.test_rollout import expected_rows, weights
+
+os.environ.setdefault(
+    "CUBLAS_WORKSPACE_CONFIG", ":4096:8"
+)  # read at the first product, for the deterministic run
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+]
+PLACES = [{}, {"cpu_offload": True}, {"zero_copy": False}]
+
+
+def cuda_ppo(**keys: Any) -> PPO:
+    return make_ppo(
+        tickers(5),
+        device="cuda",
+        blocks=2,
+        **({"horizon": 12, "bptt": 4, "minibatches": 1, "lstm": True} | keys),
+    )
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_rows_and_ratio(place: dict[str, Any]) -> None:
+    ppo = cuda_ppo(**place)
+    assert ppo.buffers.device.type == ("cpu" if "cpu_offload" in place else "cuda")
+    want = [expected_rows(i, 12 * 3 + 1) for i in range(5)]
+    steps = 0
+    for epoch in range(3):
+        ppo.collect()
+        b = ppo.buffers
+        for t in range(13):
+            for i in range(5):
+                episode, step, mask, reset, ends = want[i][epoch * 12 + t]
+                assert b.obs["obs"][t, i].tolist() == [i, episode, step]
+                assert [bool(b.mask[t, i]), bool(b.reset[t, i])] == [mask, reset]
+                if t < 12:
+                    hit = int(b.action[t, i, 0]) == step % 3
+                    assert float(b.reward[t, i]) == (step + 10.0 * hit if mask else 0.0)
+                    assert bool(b.terminal[t, i] | b.truncation[t, i]) == ends
+                    steps += mask
+        learnt = torch.where(b.mask[:12], learnt_logprobs(ppo), 0)
+        torch.testing.assert_close(learnt, torch.where(b.mask[:12], b.logprob, 0), rtol=2e-3, atol=2e-3)
+        ppo.update()
+        assert ppo.steps == steps
+    ppo.rollout.vec.close()
+
+
+def test_where_the_buffers_lie_changes_nothing_but_rounding() -> None:
+    """Noise is drawn on the GPU in all cases; with one minibatch the order of segments does not matter."""
+    results = [weights(run(cuda_ppo(tf32=False, **place), 1)) for place in PLACES]
+    for other in results[1:]:
+        torch.testing.assert_close(results[0], other, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "trainer",
+    [
+        {"precision": "bf16"},
+        {"precision": "fp16"},
+        {"compile": True},
+        {"compile": True, "compile_mode": "reduce-overhead"},
+        {"compile": True, "compile_mode": "reduce-overhead", "gradient_accumulation": 3},
+        {"compile": True, "compile_mode": "reduce-overhead", "lstm": True, "advantage": "vtrace"},
+        {"compile": True, "compile_mode": "reduce-overhead", "precision": "bf16", "recompute": "minibatch"},
+    ],
+)
+def test_settings(trainer: dict[str, Any]) -> None:
+    ppo = cuda_ppo(**({"lstm": False, "minibatches": 3} | trainer))
+    before = weights(ppo)
+    run(ppo, 5)
+    assert torch.isfinite(weights(ppo)).all()
+    assert not torch.equal(before, weights(ppo))
+
+
+def test_deterministic_runs_are_bit_identical() -> None:
+    a, b = (weights(run(cuda_ppo(minibatches=3, deterministic=True), 3)) for _ in range(2))
+    assert torch.equal(a, b)
+
+
+@pytest.mark.parametrize("trainer", [{}, {"compile": True, "compile_mode": "reduce-overhead"}])
+def test_it_learns(trainer: dict[str, Any]) -> None:
+    ppo = make_ppo(
+        CounterFactory(64, max_steps=64, goal=2), horizon=32, bptt=16, minibatches=4, blocks=2, device="cuda",
+        gamma=0.9, learning_rate=5e-3, update_epochs=4, total_timesteps=80_000, **trainer)  # fmt: skip
+    run(ppo, 38)
+    assert ppo.metrics()["env/return"] > 55
