@@ -70,28 +70,28 @@ class Report:
             raise UserError(f"cannot write --json {path}: {error.strerror}") from error
 
     def show(self) -> str:
-        """The table as plain text."""
-        width = max([len(row["name"]) for row in [*self.rows, *self.ratios]], default=4)
-        lines = [", ".join(f"{key} {_short(value)}" for key, value in self.machine.items()), ""]
+        """The table as plain text; long names are cut, the command above has them whole."""
+        names = [_cut(row["name"]) for row in self.rows]
+        width = max(map(len, [*names, *(ratio["name"] for ratio in self.ratios)]), default=4)
+        lines = [", ".join(f"{key} {_short(value)}" for key, value in self.machine.items()), self.command, ""]
         if self.rows:
             lines.append(f"{'':{width}}  {'steps/s':>10}  {'low':>10}  {'high':>10}  rounds")
-        for row in self.rows:
-            lines.append(
-                f"{row['name']:{width}}  {_count(row['steps_per_s'])}  {_count(row['low'])}  "
-                f"{_count(row['high'])}  {row['n']:>6}"
-            )
-        for row in self.rows:
-            details = _details(row)
-            if details:
-                lines.append(f"{row['name']:{width}}  {details}")
-        if self.ratios:
-            lines.append("")
+        for name, row in zip(names, self.rows, strict=True):
+            figures = "  ".join(_count(row[key]) for key in ("steps_per_s", "low", "high"))
+            lines.append(f"{name:{width}}  {figures}  {row['n']:>6}")
+        details = [(name, _details(row)) for name, row in zip(names, self.rows, strict=True)]
+        lines += [f"{name:{width}}  {text}" for name, text in details if text]
+        lines += [""] if self.ratios else []
         for ratio in self.ratios:
             lines.append(
                 f"{ratio['name']:{width}}  {ratio['value']:.2f} times  "
                 f"({ratio['low']:.2f} to {ratio['high']:.2f})"
             )
         return "\n".join(lines + [f"note: {note}" for note in self.notes])
+
+
+def _cut(name: str, most: int = 60) -> str:
+    return name if len(name) <= most else name[: most - 1] + "…"
 
 
 def _details(row: dict[str, Any]) -> str:
