@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from metta_fast.config import PolicyConfig
 from metta_fast.policy.base import Policy, PolicyOutput
@@ -26,11 +26,8 @@ class Network(Policy):
         self.encoder = make_encoder(config.name, spec, size)
         self.core = core
         self.leaf = next(iter(spec.obs))
-        self.heads = orthogonal_linear(size, self.head.num_params + 1, 1.0)
+        self.heads = orthogonal_linear(size, self.head.num_params + 1, SMALL)
         """The action's parameters, then the value."""
-        with torch.no_grad():
-            nn.init.orthogonal_(self.heads.weight[:-1], SMALL)
-            nn.init.orthogonal_(self.heads.weight[-1:], 1.0)
 
     def forward(self, obs: dict[str, Tensor] | Tensor, state: Tensor, reset: Tensor) -> PolicyOutput:
         """As `Policy.forward`; a tensor stands for the observation's only leaf."""
