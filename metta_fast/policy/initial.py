@@ -10,8 +10,8 @@ from torch import nn
 RELU = math.sqrt(2.0)
 """Gain before a ReLU."""
 SMALL = 0.01
-"""Gain of the heads: all actions start about equally likely, and all values near 0. (With a gain of 1 for the value,
-its first noise drowned the grid's rewards of 0.02: nothing was learnt in 4M steps.)"""
+"""Gain of the heads: all actions start about equally likely, and all values near 0. (With a gain of 1 for the
+value, its first noise drowned the grid's rewards of 0.02: nothing was learnt in 4M steps.)"""
 
 
 def orthogonal_linear(inputs: int, outputs: int, gain: float, bias: bool = True) -> nn.Linear:

@@ -9,7 +9,7 @@ from metta_fast.errors import UserError
 from metta_fast.policy import Policy, make_policy
 from metta_fast.policy.encoders import AnyTokenEncoder
 from metta_fast.spec import ActionSpec, EnvSpec, Leaf
-from tests.policy.specs import flat_spec, grid_spec, random_obs
+from tests.policy.specs import flat_spec, grid_obs, grid_spec, random_obs
 
 SPECS = {
     "compact": grid_spec("compact"),
@@ -96,7 +96,8 @@ def test_a_tensor_stands_for_the_only_leaf() -> None:
 
 def test_first_actions_are_about_equally_likely_and_values_small() -> None:
     policy = policy_for("compact", hidden=128)
-    out = run(policy, random_obs(SPECS["compact"], 1, 64), torch.zeros(1, 64, dtype=torch.bool))
+    obs = {"obs": grid_obs("compact", 64).unsqueeze(0)}
+    out = run(policy, obs, torch.zeros(1, 64, dtype=torch.bool))
     assert 0 < out.params.abs().max() < 0.1
     assert 0 < out.value.abs().max() < 0.1
 
