@@ -115,8 +115,13 @@ class Traffic:
         """Somebody stands on the shortest way: walk around, or one of the two steps aside."""
         walker, place, at = self.walkers[agent], self.place(agent), self.at[agent]
         facing, field = self.facing[agent], self.paths.fields[walker.target]
-        step = self.paths.steps[facing]
         walker.blocked += 1
+        course, cells = self.course(agent), [at + step for step in self.paths.steps]
+        near = [self.who[cell] for cell in cells if cell in course and cell in self.who]
+        # Of two that meet, the higher number stands still at first: both would walk around to the same side.
+        stands = walker.blocked % 4 and any(other < agent and at in self.course(other) for other in near)
+        if stands:
+            return self.press_on(place, walker.target)
         limit = field[place] + min(2 + 2 * walker.blocked, 10)
         way = self.paths.around(at, facing, walker.target, set(self.who) - {at}, self.blocks, limit)
         if way:
@@ -125,17 +130,21 @@ class Traffic:
         if self.clock > self.leads_until and walker.blocked >= JAM and agent != self.leader:
             self.leader, self.leads_until = agent, self.clock + LEAD
         if walker.blocked >= 2 and (self.clock > self.leads_until or agent == self.leader):
-            course = self.course(agent)
-            cells = [at + step for step in self.paths.steps]
-            near = [self.who[cell] for cell in cells if cell in course and cell in self.who]
             made = any(self.make_room(agent, other) for other in near)
             if near and not made and agent == self.leader:
                 self.leader, self.leads_until = near[0], self.clock + LEAD  # who has no room goes first
             if walker.detour:
                 return walker.detour.pop(0)
-        if field[place + step] < field[place]:
-            return MOVE_FORWARD  # the other may be gone by then
-        return MOVE_BACKWARD if field[place - step] < field[place] else NOOP
+        return self.press_on(place, walker.target)
+
+    def press_on(self, place: int, target: int) -> Action:
+        """The shortest way's next action all the same: the other may be gone by then."""
+        field, area = self.paths.fields[target], self.paths.area
+        facing, at = divmod(place, area)
+        step = self.paths.steps[facing]
+        onward = [(place + step, MOVE_FORWARD), (place - step, MOVE_BACKWARD)]
+        onward += [(turn * area + at, (2, turn)) for turn in range(4)]
+        return next(action for there, action in onward if field[there] < field[place])
 
     def make_room(self, agent: int, other: int) -> bool:
         """Agent and other face off: who only waits steps aside, else the higher number."""

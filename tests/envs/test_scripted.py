@@ -50,12 +50,13 @@ def test_score_on_unseen_maps_and_its_speed() -> None:
     start = time.process_time()
     found = hearts(unseen(12))
     assert found.mean() > 6.0
+    assert found.min() > 5, "agents that meet must not lock up"
     assert found.max() <= 6.5
     assert time.process_time() - start < 12, "256 envs must take no more than some minutes"
 
 
 def test_score_alone() -> None:
-    """`grid_solo`: one generator gives at most 38 batteries, so 12 hearts."""
+    """`grid_solo`: one generator gives at most 38 or 39 batteries, so 12 or 13 hearts."""
     sims = unseen(
         4, num_agents=1, room_size=[10, 10], objects={"mine_red": 2, "generator_red": 1, "altar": 1}
     )

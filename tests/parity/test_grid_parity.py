@@ -1,6 +1,6 @@
 """The native rules against the plain-Python reference: state, observations, rewards, flags, step by step.
 
-python -m pytest tests/parity/test_grid_parity.py --hypothesis-profile=thorough     # some minutes
+python -m pytest tests/parity/test_grid_parity.py --hypothesis-profile=thorough --timeout 0
 """
 
 from __future__ import annotations
