@@ -35,17 +35,34 @@ def extensions() -> list[Extension]:
             if top == "metta_fast" and parts[0] == "envs":
                 continue  # the link: already found under envs/
             source = source.relative_to(ROOT)
-            headers = [str(h.relative_to(ROOT)) for folder in {source.parent, Path("envs/native")}
-                       for h in (ROOT / folder).glob("*.h")]
-            found.append(Extension(
-                ".".join((package, *parts)), [str(source)], depends=headers, extra_compile_args=CFLAGS,
-                include_dirs=[numpy.get_include(), str(source.parent), "envs/native"], extra_link_args=["-pthread"],
-                define_macros=[("NPY_NO_DEPRECATED_API", "NPY_1_7_API_VERSION")]))
+            headers = [
+                str(h.relative_to(ROOT))
+                for folder in {source.parent, Path("envs/native")}
+                for h in (ROOT / folder).glob("*.h")
+            ]
+            found.append(
+                Extension(
+                    ".".join((package, *parts)),
+                    [str(source)],
+                    depends=headers,
+                    extra_compile_args=CFLAGS,
+                    include_dirs=[numpy.get_include(), str(source.parent), "envs/native"],
+                    extra_link_args=["-pthread"],
+                    define_macros=[("NPY_NO_DEPRECATED_API", "NPY_1_7_API_VERSION")],
+                )
+            )
     return found
 
 
-setup(ext_modules=cythonize(
-    extensions(),
-    compiler_directives={"language_level": "3", "boundscheck": DEBUG, "wraparound": DEBUG, "cdivision": True,
-                         "embedsignature": True},
-))
+setup(
+    ext_modules=cythonize(
+        extensions(),
+        compiler_directives={
+            "language_level": "3",
+            "boundscheck": DEBUG,
+            "wraparound": DEBUG,
+            "cdivision": True,
+            "embedsignature": True,
+        },
+    )
+)

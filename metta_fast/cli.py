@@ -11,12 +11,12 @@ Nothing heavy is imported before the command is known.
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Sequence
 
 from metta_fast import __version__
 from metta_fast.errors import UserError
+from metta_fast.openmp import let_idle_threads_sleep
 
 USAGE = """usage: metta-fast COMMAND …
 
@@ -82,9 +82,7 @@ COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {"train": train, "eval": e
 
 def main(words: Sequence[str] | None = None) -> int:
     """Run a command. Returns its exit code: 0, 1 failure, 2 a user's mistake, 130 Ctrl-C, or its own."""
-    # torch's idle threads sleep instead of spinning: where environments (or anything else) want the same
-    # cores, spinning cost nine tenths of the speed. OpenMP reads this when torch is loaded.
-    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    let_idle_threads_sleep()
     words = list(sys.argv[1:] if words is None else words)
     if not words or words[0] in ("-h", "--help", "help"):
         print(USAGE)

@@ -132,7 +132,11 @@ class TrainerConfig:
     gradient_accumulation: int = key(
         1, "minibatches whose gradients are summed into one optimizer step", low=1
     )
-    learning_rate: float = key(1e-3, "optimizer step size at the start", low=0)
+    normalize_reward: bool = key(
+        True,
+        "divide rewards by the running standard deviation of the discounted return (not in env/return)",
+    )
+    learning_rate: float = key(2e-3, "optimizer step size at the start", low=0)
     lr_scaling: str = key(
         "none",
         "scale learning_rate with minibatch_size / 16384: none, sqrt, linear",
@@ -158,9 +162,9 @@ class TrainerConfig:
     clip_coef: float = key(0.2, "PPO's ratio clip", low=0)
     vf_coef: float = key(0.5, "weight of the value loss", low=0)
     vf_clip_coef: Any = key(
-        0.2, "clip of the value's change; null: unclipped", kind="float", null=True, low=0
+        None, "clip of the value's change; null: unclipped", kind="float", null=True, low=0
     )
-    entropy_coef: float = key(0.01, "weight of the entropy bonus", low=0)
+    entropy_coef: float = key(0.003, "weight of the entropy bonus", low=0)
     max_grad_norm: float = key(0.5, "gradients are scaled down to this norm; 0 = never", low=0)
     target_kl: Any = key(
         None,

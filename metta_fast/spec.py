@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
-import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[Any]
@@ -126,7 +125,7 @@ class EnvBatch(Protocol):
         """Take the rows to write to and to read actions from; kept until the next bind."""
 
     def reset(self, seed: int, *, stagger: bool = False) -> None:
-        """Start all environments anew and write row 0. What env with global id i does depends on (seed, i) only."""
+        """Start all environments anew and write row 0. What the env of global id i does depends on (seed, i)."""
 
     def step(self) -> None:
         """Advance every environment by one step."""

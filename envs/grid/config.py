@@ -19,31 +19,104 @@ import numpy as np
 from metta_fast.errors import UserError
 from metta_fast.spec import Array
 
-ITEMS = ("ore_red", "ore_blue", "ore_green", "battery_red", "battery_blue", "battery_green",
-         "heart", "armor", "laser", "blueprint")
-TYPES = ("agent", "wall", "mine_red", "mine_blue", "mine_green", "generator_red", "generator_blue",
-         "generator_green", "altar", "armory", "lasery", "lab", "factory", "temple", "block")
-ACTIONS = ("noop", "move", "rotate", "put_items", "get_items", "attack", "swap", "change_color",
-           "change_glyph")
+ITEMS = (
+    "ore_red",
+    "ore_blue",
+    "ore_green",
+    "battery_red",
+    "battery_blue",
+    "battery_green",
+    "heart",
+    "armor",
+    "laser",
+    "blueprint",
+)
+TYPES = (
+    "agent",
+    "wall",
+    "mine_red",
+    "mine_blue",
+    "mine_green",
+    "generator_red",
+    "generator_blue",
+    "generator_green",
+    "altar",
+    "armory",
+    "lasery",
+    "lab",
+    "factory",
+    "temple",
+    "block",
+)
+ACTIONS = (
+    "noop",
+    "move",
+    "rotate",
+    "put_items",
+    "get_items",
+    "attack",
+    "swap",
+    "change_color",
+    "change_glyph",
+)
 STATS = ("hearts", "ore", "battery", "items_put", "hits", "items_stolen", "moves", "failed")
 """Per agent and episode: hearts, ore and batteries taken from converters (hearts less those put back), items
 put, attacks that froze or were blocked, items stolen, cells moved, failed turns (frozen ones included)."""
 OBSERVATIONS = {"tokens": (200, 3), "dense": (11, 11, 24), "compact": (387,)}
 MAP_KINDS = ("table", "arena", "rooms", "maze")
-MAP_CHARACTERS = {"#": 1, ".": 255, " ": 255, "@": 0, "m": 2, "n": 3, "o": 4, "g": 5, "h": 6, "i": 7, "a": 8,
-                  "A": 9, "L": 10, "B": 11, "F": 12, "T": 13, "b": 14}
+MAP_CHARACTERS = {
+    "#": 1,
+    ".": 255,
+    " ": 255,
+    "@": 0,
+    "m": 2,
+    "n": 3,
+    "o": 4,
+    "g": 5,
+    "h": 6,
+    "i": 7,
+    "a": 8,
+    "A": 9,
+    "L": 10,
+    "B": 11,
+    "F": 12,
+    "T": 13,
+    "b": 14,
+}
 """ASCII maps: character → type id, 255 for an empty cell."""
 
-GRID_CONFIG = np.dtype([
-    ("height", "i4"), ("width", "i4"), ("num_agents", "i4"), ("max_steps", "i4"), ("limit_is_terminal", "i4"),
-    ("map_kind", "i4"), ("num_maps", "i4"),
-    ("border", "i4"), ("rooms_y", "i4"), ("rooms_x", "i4"), ("room_height", "i4"), ("room_width", "i4"),
-    ("count", "i4", 15), ("group_by_room", "i4"), ("max_objects", "i4"),
-    ("recipe_in", "i4", (15, 10)), ("recipe_out", "i4", (15, 10)),
-    ("cooldown", "i4", 15), ("conversion_ticks", "i4", 15), ("max_output", "i4", 15), ("initial", "i4", 15),
-    ("item_cap", "i4", 10), ("reward_weight", "i4", 10), ("reward_cap", "i4", 10),
-    ("freeze_duration", "i4"), ("actions_enabled", "i4"), ("group_reward_pct", "f4"), ("observation", "i4"),
-])
+GRID_CONFIG = np.dtype(
+    [
+        ("height", "i4"),
+        ("width", "i4"),
+        ("num_agents", "i4"),
+        ("max_steps", "i4"),
+        ("limit_is_terminal", "i4"),
+        ("map_kind", "i4"),
+        ("num_maps", "i4"),
+        ("border", "i4"),
+        ("rooms_y", "i4"),
+        ("rooms_x", "i4"),
+        ("room_height", "i4"),
+        ("room_width", "i4"),
+        ("count", "i4", 15),
+        ("group_by_room", "i4"),
+        ("max_objects", "i4"),
+        ("recipe_in", "i4", (15, 10)),
+        ("recipe_out", "i4", (15, 10)),
+        ("cooldown", "i4", 15),
+        ("conversion_ticks", "i4", 15),
+        ("max_output", "i4", 15),
+        ("initial", "i4", 15),
+        ("item_cap", "i4", 10),
+        ("reward_weight", "i4", 10),
+        ("reward_cap", "i4", 10),
+        ("freeze_duration", "i4"),
+        ("actions_enabled", "i4"),
+        ("group_reward_pct", "f4"),
+        ("observation", "i4"),
+    ]
+)
 
 NO_CAP = 1_000_000_000
 """reward_cap in thousandths: more than any weight * count."""
@@ -51,14 +124,19 @@ MAX_SIDE = 255
 COLORS = ("red", "blue", "green")
 CLASSIC: dict[str, dict[str, Any]] = {
     **{f"mine_{c}": {"inputs": {}, "outputs": {f"ore_{c}": 1}, "cooldown": 50} for c in COLORS},
-    **{f"generator_{c}": {"inputs": {f"ore_{c}": 1}, "outputs": {f"battery_{c}": 1}, "cooldown": 25}
-       for c in COLORS},
+    **{
+        f"generator_{c}": {"inputs": {f"ore_{c}": 1}, "outputs": {f"battery_{c}": 1}, "cooldown": 25}
+        for c in COLORS
+    },
     "altar": {"inputs": {"battery_red": 3}, "outputs": {"heart": 1}, "cooldown": 10},
     "armory": {"inputs": {"ore_red": 3}, "outputs": {"armor": 1}, "cooldown": 10},
     "lasery": {"inputs": {"ore_red": 1, "battery_red": 2}, "outputs": {"laser": 1}, "cooldown": 10},
     "lab": {"inputs": {"ore_red": 3, "battery_red": 3}, "outputs": {"blueprint": 1}, "cooldown": 5},
-    "factory": {"inputs": {"blueprint": 1, "ore_red": 5, "battery_red": 5},
-                "outputs": {"armor": 5, "laser": 5}, "cooldown": 5},
+    "factory": {
+        "inputs": {"blueprint": 1, "ore_red": 5, "battery_red": 5},
+        "outputs": {"armor": 5, "laser": 5},
+        "cooldown": 5,
+    },
     "temple": {"inputs": {"heart": 1, "blueprint": 1}, "outputs": {"heart": 5}, "cooldown": 5},
 }
 """MettaGrid's classic converters; each also has conversion_ticks 1, max_output 5, initial 0."""
@@ -91,8 +169,10 @@ def _mapping(key: str, value: Any) -> Mapping[str, Any]:
 def _thousandths(key: str, value: Any) -> int:
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if not number or not abs(value) <= 1000 or abs(value * 1000 - round(value * 1000)) > 1e-6:
-        raise UserError(f"{key}={value!r}: expected a number from -1000 to 1000 in whole thousandths "
-                        "(rewards are counted in thousandths)")
+        raise UserError(
+            f"{key}={value!r}: expected a number from -1000 to 1000 in whole thousandths "
+            "(rewards are counted in thousandths)"
+        )
     return round(value * 1000)
 
 
@@ -130,8 +210,12 @@ def _set_recipes(record: Array, recipes: Mapping[str, Any]) -> None:
                 record[field][kind, at] = _integer(f"recipes.{name}.{part}.{item}", count, 0, 255)
         if not record["recipe_out"][kind].any():
             raise UserError(f"recipes.{name}.outputs={recipe['outputs']!r}: expected at least one item")
-        for part, low, high in (("cooldown", 0, 1_000_000), ("conversion_ticks", 1, 1_000_000),
-                                ("max_output", 1, 2550), ("initial", 0, 255)):
+        for part, low, high in (
+            ("cooldown", 0, 1_000_000),
+            ("conversion_ticks", 1, 1_000_000),
+            ("max_output", 1, 2550),
+            ("initial", 0, 255),
+        ):
             record[part][kind] = _integer(f"recipes.{name}.{part}", recipe[part], low, high)
 
 
@@ -146,8 +230,10 @@ def read_maps(path: str | Path) -> Array:
     try:
         lines = Path(path).read_text(encoding="utf-8").splitlines()
     except OSError as error:
-        raise UserError(f"map={str(path)!r}: cannot read it ({error.strerror}); expected arena, rooms, maze, "
-                        "or the path of a text file that holds ASCII maps") from error
+        raise UserError(
+            f"map={str(path)!r}: cannot read it ({error.strerror}); expected arena, rooms, maze, "
+            "or the path of a text file that holds ASCII maps"
+        ) from error
     except UnicodeDecodeError as error:
         raise UserError(f"map={str(path)!r}: not a text file; expected ASCII maps") from error
     maps: list[list[str]] = [[]]
@@ -168,8 +254,10 @@ def read_maps(path: str | Path) -> Array:
             for x, character in enumerate(row):
                 if character not in MAP_CHARACTERS:
                     known = " ".join(MAP_CHARACTERS)
-                    raise UserError(f"map={str(path)!r}: unknown character {character!r} in map "
-                                    f"{number + 1}, line {y + 1}; expected a space or one of {known}")
+                    raise UserError(
+                        f"map={str(path)!r}: unknown character {character!r} in map "
+                        f"{number + 1}, line {y + 1}; expected a space or one of {known}"
+                    )
                 table[number, y, x] = MAP_CHARACTERS[character]
     return table
 
@@ -178,23 +266,33 @@ def _set_table(record: Array, path: str | Path) -> Array:
     table = read_maps(path)
     agents = (table == 0).sum(axis=(1, 2))
     if (agents != record["num_agents"]).any():
-        raise UserError(f"map={str(path)!r}: its maps have {', '.join(map(str, agents))} agents (@), but "
-                        f"num_agents={record['num_agents']}; every map must hold num_agents of them")
+        raise UserError(
+            f"map={str(path)!r}: its maps have {', '.join(map(str, agents))} agents (@), but "
+            f"num_agents={record['num_agents']}; every map must hold num_agents of them"
+        )
     record["num_maps"], record["height"], record["width"] = table.shape
     record["rooms_y"] = record["rooms_x"] = 1
     record["max_objects"] = ((table >= 2) & (table != 255)).sum(axis=(1, 2)).max()
     return table
 
 
-def _set_rooms(record: Array, kind: str, rooms: tuple[int, int], room: tuple[int, int], border: int,
-               objects: Mapping[str, Any]) -> None:
+def _set_rooms(
+    record: Array,
+    kind: str,
+    rooms: tuple[int, int],
+    room: tuple[int, int],
+    border: int,
+    objects: Mapping[str, Any],
+) -> None:
     for name, count in _mapping("objects", objects).items():
         record["count"][_index("objects", name, TYPES[1:]) + 1] = _integer(f"objects.{name}", count, 0, 65025)
     (ry, rx), (h, w), agents = rooms, room, int(record["num_agents"])
     if kind == "maze":
         if rooms != (1, 1) or border < 1:
-            raise UserError(f"map=maze takes rooms=[1, 1] and border of at least 1, not rooms={list(rooms)}, "
-                            f"border={border}; its size is room_size, in maze cells")
+            raise UserError(
+                f"map=maze takes rooms=[1, 1] and border of at least 1, not rooms={list(rooms)}, "
+                f"border={border}; its size is room_size, in maze cells"
+            )
         size = [2 * (border - 1) + 2 * n + 1 for n in room]
         free = 2 * h * w - 1
     else:
@@ -207,24 +305,39 @@ def _set_rooms(record: Array, kind: str, rooms: tuple[int, int], room: tuple[int
     record["room_height"], record["room_width"] = room
     needed = -(-agents // (ry * rx)) + int(record["count"].sum())
     if max(size) > MAX_SIDE or ry * rx > 255:
-        raise UserError(f"the map is {size[0]} x {size[1]} cells in {ry * rx} rooms; at most {MAX_SIDE} x "
-                        f"{MAX_SIDE} and 255 rooms: use smaller or fewer rooms (room_size, rooms, border)")
+        raise UserError(
+            f"the map is {size[0]} x {size[1]} cells in {ry * rx} rooms; at most {MAX_SIDE} x "
+            f"{MAX_SIDE} and 255 rooms: use smaller or fewer rooms (room_size, rooms, border)"
+        )
     if needed > free:
-        raise UserError(f"{needed} agents and objects do not fit a room with {free} free cells (map={kind}, "
-                        f"room_size={list(room)}); make room_size larger, or num_agents or objects fewer")
+        raise UserError(
+            f"{needed} agents and objects do not fit a room with {free} free cells (map={kind}, "
+            f"room_size={list(room)}); make room_size larger, or num_agents or objects fewer"
+        )
     record["max_objects"] = ry * rx * (record["count"].sum() - record["count"][TYPES.index("wall")])
 
 
 DEFAULT_OBJECTS = {"mine_red": 4, "generator_red": 3, "altar": 3, "wall": 10, "block": 4}
 
 
-def grid_config(*, map: str = "arena", num_agents: int = 4, rooms: Sequence[int] | None = None,
-                room_size: Sequence[int] | None = None, border: int | None = None,
-                objects: Mapping[str, int] | None = None, groups: str = "one", max_steps: int = 1000,
-                limit_is_terminal: bool = False, rewards: Mapping[str, Any] | None = None,
-                group_reward_pct: float = 0.0, actions: Sequence[str] | None = None,
-                observation: str = "compact", freeze_duration: int = 10,
-                recipes: Mapping[str, Any] | None = None) -> tuple[Array, Array | None]:
+def grid_config(
+    *,
+    map: str = "arena",
+    num_agents: int = 4,
+    rooms: Sequence[int] | None = None,
+    room_size: Sequence[int] | None = None,
+    border: int | None = None,
+    objects: Mapping[str, int] | None = None,
+    groups: str = "one",
+    max_steps: int = 1000,
+    limit_is_terminal: bool = False,
+    rewards: Mapping[str, Any] | None = None,
+    group_reward_pct: float = 0.0,
+    actions: Sequence[str] | None = None,
+    observation: str = "compact",
+    freeze_duration: int = 10,
+    recipes: Mapping[str, Any] | None = None,
+) -> tuple[Array, Array | None]:
     """The record (shape (), dtype GRID_CONFIG) and the table of maps (u8 [maps, height, width] or None).
 
     Args:
@@ -272,17 +385,23 @@ def grid_config(*, map: str = "arena", num_agents: int = 4, rooms: Sequence[int]
     _set_recipes(record, {} if recipes is None else recipes)
     if map in MAP_KINDS[1:]:
         record["map_kind"] = MAP_KINDS.index(map)
-        _set_rooms(record, map, _pair("rooms", [1, 1] if rooms is None else rooms),
-                   _pair("room_size", [16, 16] if room_size is None else room_size),
-                   _integer("border", 1 if border is None else border, 0, 127),
-                   DEFAULT_OBJECTS if objects is None else objects)
+        _set_rooms(
+            record,
+            map,
+            _pair("rooms", [1, 1] if rooms is None else rooms),
+            _pair("room_size", [16, 16] if room_size is None else room_size),
+            _integer("border", 1 if border is None else border, 0, 127),
+            DEFAULT_OBJECTS if objects is None else objects,
+        )
         table = None
     else:
         given = {"rooms": rooms, "room_size": room_size, "border": border, "objects": objects}
         useless = [key for key, value in given.items() if value is not None]
         if useless:
-            raise UserError(f"{', '.join(useless)}: no effect with map={str(map)!r}, which places all; "
-                            "leave these keys out, or use map=arena, rooms or maze")
+            raise UserError(
+                f"{', '.join(useless)}: no effect with map={str(map)!r}, which places all; "
+                "leave these keys out, or use map=arena, rooms or maze"
+            )
         table = _set_table(record, map)
     if record["num_agents"] + record["max_objects"] > 32_000:
         raise UserError(f"{record['num_agents']} agents and {record['max_objects']} objects: more than 32000")

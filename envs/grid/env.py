@@ -1,10 +1,10 @@
 """The grid world as an environment: `GridFactory` for the vector backends, `GridSim` for tests and scripts.
 
-    factory = GridFactory(num_envs=512, num_agents=4, map="arena", room_size=[16, 16])
-    batch = factory.make_batch(first_env=0, num_envs=512)        # metta_fast.spec.EnvBatch
+factory = GridFactory(num_envs=512, num_agents=4, map="arena", room_size=[16, 16])
+batch = factory.make_batch(first_env=0, num_envs=512)        # metta_fast.spec.EnvBatch
 
-    sim = GridSim(*grid_config(num_agents=2), seed=7)            # one env, explicit actions
-    sim.reset(); sim.step(np.zeros((2, 2), np.int32)); sim.views["agent_row"]; sim.observe("tokens")
+sim = GridSim(*grid_config(num_agents=2), seed=7)            # one env, explicit actions
+sim.reset(); sim.step(np.zeros((2, 2), np.int32)); sim.views["agent_row"]; sim.observe("tokens")
 """
 
 from __future__ import annotations
@@ -42,10 +42,17 @@ class GridFactory:
         self.record, self.table = grid_config(**keys)
         kind = tuple(OBSERVATIONS)[int(self.record["observation"])]
         self.spec = EnvSpec(
-            name="grid", num_envs=num_envs, agents_per_env=int(self.record["num_agents"]),
+            name="grid",
+            num_envs=num_envs,
+            agents_per_env=int(self.record["num_agents"]),
             obs={"obs": Leaf(OBSERVATIONS[kind], "uint8")},
-            action=ActionSpec("discrete", nvec=(len(ACTIONS), 9)), stats=STATS,
-            max_steps=int(self.record["max_steps"]), native=True, cheap_state=True, stagger=True)
+            action=ActionSpec("discrete", nvec=(len(ACTIONS), 9)),
+            stats=STATS,
+            max_steps=int(self.record["max_steps"]),
+            native=True,
+            cheap_state=True,
+            stagger=True,
+        )
 
     def make_batch(self, first_env: int, num_envs: int) -> GridBatch:
         """Environments with global ids first_env … first_env+num_envs-1."""
@@ -61,8 +68,15 @@ class GridSim:
         state: uint8 [size], the env's bytes. views: the same by name (state.py).
     """
 
-    def __init__(self, record: Array, table: Array | None = None, *, seed: int = 0, env_id: int = 0,
-                 total_envs: int | None = None) -> None:
+    def __init__(
+        self,
+        record: Array,
+        table: Array | None = None,
+        *,
+        seed: int = 0,
+        env_id: int = 0,
+        total_envs: int | None = None,
+    ) -> None:
         self.params = GridParams(record, table)
         self.record = self.params.record
         self.batch = GridBatch(self.params, env_id, 1, env_id + 1 if total_envs is None else total_envs)
@@ -70,9 +84,16 @@ class GridSim:
         self.reward: Array = np.zeros(n, np.float32)
         self.terminal, self.truncation, self.mask, self.first = np.zeros((4, n), np.bool_)
         self.stats: Array = np.zeros((n, len(STATS)), np.float32)
-        self.rows = Rows({"obs": np.zeros((n, self.params.layout()["obs_size"]), np.uint8)},
-                         np.zeros((n, 2), np.int32), self.reward, self.terminal, self.truncation, self.mask,
-                         self.first, self.stats)
+        self.rows = Rows(
+            {"obs": np.zeros((n, self.params.layout()["obs_size"]), np.uint8)},
+            np.zeros((n, 2), np.int32),
+            self.reward,
+            self.terminal,
+            self.truncation,
+            self.mask,
+            self.first,
+            self.stats,
+        )
         self.batch.bind(self.rows)
         self.seed = seed
         self.state: Array = self.batch.states[0]

@@ -12,15 +12,49 @@ import numpy as np
 from metta_fast.envs.grid._grid import GridParams
 from metta_fast.spec import Array
 
-HEAD = np.dtype([("step", "i4"), ("lifetime", "u4"), ("episode", "u4"),
-                 ("pending_reset", "i4"), ("num_objects", "i4"), ("cache_next_due", "i4"),
-                 ("cache_completion", "i4"), ("zero", "i4", 9)])
-AGENT = np.dtype([("item", "u1", 10), ("orientation", "u1"), ("frozen", "u1"), ("group", "u1"),
-                  ("color", "u1"), ("glyph", "u1"), ("last_action", "u1"), ("last_arg", "u1"),
-                  ("row", "u1"), ("col", "u1"), ("zero", "u1"), ("cache_items", "u2"), ("zero2", "u2"),
-                  ("reward", "i4"), ("stat", "i4", 8), ("zero3", "i4")])
-OBJECT = np.dtype([("item", "u1", 10), ("type", "u1"), ("row", "u1"), ("col", "u1"), ("phase", "u1"),
-                   ("cache_items", "u2"), ("due", "i4")])
+HEAD = np.dtype(
+    [
+        ("step", "i4"),
+        ("lifetime", "u4"),
+        ("episode", "u4"),
+        ("pending_reset", "i4"),
+        ("num_objects", "i4"),
+        ("cache_next_due", "i4"),
+        ("cache_completion", "i4"),
+        ("zero", "i4", 9),
+    ]
+)
+AGENT = np.dtype(
+    [
+        ("item", "u1", 10),
+        ("orientation", "u1"),
+        ("frozen", "u1"),
+        ("group", "u1"),
+        ("color", "u1"),
+        ("glyph", "u1"),
+        ("last_action", "u1"),
+        ("last_arg", "u1"),
+        ("row", "u1"),
+        ("col", "u1"),
+        ("zero", "u1"),
+        ("cache_items", "u2"),
+        ("zero2", "u2"),
+        ("reward", "i4"),
+        ("stat", "i4", 8),
+        ("zero3", "i4"),
+    ]
+)
+OBJECT = np.dtype(
+    [
+        ("item", "u1", 10),
+        ("type", "u1"),
+        ("row", "u1"),
+        ("col", "u1"),
+        ("phase", "u1"),
+        ("cache_items", "u2"),
+        ("due", "i4"),
+    ]
+)
 PAD = 5
 """Cells of padding on each side of cache_bits and cache_plane."""
 
@@ -41,7 +75,7 @@ def state_views(record: Array, buffer: Array) -> dict[str, Array]:
 
     def part(start: int, dtype: np.dtype | str, *shape: int) -> Array:
         count = int(np.prod(shape))
-        return buffer[start:start + count * np.dtype(dtype).itemsize].view(dtype).reshape(shape)
+        return buffer[start : start + count * np.dtype(dtype).itemsize].view(dtype).reshape(shape)
 
     head = part(0, HEAD)
     agent, thing = part(at["agents_at"], AGENT, agents), part(at["objects_at"], OBJECT, objects)

@@ -32,6 +32,7 @@ from collections.abc import Iterator, Sequence
 from typing import IO, Any
 
 from metta_fast.errors import UserError
+from metta_fast.openmp import let_idle_threads_sleep
 
 BURN_IN_EPOCHS = 3
 """At least so many epochs come before the first round: compiling, memory pools, the first resets."""
@@ -265,6 +266,7 @@ def _messages(stream: IO[str]) -> Iterator[dict[str, Any]]:
 
 def main() -> None:
     """The child: answers messages until the pipe ends."""
+    let_idle_threads_sleep()
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # prints of libraries must not mix with the answers
 

@@ -24,6 +24,7 @@ from metta_fast.ppo.guard import check_rollout, check_update
 from metta_fast.ppo.hooks import Context, Hooks
 from metta_fast.ppo.learner import SUMS, Learner
 from metta_fast.ppo.loss import STATS
+from metta_fast.ppo.reward_scale import RewardScale
 from metta_fast.ppo.rollout import Rollout
 from metta_fast.ppo.schedule import learning_rate, progress
 from metta_fast.ppo.timer import Timer
@@ -98,6 +99,11 @@ class PPO:
         self._episode_sums = torch.zeros(
             1 + len(self.episodes.names), dtype=torch.float64, device=self.buffers.device
         )
+        self.reward_scale = (
+            RewardScale(spec.num_agents, trainer.gamma, self.buffers.device)
+            if trainer.normalize_reward
+            else None
+        )
         self._keep_rollout = trainer.deterministic or spec.cheap_state
         self._metrics: Metrics = {}
 
@@ -116,9 +122,13 @@ class PPO:
             buffers.ratio.fill_(1)
         if not self.rollout.held:
             self.episodes.restart(staggered=self.spec.stagger)
+            if self.reward_scale:
+                self.reward_scale.restart()
         self.rollout.collect(self.epoch)
         self._rollout_steps = check_rollout(buffers, self.spec, self.epoch)
         self._episode_sums = self.episodes.add(buffers)
+        if self.reward_scale:
+            self.reward_scale.apply(buffers)
         context = self._context()
         for hook in self.hooks.on_rollout:
             hook(context)
@@ -174,6 +184,8 @@ class PPO:
         The held row's state is in it where the run is deterministic or the environments' state is cheap.
         """
         state = {**self.learner.state_dict(), "steps": self.steps, "epoch": self.epoch}
+        if self.reward_scale:
+            state["reward_scale"] = self.reward_scale.state_dict()
         if self._keep_rollout and self.rollout.held:
             state["rollout"] = self.rollout_state()
         return state
@@ -182,6 +194,8 @@ class PPO:
         """Go on from `state`. Load the vector's state before; without one the environments start anew."""
         self.learner.load_state_dict(state)
         self.steps, self.epoch = state["steps"], state["epoch"]
+        if self.reward_scale and "reward_scale" in state:
+            self.reward_scale.load_state_dict(state["reward_scale"])
         rollout = state.get("rollout")
         if rollout is None:
             self.rollout.forget()

@@ -26,8 +26,10 @@ COMPILER = shutil.which((sysconfig.get_config_var("CC") or "gcc").split()[0]) or
 def test_record_is_the_c_struct(tmp_path: Path) -> None:
     fields = "\n".join(f'printf("%zu\\n", offsetof(GridConfig, {name}));' for name in GRID_CONFIG.names)
     source = tmp_path / "offsets.c"
-    source.write_text("#include <stdio.h>\n#include <stddef.h>\n#include \"grid_rules.h\"\n"
-                      f"int main(void) {{ {fields} return 0; }}\n")
+    source.write_text(
+        '#include <stdio.h>\n#include <stddef.h>\n#include "grid_rules.h"\n'
+        f"int main(void) {{ {fields} return 0; }}\n"
+    )
     program = tmp_path / "offsets"
     subprocess.run([COMPILER, "-std=c11", *FLAGS, str(source), "-o", str(program)], check=True, timeout=60)
     offsets = subprocess.run([program], check=True, capture_output=True, text=True, timeout=10).stdout.split()
@@ -37,7 +39,7 @@ def test_record_is_the_c_struct(tmp_path: Path) -> None:
 @pytest.mark.skipif(shutil.which("g++") is None, reason="no C++ compiler")
 def test_rules_compile_alone_as_cpp(tmp_path: Path) -> None:
     source = tmp_path / "rules.cpp"
-    source.write_text("#include \"grid_rules.h\"\n#define MF_ENV grid\n#include \"shell.h\"\n")
+    source.write_text('#include "grid_rules.h"\n#define MF_ENV grid\n#include "shell.h"\n')
     command = ["g++", "-std=c++17", *FLAGS, "-c", str(source), "-o", str(tmp_path / "rules.o")]
     subprocess.run(command, check=True, timeout=60)
 
@@ -49,9 +51,15 @@ def test_state_dtypes_have_the_structs_sizes() -> None:
 
 
 def test_arena_of_the_classic_recipe() -> None:
-    record, table = grid_config(map="arena", rooms=[2, 2], room_size=[25, 25], border=6, num_agents=24,
-                                groups="per_room", objects={"mine_red": 10, "generator_red": 5, "altar": 5,
-                                                            "wall": 20, "block": 20})
+    record, table = grid_config(
+        map="arena",
+        rooms=[2, 2],
+        room_size=[25, 25],
+        border=6,
+        num_agents=24,
+        groups="per_room",
+        objects={"mine_red": 10, "generator_red": 5, "altar": 5, "wall": 20, "block": 20},
+    )
     assert table is None
     assert (record["height"], record["width"]) == (62, 62)
     assert record["max_objects"] == 4 * (10 + 5 + 5 + 20)
@@ -104,38 +112,41 @@ def test_ascii_maps(tmp_path: Path) -> None:
     assert table[1, 1:].tolist() == [[1, 0, 2, 255, 1], [1, 1, 1, 1, 1]]
 
 
-@pytest.mark.parametrize(("keys", "words"), [
-    ({"map": "arenaa"}, ["arenaa", "arena, rooms, maze"]),
-    ({"num_agents": 0}, ["num_agents=0", "from 1"]),
-    ({"num_agents": True}, ["num_agents=True"]),
-    ({"max_steps": 1.5}, ["max_steps=1.5", "whole number"]),
-    ({"objects": {"mine": 3}}, ["mine", "mine_red"]),
-    ({"objects": {"agent": 3}}, ["agent", "wall"]),
-    ({"objects": {"wall": -1}}, ["objects.wall=-1"]),
-    ({"objects": [1]}, ["objects=[1]"]),
-    ({"objects": {"wall": 300}}, ["do not fit", "256 free cells", "room_size"]),
-    ({"map": "maze", "rooms": [2, 2]}, ["maze", "rooms"]),
-    ({"map": "maze", "border": 0}, ["maze", "border"]),
-    ({"room_size": [300, 3]}, ["room_size[0]=300"]),
-    ({"room_size": 5}, ["room_size=5", "[rows, columns]"]),
-    ({"rooms": [20, 20]}, ["400 rooms"]),
-    ({"groups": "team"}, ["team", "one, per_room"]),
-    ({"observation": "default"}, ["default", "tokens, dense, compact"]),
-    ({"rewards": {"gold": 1}}, ["gold", "ore_red"]),
-    ({"rewards": {"heart": 0.0001}}, ["rewards.heart.weight=0.0001", "thousandths"]),
-    ({"rewards": {"heart": {"cap": 1}}}, ["rewards.heart"]),
-    ({"rewards": {"heart": {"weight": 1, "cap": 0}}}, ["rewards.heart.cap=0"]),
-    ({"rewards": {"heart": float("nan")}}, ["rewards.heart.weight=nan"]),
-    ({"group_reward_pct": 1.5}, ["group_reward_pct=1.5", "0 to 1"]),
-    ({"actions": ["jump"]}, ["jump", "noop"]),
-    ({"actions": "move"}, ["actions='move'", "list"]),
-    ({"freeze_duration": 256}, ["freeze_duration=256"]),
-    ({"limit_is_terminal": 1}, ["limit_is_terminal=1"]),
-    ({"recipes": {"wall": {}}}, ["wall", "altar"]),
-    ({"recipes": {"altar": {"speed": 1}}}, ["speed", "cooldown"]),
-    ({"recipes": {"altar": {"outputs": {}}}}, ["recipes.altar.outputs", "at least one"]),
-    ({"recipes": {"altar": {"conversion_ticks": 0}}}, ["recipes.altar.conversion_ticks=0"]),
-])
+@pytest.mark.parametrize(
+    ("keys", "words"),
+    [
+        ({"map": "arenaa"}, ["arenaa", "arena, rooms, maze"]),
+        ({"num_agents": 0}, ["num_agents=0", "from 1"]),
+        ({"num_agents": True}, ["num_agents=True"]),
+        ({"max_steps": 1.5}, ["max_steps=1.5", "whole number"]),
+        ({"objects": {"mine": 3}}, ["mine", "mine_red"]),
+        ({"objects": {"agent": 3}}, ["agent", "wall"]),
+        ({"objects": {"wall": -1}}, ["objects.wall=-1"]),
+        ({"objects": [1]}, ["objects=[1]"]),
+        ({"objects": {"wall": 300}}, ["do not fit", "256 free cells", "room_size"]),
+        ({"map": "maze", "rooms": [2, 2]}, ["maze", "rooms"]),
+        ({"map": "maze", "border": 0}, ["maze", "border"]),
+        ({"room_size": [300, 3]}, ["room_size[0]=300"]),
+        ({"room_size": 5}, ["room_size=5", "[rows, columns]"]),
+        ({"rooms": [20, 20]}, ["400 rooms"]),
+        ({"groups": "team"}, ["team", "one, per_room"]),
+        ({"observation": "default"}, ["default", "tokens, dense, compact"]),
+        ({"rewards": {"gold": 1}}, ["gold", "ore_red"]),
+        ({"rewards": {"heart": 0.0001}}, ["rewards.heart.weight=0.0001", "thousandths"]),
+        ({"rewards": {"heart": {"cap": 1}}}, ["rewards.heart"]),
+        ({"rewards": {"heart": {"weight": 1, "cap": 0}}}, ["rewards.heart.cap=0"]),
+        ({"rewards": {"heart": float("nan")}}, ["rewards.heart.weight=nan"]),
+        ({"group_reward_pct": 1.5}, ["group_reward_pct=1.5", "0 to 1"]),
+        ({"actions": ["jump"]}, ["jump", "noop"]),
+        ({"actions": "move"}, ["actions='move'", "list"]),
+        ({"freeze_duration": 256}, ["freeze_duration=256"]),
+        ({"limit_is_terminal": 1}, ["limit_is_terminal=1"]),
+        ({"recipes": {"wall": {}}}, ["wall", "altar"]),
+        ({"recipes": {"altar": {"speed": 1}}}, ["speed", "cooldown"]),
+        ({"recipes": {"altar": {"outputs": {}}}}, ["recipes.altar.outputs", "at least one"]),
+        ({"recipes": {"altar": {"conversion_ticks": 0}}}, ["recipes.altar.conversion_ticks=0"]),
+    ],
+)
 def test_mistakes_are_named_with_their_cure(keys: dict, words: list[str]) -> None:
     with pytest.raises(UserError) as error:
         grid_config(**keys)
@@ -143,12 +154,15 @@ def test_mistakes_are_named_with_their_cure(keys: dict, words: list[str]) -> Non
         assert word in str(error.value)
 
 
-@pytest.mark.parametrize(("text", "keys", "word"), [
-    ("#@x#\n", {}, "unknown character 'x' in map 1, line 1"),
-    ("\n\n", {}, "holds no map"),
-    ("#@#\n", {"num_agents": 2}, "1 agents (@), but num_agents=2"),
-    ("#@#\n", {"objects": {"wall": 1}}, "objects: no effect"),
-])
+@pytest.mark.parametrize(
+    ("text", "keys", "word"),
+    [
+        ("#@x#\n", {}, "unknown character 'x' in map 1, line 1"),
+        ("\n\n", {}, "holds no map"),
+        ("#@#\n", {"num_agents": 2}, "1 agents (@), but num_agents=2"),
+        ("#@#\n", {"objects": {"wall": 1}}, "objects: no effect"),
+    ],
+)
 def test_mistakes_in_ascii_maps(tmp_path: Path, text: str, keys: dict, word: str) -> None:
     path = tmp_path / "map.txt"
     path.write_text(text)

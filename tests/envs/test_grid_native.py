@@ -24,13 +24,26 @@ UP, DOWN, LEFT, RIGHT = range(4)
 ORE, BATTERY, HEART, ARMOR, LASER = 0, 3, 6, 7, 8
 # Small and busy: everything is cheap and near, so that random agents trade, shoot and steal.
 BUSY = {
-    "room_size": [6, 6], "num_agents": 6, "actions": list(ACTIONS), "max_steps": 90, "freeze_duration": 4,
-    "objects": {"mine_red": 2, "generator_red": 2, "altar": 2, "lasery": 3, "armory": 2, "temple": 1,
-                "block": 3},
+    "room_size": [6, 6],
+    "num_agents": 6,
+    "actions": list(ACTIONS),
+    "max_steps": 90,
+    "freeze_duration": 4,
+    "objects": {
+        "mine_red": 2,
+        "generator_red": 2,
+        "altar": 2,
+        "lasery": 3,
+        "armory": 2,
+        "temple": 1,
+        "block": 3,
+    },
     "rewards": {"heart": 1.0, "ore_red": {"weight": 0.1, "cap": 0.3}, "laser": -0.05},
     "recipes": {
-        "mine_red": {"cooldown": 2, "initial": 2}, "generator_red": {"cooldown": 0},
-        "altar": {"inputs": {"ore_red": 1}}, "armory": {"inputs": {}, "cooldown": 5},
+        "mine_red": {"cooldown": 2, "initial": 2},
+        "generator_red": {"cooldown": 0},
+        "altar": {"inputs": {"ore_red": 1}},
+        "armory": {"inputs": {}, "cooldown": 5},
         "lasery": {"inputs": {}, "cooldown": 3, "conversion_ticks": 3},
         "temple": {"inputs": {"heart": 1}, "outputs": {"heart": 2}},
     },
@@ -88,7 +101,7 @@ def check_caches(sim: GridSim) -> None:
     cell = np.pad(v["cell"], PAD)
     bits = np.unpackbits(np.ascontiguousarray(v["cache_bits"]).view(np.uint8), axis=1, bitorder="little")
     assert (bits[:, : cell.shape[1]] == (cell != 0)).all()
-    assert not bits[:, cell.shape[1]:].any()
+    assert not bits[:, cell.shape[1] :].any()
     plane = np.zeros((*cell.shape, 3), np.int64)
     plane[cell == 1, 0] = 2
     for k in range(n):
@@ -102,8 +115,11 @@ def check_caches(sim: GridSim) -> None:
         gives, takes = record["recipe_out"][kind] > 0, record["recipe_in"][kind] > 0
         at = v["object_row"][j] + PAD, v["object_col"][j] + PAD
         assert cell[at] == 2 + n + j
-        plane[at] = (kind + 1, v["object_phase"][j] != 0,
-                     min(15, item[gives].sum()) + 16 * min(15, item[takes & ~gives].sum()))
+        plane[at] = (
+            kind + 1,
+            v["object_phase"][j] != 0,
+            min(15, item[gives].sum()) + 16 * min(15, item[takes & ~gives].sum()),
+        )
     assert (plane == v["cache_plane"]).all()
     assert (cell > 1).sum() == n + v["num_objects"]
 
@@ -133,12 +149,16 @@ def test_items_are_conserved_and_caches_follow(name: str, seed: int) -> None:
             continue
         done = (before["object_phase"] == 1) & (before["object_due"] == v["step"])
         started = (v["object_phase"] == 1) & (v["object_due"] == v["step"] + ticks)
-        change = (record["recipe_out"][v["object_type"][done]].sum(axis=0)
-                  - record["recipe_in"][v["object_type"][started]].sum(axis=0))
+        change = record["recipe_out"][v["object_type"][done]].sum(axis=0) - record["recipe_in"][
+            v["object_type"][started]
+        ].sum(axis=0)
         hits = (v["agent_stat"] - before["agent_stat"])[:, STATS.index("hits")].sum()
         change[LASER] -= hits
-        found = sum(view[f"{t}_item"].astype(int).sum(axis=0) * sign
-                    for view, sign in ((v, 1), (before, -1)) for t in ("agent", "object"))
+        found = sum(
+            view[f"{t}_item"].astype(int).sum(axis=0) * sign
+            for view, sign in ((v, 1), (before, -1))
+            for t in ("agent", "object")
+        )
         assert 0 <= change[ARMOR] - found[ARMOR] <= hits
         change[ARMOR] = found[ARMOR]
         assert found.tolist() == change.tolist()
@@ -221,8 +241,12 @@ def test_mine_gives_at_1_52_103(tmp_path: Path) -> None:
 
 def test_ore_to_battery_to_heart(tmp_path: Path) -> None:
     recipes = {"mine_red": {"cooldown": 0}, "generator_red": {"cooldown": 0}, "altar": {"cooldown": 2}}
-    sim = ascii_sim(tmp_path, "#####\n#.m.#\n#a@g#\n#...#\n#####\n", recipes=recipes,
-                    rewards={"heart": 1, "battery_red": 0.5})
+    sim = ascii_sim(
+        tmp_path,
+        "#####\n#.m.#\n#a@g#\n#...#\n#####\n",
+        recipes=recipes,
+        rewards={"heart": 1, "battery_red": 0.5},
+    )
     v = sim.views
     play(sim, (NOOP, 0), (NOOP, 0), (NOOP, 0), (GET, 0))
     assert v["agent_item"][0, ORE] == 4
@@ -305,8 +329,16 @@ def test_episode_ends_are_next_step(terminal: bool) -> None:
         play(sim, (MOVE, 0))
     row, first = (True, False, False, False), (True, True, False, False)
     last = (False, False, terminal, not terminal)
-    assert seen == [(*first, 0, 0), (*row, 1, 0), (*row, 2, 0), (*last, 3, 0),
-                    (*first, 0, 1), (*row, 1, 1), (*row, 2, 1), (*last, 3, 1)]
+    assert seen == [
+        (*first, 0, 0),
+        (*row, 1, 0),
+        (*row, 2, 0),
+        (*last, 3, 0),
+        (*first, 0, 1),
+        (*row, 1, 1),
+        (*row, 2, 1),
+        (*last, 3, 1),
+    ]
 
 
 def test_stats_come_at_the_end() -> None:
@@ -389,8 +421,15 @@ def test_groups_and_agents_spread_over_rooms() -> None:
 
 
 def test_group_sharing() -> None:
-    sim = GridSim(*grid_config(num_agents=3, group_reward_pct=0.25, room_size=[4, 4],
-                               objects={"mine_red": 13}, rewards={"ore_red": 0.3}))
+    sim = GridSim(
+        *grid_config(
+            num_agents=3,
+            group_reward_pct=0.25,
+            room_size=[4, 4],
+            objects={"mine_red": 13},
+            rewards={"ore_red": 0.3},
+        )
+    )
     sim.reset()
     play(sim, (NOOP, 0), [(GET, 0)] * 3)
     r = sim.views["agent_reward"].astype(np.float32) * np.float32(0.001)
@@ -404,9 +443,13 @@ def test_group_sharing() -> None:
 
 def make_rows(factory: GridFactory) -> Rows:
     n, leaf = factory.spec.num_agents, factory.spec.obs["obs"]
-    return Rows({"obs": np.full((n, *leaf.shape), 7, np.uint8)}, np.zeros((n, 2), np.int32),
-                np.zeros(n, np.float32), *(np.zeros(n, np.bool_) for _ in range(4)),
-                np.zeros((n, len(STATS)), np.float32))
+    return Rows(
+        {"obs": np.full((n, *leaf.shape), 7, np.uint8)},
+        np.zeros((n, 2), np.int32),
+        np.zeros(n, np.float32),
+        *(np.zeros(n, np.bool_) for _ in range(4)),
+        np.zeros((n, len(STATS)), np.float32),
+    )
 
 
 def digest(rows: Rows) -> bytes:

@@ -1,0 +1,82 @@
+"""Reward scaling: the variance of the discounted return over all rows, merged by epochs; only ever a factor."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from metta_fast.ppo.reward_scale import RewardScale
+from tests.ppo.envs import tickers
+from tests.ppo.stand_in import make_ppo
+
+GAMMA = 0.9
+AGENTS, HORIZON, EPOCHS = 5, 12, 4
+
+
+def rollouts(seed: int) -> list[Any]:
+    """Stand-ins for Buffers: what `apply` reads of them."""
+    rng = np.random.default_rng(seed)
+    made = []
+    for _ in range(EPOCHS):
+        shape = (HORIZON, AGENTS)
+        made.append(
+            SimpleNamespace(
+                horizon=HORIZON,
+                mask=torch.from_numpy(rng.random((HORIZON + 1, AGENTS)) > 0.1),
+                reward=torch.from_numpy((rng.normal(size=shape) * 0.01 + 0.02).astype(np.float32)),
+                terminal=torch.from_numpy(rng.random(shape) > 0.9),
+                truncation=torch.from_numpy(rng.random(shape) > 0.9),
+            )
+        )
+        made[-1].reward[~made[-1].mask[:HORIZON]] = 0
+    return made
+
+
+def test_the_scale_is_that_of_the_discounted_return_over_all_rows() -> None:
+    scale = RewardScale(AGENTS, GAMMA, torch.device("cpu"))
+    running, seen = np.zeros(AGENTS), []
+    for b in rollouts(0):
+        raw = b.reward.clone()
+        for t in range(HORIZON):
+            running = GAMMA * running + raw[t].numpy()
+            seen += list(running[b.mask[t].numpy()])
+            running[(b.terminal[t] | b.truncation[t]).numpy()] = 0
+        scale.apply(b)
+        torch.testing.assert_close(b.reward, raw / np.sqrt(np.var(seen) + 1e-8), rtol=1e-4, atol=1e-6)
+
+
+def test_a_saved_scale_goes_on_as_if_unbroken() -> None:
+    whole = RewardScale(AGENTS, GAMMA, torch.device("cpu"))
+    broken = RewardScale(AGENTS, GAMMA, torch.device("cpu"))
+    for i, (a, b) in enumerate(zip(rollouts(1), rollouts(1))):
+        if i == 2:
+            state = broken.state_dict()
+            broken.apply(rollouts(9)[0])  # what came after the snapshot is dropped
+            broken = RewardScale(AGENTS, GAMMA, torch.device("cpu"))
+            broken.load_state_dict(state)
+        whole.apply(a)
+        broken.apply(b)
+        assert torch.equal(a.reward, b.reward)
+
+
+def test_another_number_of_agents_keeps_the_variance() -> None:
+    old, new = (RewardScale(n, GAMMA, torch.device("cpu")) for n in (AGENTS, 2))
+    old.apply(rollouts(2)[0])
+    new.load_state_dict(old.state_dict())
+    assert torch.equal(new.moments, old.moments)
+    assert new.discounted.tolist() == [0, 0]
+
+
+def test_statistics_see_rewards_as_they_are_and_the_learner_scaled_ones() -> None:
+    plain, scaled = (make_ppo(tickers(4), normalize_reward=on) for on in (False, True))
+    for ppo in (plain, scaled):
+        ppo.collect()
+        ppo.update()
+    assert scaled.metrics()["env/return"] == plain.metrics()["env/return"]
+    factor = scaled.buffers.reward.abs().sum() / plain.buffers.reward.abs().sum()
+    torch.testing.assert_close(scaled.buffers.reward, plain.buffers.reward * factor)
+    assert float(factor) != pytest.approx(1.0)
