@@ -59,6 +59,12 @@ def layout_of(spec: EnvSpec, leaf: str) -> Layout | None:
     return None
 
 
+def numbers(x: Tensor) -> Tensor:
+    """uint8 → int32, at once, so that no compiled code computes in uint8: on a GPU inductor casts to it by way of int8
+    (pytorch#158567). A policy trained so saw the episode's completion stop half way, and was lost in an evaluation."""
+    return x.to(torch.int32)
+
+
 def amount(n: Tensor, dtype: torch.dtype) -> Tensor:
     """log2(1 + n) / 2 of an amount 0 … 255."""
     return (n.float() + 1.0).log2().mul(0.5).to(dtype)
@@ -108,6 +114,7 @@ def compact_cells(cell: Tensor, dtype: torch.dtype) -> Tensor:
 
 def compact_inputs(obs: Tensor, dtype: torch.dtype) -> Tensor:
     """uint8 […, 387] → […, 2968]."""
+    obs = numbers(obs)
     cells, own = obs[..., : 3 * CELLS].unflatten(-1, (CELLS, 3)), obs[..., 3 * CELLS :]
     frozen, faced = own[..., 11], own[..., 20:23]
     scalars = [
@@ -137,6 +144,7 @@ def compact_inputs(obs: Tensor, dtype: torch.dtype) -> Tensor:
 
 def dense_inputs(obs: Tensor, dtype: torch.dtype) -> Tensor:
     """uint8 […, 11, 11, 24] → […, 3896]."""
+    obs = numbers(obs)
     cell = obs.flatten(-3, -2)
     kind = cell[..., 0]
     agent, thing = kind == 1, (kind != 0) & (kind != 2)
@@ -173,7 +181,7 @@ def dense_inputs(obs: Tensor, dtype: torch.dtype) -> Tensor:
 
 def tokens_to_dense(tokens: Tensor) -> Tensor:
     """uint8 […, n, 3] (location r<<4 | c, feature, value) → uint8 […, 11, 11, 24]; others are dropped."""
-    location, feature, value = tokens.unbind(-1)
+    location, feature, value = numbers(tokens[..., 0]), numbers(tokens[..., 1]), tokens[..., 2]
     row, column = location >> 4, location & 15
     kept = (row < VIEW) & (column < VIEW) & (feature < 24)
     place = torch.where(kept, (row.long() * VIEW + column) * 24 + feature, CELLS * 24)
