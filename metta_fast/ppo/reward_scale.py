@@ -40,10 +40,11 @@ class RewardScale:
         """Take in the rollout's rewards [T, N], then scale them in place."""
         mask = buffers.mask[: buffers.horizon]
         keep = self.gamma * (~(buffers.terminal | buffers.truncation)).float()
-        series = torch.empty_like(buffers.reward)
+        reward = torch.where(mask, buffers.reward, 0.0)  # a masked row takes no part, whatever stands in it
+        series = torch.empty_like(reward)
         running = self.discounted
         for t in range(buffers.horizon):
-            torch.add(buffers.reward[t], running, out=series[t])
+            torch.add(reward[t], running, out=series[t])
             running = series[t] * keep[t]
         self.discounted.copy_(running)
         self._merge(series, mask)

@@ -11,7 +11,8 @@ import torch
 
 from metta_fast.ppo.reward_scale import RewardScale
 from tests.ppo.envs import tickers
-from tests.ppo.stand_in import make_ppo
+from tests.ppo.stand_in import make_ppo, run
+from tests.ppo.test_rollout import weights
 
 GAMMA = 0.9
 AGENTS, HORIZON, EPOCHS = 5, 12, 4
@@ -47,6 +48,53 @@ def test_the_scale_is_that_of_the_discounted_return_over_all_rows() -> None:
             running[(b.terminal[t] | b.truncation[t]).numpy()] = 0
         scale.apply(b)
         torch.testing.assert_close(b.reward, raw / np.sqrt(np.var(seen) + 1e-8), rtol=1e-4, atol=1e-6)
+
+
+def test_masked_rows_take_no_part() -> None:
+    """Nor do they lengthen a return: the row after an end starts at 0, for an agent that is gone stays 0."""
+    plain, spoilt = (RewardScale(AGENTS, GAMMA, torch.device("cpu")) for _ in range(2))
+    for a, b in zip(rollouts(3), rollouts(3)):
+        b.reward[~b.mask[:HORIZON]] = 1e6
+        for scale, given in ((plain, a), (spoilt, b)):
+            scale.apply(given)
+        assert torch.equal(plain.moments, spoilt.moments)
+        assert torch.equal(plain.discounted, spoilt.discounted)
+        assert torch.equal(a.reward[a.mask[:HORIZON]], b.reward[b.mask[:HORIZON]])
+
+
+def test_blocks_and_order_of_arrival_change_nothing_and_a_resume_goes_on() -> None:
+    """Bitwise: the statistics are taken from the whole buffer, by agent, and travel with the state."""
+
+    def fresh(**keys: Any) -> Any:
+        return make_ppo(tickers(6), blocks=3, normalize_reward=True, deterministic=True, **keys)
+
+    serial, threads = fresh(), fresh(backend="threads", threads=3)
+    for ppo in (serial, threads):
+        for _ in range(2):
+            ppo.collect()
+            ppo.update()
+    state, env = serial.state_dict(), serial.rollout.vec.state_dict()
+    resumed = fresh()
+    resumed.rollout.vec.load_state_dict(env)
+    resumed.load_state_dict(state)
+    for ppo in (serial, threads, resumed):
+        run(ppo, 2)
+    for other in (threads, resumed):
+        assert torch.equal(weights(serial), weights(other))
+        assert torch.equal(serial.reward_scale.moments, other.reward_scale.moments)
+
+
+def test_new_episodes_after_a_resume_start_new_returns() -> None:
+    ppo = run(make_ppo(tickers(4), normalize_reward=True), 1)
+    assert ppo.reward_scale.discounted.any()
+    resumed = make_ppo(tickers(4), normalize_reward=True)
+    resumed.load_state_dict({k: v for k, v in ppo.state_dict().items() if k != "rollout"})
+    seen = []
+    resumed.rollout.collect = lambda epoch: seen.append(resumed.reward_scale.discounted.clone())  # type: ignore[method-assign]
+    resumed.collect()
+    resumed.rollout.vec.close()
+    assert seen[0].tolist() == [0, 0, 0, 0]
+    assert resumed.reward_scale.moments[0] > 0
 
 
 def test_a_saved_scale_goes_on_as_if_unbroken() -> None:
