@@ -161,6 +161,8 @@ class Trainer:
         self._closing.callback(parts.close)
         self.algorithm, self.vec = parts.algorithm, parts.vec
         self._with_env = self.config.trainer.deterministic or parts.spec.cheap_state
+        if not parts.spec.has_final_obs:
+            self.log.say("the environments give no final observations: a time limit counts as a terminal")
         if start is not None:
             env = start.load("env")
             if env is None:

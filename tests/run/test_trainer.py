@@ -1,5 +1,6 @@
 """The loop with a fake algorithm: checkpoints, resume, failures and signals."""
 
+import dataclasses
 import os
 import signal
 import threading
@@ -45,6 +46,19 @@ def test_trains_to_the_end_with_files_in_place(tmp_path):
     assert yaml.safe_load((tmp_path / "fake/config.yaml").read_text())["trainer"]["total_timesteps"] == 1000
     assert "trained to 1000 steps" in (tmp_path / "fake/train.log").read_text()
     assert builder.vec.closed == 1
+
+
+@pytest.mark.parametrize("has", [True, False])
+def test_environments_without_final_observations_are_told_once(tmp_path, has):
+    builder = Builder()
+
+    def build(config):
+        parts = builder(config)
+        return dataclasses.replace(parts, spec=dataclasses.replace(parts.spec, has_final_obs=has))
+
+    assert Trainer(resolved(tmp_path), build=build).run() == 0
+    said = (tmp_path / "fake/train.log").read_text()
+    assert said.count("no final observations") == (not has)
 
 
 def test_the_name_of_a_run_is_taken_once(tmp_path):
