@@ -14,6 +14,7 @@ from metta_fast.ppo import PPO
 from metta_fast.ppo.advantage import compute_advantage
 from metta_fast.ppo.hooks import Context, Hooks, Sample
 from metta_fast.ppo.loss import normalized
+from metta_fast.ppo.minibatch import Gather
 from metta_fast.ppo.random import ORDER, Keyed
 from metta_fast.ppo.schedule import learning_rate
 from tests.ppo.envs import tickers
@@ -192,6 +193,48 @@ def test_recompute_each_minibatch_clips_against_the_rollouts_values() -> None:
     assert not torch.equal(ppo.buffers.value[:16], before[:16])
     assert torch.equal(ppo.buffers.value[16], before[16])
     ppo.rollout.vec.close()
+
+
+@pytest.mark.parametrize("recompute", ["epoch", "minibatch"])
+def test_recompute_takes_values_and_ratios_as_last_written(recompute: str) -> None:
+    """Each minibatch's advantages, written out on a copy of the buffers; recompute=epoch keeps the first."""
+    changed: list[bool] = []
+
+    def sample(context: Context) -> Sample:
+        return Sample((torch.arange(4) + len(changed) * 4) % 8)
+
+    def extra(batch: Any, output: Any) -> torch.Tensor:
+        if recompute == "minibatch":
+            compute_advantage(copied.buffers, ppo.config.trainer, True)
+        segments = (torch.arange(4) + len(changed) * 4) % 8
+        rows = copied.rows(segments)
+        own = copied.minibatch(segments, rows)
+        assert torch.equal(batch.advantage, own.advantage)
+        assert torch.equal(batch.returns, own.returns)
+        logprob = ppo.policy.head.logprob_entropy(output.params, batch.action)[0].detach()
+        ratio = torch.where(batch.mask, logprob - batch.logprob, 0.0).exp()
+        copied.put(copied.buffers.ratio, rows, ratio)
+        if recompute == "minibatch":
+            copied.put(copied.buffers.value, rows, output.value.detach())
+        changed.append(not torch.equal(batch.advantage, first.flatten(0, 1)[rows].view_as(own.advantage)))
+        return output.value.sum() * 0
+
+    ppo = make_ppo(
+        tickers(4),
+        advantage="vtrace",
+        recompute=recompute,
+        update_epochs=3,
+        learning_rate=0.02,
+        hooks=Hooks(sample=sample, extra_loss=[extra]),
+    )
+    ppo.collect()
+    copied = Gather(copy.deepcopy(ppo.buffers), torch.device("cpu"))
+    compute_advantage(copied.buffers, ppo.config.trainer, True)
+    first = copied.buffers.advantage.clone()
+    ppo.update()
+    ppo.rollout.vec.close()
+    # minibatch 1 holds the later half of the rollout, on which minibatch 0, the earlier, has no influence
+    assert changed == [recompute == "minibatch" and i > 1 for i in range(6)]
 
 
 def test_accumulated_minibatches_are_one_step_with_their_mean_gradient() -> None:

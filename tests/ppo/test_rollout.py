@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from metta_fast.ppo import PPO
-from metta_fast.ppo.random import mix
+from metta_fast.ppo.random import env_seed, mix
+from metta_fast.spec import EVAL_SEED_BIT
 from tests.ppo.envs import Ticker, tickers
 from tests.ppo.stand_in import make_ppo, run
 
@@ -102,6 +103,13 @@ def test_box_actions_reach_the_environment() -> None:
     assert np.array_equal(ppo.rollout.vec.rows.action, ppo.buffers.action[-1].numpy())
     ppo.update()
     ppo.rollout.vec.close()
+
+
+def test_environments_never_start_from_an_evaluation_seed() -> None:
+    """Not at the start, nor anew after a resume."""
+    seeds = [env_seed(seed, epoch) for seed in (0, 1, EVAL_SEED_BIT - 1) for epoch in range(200)]
+    assert all(0 <= seed < EVAL_SEED_BIT for seed in seeds)
+    assert len(set(seeds)) == 600
 
 
 def test_keys_are_spread() -> None:
