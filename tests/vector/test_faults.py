@@ -21,8 +21,11 @@ pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="lo
 PRELUDE = """
 import os, signal, sys, time, traceback
 import gymnasium, numpy as np
+from metta_fast.envs.native._sync import die_with_parent
 from metta_fast.envs.python_env import PythonEnvFactory
 from metta_fast.vector import WorkerError, VectorError, make_vector
+
+die_with_parent()                # a killed pytest leaves no script behind
 
 class Env(gymnasium.Env):        # of the main module: reaches workers by value
     observation_space = gymnasium.spaces.Box(0, 1, (3,), np.float32)
