@@ -91,9 +91,9 @@ def machine(*gpus: Gpu, cores: int = 16) -> Machine:
 
 
 @pytest.mark.parametrize(("name", "memory", "profile", "batch", "minibatch"), [
-    ("NVIDIA H100 80GB HBM3", 79, "h100", 262144, 32768),
-    ("NVIDIA H200", 140, "h100", 262144, 32768),
-    ("NVIDIA GH200 480GB", 95, "h100", 262144, 32768),
+    ("NVIDIA H100 80GB HBM3", 79, "h100", 524288, 32768),
+    ("NVIDIA H200", 140, "h100", 524288, 32768),
+    ("NVIDIA GH200 480GB", 95, "h100", 524288, 32768),
     ("NVIDIA GeForce RTX 4090", 23.6, "auto", 262144, 32768),
     ("NVIDIA L40S", 45, "auto", 524288, 65536),
     ("NVIDIA A10G", 22.3, "auto", 262144, 32768),
