@@ -18,11 +18,12 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import importlib
+import traceback
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from metta_fast.errors import UserError
-from metta_fast.spec import EnvFactory
+from metta_fast.spec import EnvError, EnvFactory
 
 if TYPE_CHECKING:
     from metta_fast.config import EnvConfig
@@ -43,7 +44,7 @@ def make_factory(env_config: EnvConfig, *, num_envs: int | None = None) -> EnvFa
         raise UserError(
             f"env.factory={name!r} is not known; "
             + (f"did you mean {near[0]!r}? " if near else "")
-            + f"There are {', '.join(_KNOWN)}, and your own as package.module:function"
+            + f"there are {', '.join(_KNOWN)}, and your own as package.module:function"
         )
     return _KNOWN[name](config)
 
@@ -97,14 +98,19 @@ def _params(config: EnvConfig, *taken: str) -> dict[str, Any]:
 
 def _custom(config: EnvConfig) -> EnvFactory:
     module_name, _, function_name = config.factory.partition(":")
+    if not all(part.isidentifier() for part in (*module_name.split("."), function_name)):
+        raise UserError(f"env.factory={config.factory!r}: expected package.module:function, as my_module:make")
     try:
         module = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
-            raise  # it exists and misses something of its own
+    except Exception as error:
+        missing = error.name if isinstance(error, ModuleNotFoundError) else None
+        if missing and f"{module_name}.".startswith(f"{missing}."):
+            raise UserError(
+                f"env.factory={config.factory!r}: there is no module {missing!r} (looked from the current "
+                "folder and in the installed packages; expected package.module:function)"
+            ) from error
         raise UserError(
-            f"env.factory={config.factory!r}: there is no module {error.name!r} (looked from the current "
-            "folder and in the installed packages; expected package.module:function)"
+            f"env.factory={config.factory!r}: the module {module_name} cannot be imported: {_described(error)}"
         ) from error
     function = getattr(module, function_name, None)
     if not callable(function):
@@ -114,13 +120,23 @@ def _custom(config: EnvConfig) -> EnvFactory:
             f"env.factory={config.factory!r}: {module_name} has no function {function_name!r}"
             + (f"; did you mean {near[0]!r}?" if near else "")
         )
-    made = function(config)
+    try:
+        made = function(config)
+    except UserError:
+        raise
+    except Exception as error:
+        raise UserError(
+            f"env.factory={config.factory!r}: {function_name}(config) failed: {_described(error)}"
+        ) from error
     if isinstance(made, EnvFactory):
         factory = made
     elif callable(made):
         from metta_fast.envs.python_env import PythonEnvFactory
 
-        factory = PythonEnvFactory(made, config.num_envs, name=config.name)
+        try:
+            factory = PythonEnvFactory(made, config.num_envs, name=config.name)
+        except EnvError as error:
+            raise UserError(f"env.factory={config.factory!r}: {error}{_place(error.__cause__)}") from error
     else:
         raise UserError(
             f"env.factory={config.factory!r} gave {type(made).__name__}: expected an EnvFactory or callable "
@@ -132,3 +148,15 @@ def _custom(config: EnvConfig) -> EnvFactory:
             f"{config.num_envs}: pass config.num_envs on"
         )
     return factory
+
+
+def _described(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}{_place(error)}"
+
+
+def _place(error: BaseException | None) -> str:
+    """Where a user's code failed, as ` (file:line)`; a syntax error's message says it already."""
+    frames = traceback.extract_tb(error.__traceback__) if error else []
+    if not frames or isinstance(error, SyntaxError):
+        return ""
+    return f" ({frames[-1].filename}:{frames[-1].lineno})"

@@ -29,6 +29,12 @@ def too_few(config):
 
 def nothing(config):
     return None
+
+def throws(config):
+    raise RuntimeError("no licence")
+
+def env_throws(config):
+    return lambda index: open("/no/such/file")
 """
 
 
@@ -36,9 +42,10 @@ def nothing(config):
 def module(tmp_path, monkeypatch):
     (tmp_path / "my_envs.py").write_text(MODULE)
     (tmp_path / "my_broken.py").write_text("import not_there_at_all\n")
+    (tmp_path / "my_slip.py").write_text("def make(:\n")
     monkeypatch.syspath_prepend(tmp_path)
     yield
-    for name in ("my_envs", "my_broken"):
+    for name in ("my_envs", "my_broken", "my_slip"):
         sys.modules.pop(name, None)
 
 
@@ -88,6 +95,16 @@ def test_your_own():
         ("my_envs:gym_env", "did you mean 'gym_envs'"),
         ("my_envs:too_few", "made 1 environments, env.num_envs is 6"),
         ("my_envs:nothing", "gave NoneType"),
+        ("my_envs:throws", r"throws\(config\) failed: RuntimeError: no licence \(.*my_envs\.py:\d+\)"),
+        (
+            "my_envs:env_throws",
+            r"environment 0 could not be made: FileNotFoundError: .* \(.*my_envs\.py:\d+\)",
+        ),
+        ("my_broken:make", r"my_broken cannot be imported: ModuleNotFoundError: .*not_there_at_all.*:1\)"),
+        ("my_slip:make", r"my_slip cannot be imported: SyntaxError: .*my_slip\.py, line 1"),
+        (":make", "expected package.module:function"),
+        ("my_envs:", "expected package.module:function"),
+        (".:make", "expected package.module:function"),
     ],
 )
 def test_mistakes_are_named(factory, message):
@@ -95,12 +112,6 @@ def test_mistakes_are_named(factory, message):
         make_factory(config(factory, params={"gaol": 3}))
     with pytest.raises(UserError, match=r"env\.params\.max_steps is set; give env\.max_steps"):
         make_factory(config("counter", params={"max_steps": 3}))
-
-
-@pytest.mark.usefixtures("module")
-def test_an_import_error_inside_your_module_is_its_own():
-    with pytest.raises(ModuleNotFoundError, match="not_there_at_all"):
-        make_factory(config("my_broken:make"))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "uint8"])
