@@ -1,6 +1,6 @@
 """Composition: `key=value` arguments and configs/**.yaml become one typed Config, each value with its origin.
 
-    defaults (config.py) < hardware profile < env and policy recipe < command line
+    defaults (schema.py) < hardware profile < env and policy recipe < command line
 
 Hydra reads the arguments' grammar and chooses and orders the files; nothing is written and the working folder
 stays as it is. Own profiles and recipes: `--config-dir DIR`, where DIR holds hardware/, env/, policy/… like
