@@ -276,6 +276,7 @@ def test_attack_freezes_robs_and_is_blocked(tmp_path: Path) -> None:
     assert v["agent_stat"][1, STATS.index("items_stolen")] == 7
     play(sim, [(MOVE, 0), (NOOP, 0)])
     assert (v["agent_row"][0], v["agent_frozen"][0]) == (2, 1)
+    assert sim.mask.all(), "a frozen agent's rows are ordinary rows"
     play(sim, shoot)  # frozen afresh
     assert (v["agent_frozen"][0], v["agent_item"][1, LASER]) == (2, 0)
     play(sim, shoot)  # no laser left
