@@ -99,7 +99,9 @@ def _params(config: EnvConfig, *taken: str) -> dict[str, Any]:
 def _custom(config: EnvConfig) -> EnvFactory:
     module_name, _, function_name = config.factory.partition(":")
     if not all(part.isidentifier() for part in (*module_name.split("."), function_name)):
-        raise UserError(f"env.factory={config.factory!r}: expected package.module:function, as my_module:make")
+        raise UserError(
+            f"env.factory={config.factory!r}: expected package.module:function, as my_module:make"
+        )
     try:
         module = importlib.import_module(module_name)
     except Exception as error:
