@@ -114,7 +114,7 @@ class Trainer:
 
     def _open(self) -> None:
         """Lock the folder and open its files; of a resumed run, put aside what lies after its checkpoint."""
-        config, folder, start, closing = self.config, self.folder, self.start, self._closing
+        config, folder, closing = self.config, self.folder, self._closing
         closing.callback(self._remove_unused)
         folder.lock()
         closing.callback(folder.unlock)
@@ -143,7 +143,6 @@ class Trainer:
         closing.callback(self.dashboard.close)
         self.log = RunLog(folder.log, self.dashboard.message)
         closing.callback(self.log.close)
-        self.log.say(f"run {folder.path}" + (f", going on from step {start.step}" if start else ""))
         self.log.note(f"metta_fast {__version__}, torch {torch.__version__}, device {config.trainer.device}")
         for text in self.resolved.notes:
             self.log.say(text)
@@ -159,6 +158,7 @@ class Trainer:
         run, start = self.config.run, self.start
         self._parts = parts = self._build(self.config)
         self._closing.callback(parts.close)
+        self.log.say(f"run {self.folder.path}" + (f", going on from step {start.step}" if start else ""))
         self.algorithm, self.vec = parts.algorithm, parts.vec
         self._with_env = self.config.trainer.deterministic or parts.spec.cheap_state
         if not parts.spec.has_final_obs:
