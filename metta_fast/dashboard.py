@@ -213,7 +213,7 @@ def line(seen: dict[str, float], total: int) -> str:
     steps = seen.get("train/steps", 0.0)
     parts = [
         f"{short(steps)}/{short(total)} steps",
-        f"{100 * steps / max(total, 1):.0f} %",
+        f"{min(100 * steps / max(total, 1), 100):.0f} %",
         f"{short(seen.get('perf/steps_per_second', 0.0))}/s",
     ]
     for name in ("env/return", "env/length", "eval/return", "loss/policy", "loss/value", "loss/entropy"):
