@@ -26,6 +26,7 @@ from metta_fast.checkpoint import Checkpoint
 from metta_fast.config import Config, RunConfig, config_from_dict
 from metta_fast.envs import make_factory
 from metta_fast.errors import UserError
+from metta_fast.options import OptionParser
 from metta_fast.play import Episodes, Player, PolicyPlayer, RandomPlayer, play
 from metta_fast.run_dir import RunDir, runs
 from metta_fast.spec import EVAL_SEED_BIT, Array, EnvBatch, EnvFactory, Rows
@@ -137,7 +138,7 @@ def run_eval_command(words: Sequence[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    found = argparse.ArgumentParser(
+    found = OptionParser(
         prog="metta-fast eval", description="Play unseen maps with a run's policy, beside other players."
     )
     found.add_argument("run", metavar="RUN", help="a run's folder or name, or one of its checkpoints")

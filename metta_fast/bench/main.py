@@ -12,6 +12,7 @@ from metta_fast.bench.machine import describe
 from metta_fast.bench.report import Report
 from metta_fast.bench.train import ORIGINAL, ULTRA_FAST, Comparison, compare
 from metta_fast.errors import UserError
+from metta_fast.options import OptionParser
 
 EXAMPLES = """examples:
   python benchmark_performance.py                      original against ultra_fast on grid_bench
@@ -23,7 +24,7 @@ EXAMPLES = """examples:
 
 def parser() -> argparse.ArgumentParser:
     """All options and their defaults."""
-    found = argparse.ArgumentParser(
+    found = OptionParser(
         prog="benchmark_performance.py",
         description="Measure speed: two settings in turns, or a part alone.",
         epilog=EXAMPLES,
@@ -71,9 +72,9 @@ def parser() -> argparse.ArgumentParser:
 def main(words: Sequence[str] | None = None) -> int:
     """Run a benchmark; 0, or 2 after a user's mistake."""
     words = list(sys.argv[1:] if words is None else words)
-    given = parser().parse_args(words)
-    report = Report(describe(), shlex.join(["python", "benchmark_performance.py", *words]))
     try:
+        given = parser().parse_args(words)
+        report = Report(describe(), shlex.join(["python", "benchmark_performance.py", *words]))
         if given.json is not None and not given.json.absolute().parent.is_dir():
             raise UserError(f"--json {given.json}: no folder {given.json.absolute().parent}")
         run(given, report)
@@ -111,14 +112,16 @@ def _say(line: str) -> None:
 
 
 def _positive(text: str) -> float:
-    value = float(text)
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
     if not 0 < value < float("inf"):
         raise argparse.ArgumentTypeError(f"{text}: expected a number above 0")
     return value
 
 
 def _count(text: str) -> int:
-    value = int(text)
-    if value < 1:
+    if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text}: expected a whole number of at least 1")
-    return value
+    return int(text)

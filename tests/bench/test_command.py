@@ -29,11 +29,22 @@ def test_a_json_file_that_cannot_be_written_is_told_before_anything_runs(capsys,
     assert "no folder" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("words", [["--seconds", "0"], ["--repeats", "0"], ["--simulator", "--vector"]])
-def test_impossible_options_are_told(words):
-    with pytest.raises(SystemExit) as ended:
-        main(words)
-    assert ended.value.code == 2
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--seconds", "0"], "--seconds: 0: expected a number above 0"),
+        (["--seconds", "soon"], "--seconds: soon: expected a number above 0"),
+        (["--repeats", "0"], "--repeats: 0: expected a whole number of at least 1"),
+        (["--repeats", "1.5"], "--repeats: 1.5: expected a whole number of at least 1"),
+        (["--simulator", "--vector"], "not allowed with"),
+        (["--jsn", "x"], "unrecognized arguments"),
+    ],
+)
+def test_impossible_options_are_told_in_one_line(words, message, capsys):
+    assert main(words) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
 
 
 def test_two_settings_in_turns(tmp_path, capsys):

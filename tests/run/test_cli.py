@@ -20,6 +20,9 @@ from metta_fast.monitor import Monitor
         [],
         ["train", "--cfg"],
         ["doctor", "now"],
+        ["eval"],
+        ["eval", "/nowhere"],
+        ["eval", "run", "--episodes", "many"],
         ["train", "resume=/nowhere"],
     ],
 )
