@@ -15,8 +15,9 @@ test: build       ## what ./run_tests.sh runs, without setting up
 parity: build     ## the rules against their plain reference, at length
 	$(PYTHON) -m pytest tests/parity --hypothesis-profile=thorough --timeout=3600
 
-lint:             ## ruff and mypy
+lint:             ## ruff (rules and format) and mypy
 	$(PYTHON) -m ruff check .
+	$(PYTHON) -m ruff format --check .
 	$(PYTHON) -m mypy
 
 bench: build      ## original against ultra_fast, and the simulator alone
