@@ -113,7 +113,8 @@ def run_eval_command(words: Sequence[str]) -> int:
         raise UserError(f"--episodes {given.episodes}: expected at least 1")
     if not 0 <= given.seed < EVAL_SEED_BIT:
         raise UserError(f"--seed {given.seed}: expected 0 … {EVAL_SEED_BIT - 1}")
-    config, policy, device, source = _load(given.run, best=given.best)
+    config, policy, device, source = load_run(given.run, best=given.best)
+    _use_all_cores()
     factory = make_factory(config.env, num_envs=given.episodes)
     spec = factory.spec
     players: dict[str, Player] = {
@@ -154,14 +155,28 @@ def _parser() -> argparse.ArgumentParser:
     return found
 
 
-def _load(name: str, *, best: bool) -> tuple[Config, Policy, torch.device, str]:
-    """The configuration and policy of a checkpoint, the device to play on, and the checkpoint's path."""
+def _use_all_cores() -> None:
     import torch
 
     from metta_fast import hardware
-    from metta_fast.policy import make_policy
 
     torch.set_num_threads(hardware.allowed_cores())
+
+
+def load_run(name: str, *, best: bool) -> tuple[Config, Policy, torch.device, str]:
+    """The configuration and policy of a checkpoint, the device to play on, and the checkpoint's path.
+
+    Args:
+        name: a run's folder, a run's name in runs/, or one of a run's checkpoints.
+        best: the checkpoint with the best score, not the newest.
+
+    Raises:
+        UserError: there is none, or it is damaged.
+    """
+    import torch
+
+    from metta_fast.policy import make_policy
+
     found = _find(name, best=best)
     config = config_from_dict(found.meta["config"])
     use_gpu = config.trainer.device == "cuda" and torch.cuda.is_available()

@@ -11,6 +11,7 @@ different players see the same maps.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -140,13 +141,17 @@ class PolicyPlayer:
         self._generator.manual_seed(seed)
 
     def act(self, rows: Rows, batch: EnvBatch) -> Array:
+        return self.choose(rows.obs, rows.reset)
+
+    def choose(self, obs: Mapping[str, Array], reset: Array) -> Array:
+        """Actions [n, width] for obs {leaf: [n, *shape]} and reset [n] bool; the core's state goes on."""
         import torch
 
         draw = torch.rand if self._spec.action.kind == "discrete" else torch.randn
         with torch.inference_mode():
-            obs = {name: torch.from_numpy(leaf)[None].to(self._device) for name, leaf in rows.obs.items()}
-            reset = torch.from_numpy(rows.reset)[None].to(self._device)
-            output = self._policy(obs, self._state, reset)
+            leaves = {name: torch.from_numpy(leaf)[None].to(self._device) for name, leaf in obs.items()}
+            begins = torch.from_numpy(reset)[None].to(self._device)
+            output = self._policy(leaves, self._state, begins)
             self._state = output.state
             if self._deterministic:
                 action = self._policy.head.mode(output.params)
