@@ -20,9 +20,18 @@ from metta_fast.errors import NonFiniteError
 from metta_fast.spec import EnvSpec
 from metta_fast.vector.api import Block
 
-__all__ = ["NonFiniteError", "check_block", "check_rollout", "check_update", "check_weights"]
+__all__ = [
+    "NonFiniteError",
+    "check_block",
+    "check_loss_scale",
+    "check_rollout",
+    "check_update",
+    "check_weights",
+]
 
 DIVERGED = "its weights have diverged; try a lower trainer.learning_rate"
+LOWEST_SCALE = 2.0**-10
+"""fp16: the scale starts at 2^16 and is halved at each step whose gradients overflow."""
 CAUSES = {
     "observation": "the environment gave it",
     "reward": "the environment gave it",
@@ -49,6 +58,15 @@ def check_weights(policy: nn.Module, epoch: int) -> None:
     for name, weight in policy.named_parameters():
         if not bool(torch.isfinite(weight).all()):
             raise NonFiniteError(f"the policy's weight {name} is not finite in epoch {epoch}: {DIVERGED}")
+
+
+def check_loss_scale(scaler: torch.amp.GradScaler, epoch: int) -> None:
+    """Raises NonFiniteError if fp16's loss scale has been halved so often that no step can be meant by it."""
+    if scaler.is_enabled() and scaler.get_scale() < LOWEST_SCALE:
+        raise NonFiniteError(
+            f"gradients are not finite at any loss scale in the update of epoch {epoch} "
+            f"(trainer.precision=fp16), so no step is taken any more: try trainer.precision=bf16 or fp32"
+        )
 
 
 def _shown(leaf: str, spec: EnvSpec) -> str:

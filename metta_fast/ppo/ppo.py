@@ -20,7 +20,7 @@ from metta_fast.buffers import Buffers
 from metta_fast.config import Config
 from metta_fast.ppo.backend import autocast, configure_torch
 from metta_fast.ppo.episode_stats import EpisodeStats
-from metta_fast.ppo.guard import check_rollout, check_update
+from metta_fast.ppo.guard import check_loss_scale, check_rollout, check_update
 from metta_fast.ppo.hooks import Context, Hooks
 from metta_fast.ppo.learner import SUMS, Learner
 from metta_fast.ppo.loss import STATS
@@ -152,6 +152,7 @@ class PPO:
                 )
         sums, episodes = self.learner.sums.tolist(), self._episode_sums.tolist()
         check_update(sums, SUMS, self.buffers, self.spec, self.epoch)
+        check_loss_scale(self.learner.scaler, self.epoch)
         rate = learning_rate(self.config.trainer, self.steps)
         self.steps += self._rollout_steps
         self.epoch += 1

@@ -13,8 +13,9 @@ from metta_fast.envs.python_env import PythonEnvFactory
 from metta_fast.policy import make_policy
 from metta_fast.ppo import PPO
 from metta_fast.ppo.guard import NonFiniteError
-from tests.ppo.envs import Ticker
-from tests.ppo.stand_in import make_config, make_ppo
+from metta_fast.ppo.hooks import Hooks
+from tests.ppo.envs import Ticker, tickers
+from tests.ppo.stand_in import make_config, make_ppo, run
 from tests.ppo.test_rollout import weights
 
 
@@ -105,3 +106,16 @@ def test_a_loss_that_overflows_is_an_error_and_the_last_state_stays_good() -> No
         ppo.rollout.vec.close()
     assert all(torch.isfinite(w).all() for w in last["policy"].values())
     assert (ppo.epoch, ppo.steps) == (0, 0)
+
+
+@pytest.mark.parametrize(("precision", "words"), [("fp32", "gradient_norm"), ("fp16", "at any loss scale")])
+def test_gradients_that_are_never_finite_are_an_error(precision: str, words: str) -> None:
+    """The loss itself is finite: sqrt at 0. Under fp16 steps are skipped, but not for ever."""
+    hooks = Hooks(extra_loss=[lambda batch, output: (output.value * 0).sqrt().sum()])
+    ppo = make_ppo(tickers(2), minibatches=2, hooks=hooks, precision=precision)
+    before = weights(ppo)
+    with pytest.raises(NonFiniteError, match=words):
+        run(ppo, 20)
+    assert ppo.epoch == (13 if precision == "fp16" else 0)
+    if precision == "fp16":
+        assert torch.equal(weights(ppo), before)
