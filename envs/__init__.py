@@ -18,8 +18,9 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import importlib
+import inspect
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from metta_fast.errors import UserError
@@ -50,31 +51,31 @@ def make_factory(env_config: EnvConfig, *, num_envs: int | None = None) -> EnvFa
 
 
 def _grid(config: EnvConfig) -> EnvFactory:
+    from metta_fast.envs.grid.config import grid_config
     from metta_fast.envs.grid.env import GridFactory
 
-    return GridFactory(
-        config.num_envs,
-        num_agents=config.agents_per_env,
-        observation=config.observation,
-        max_steps=config.max_steps,
-        limit_is_terminal=config.limit_is_terminal,
-        **_params(config, "num_agents", "observation", "max_steps", "limit_is_terminal"),
-    )
+    keys_of_env = {
+        "num_agents": config.agents_per_env,
+        "observation": config.observation,
+        "max_steps": config.max_steps,
+        "limit_is_terminal": config.limit_is_terminal,
+    }
+    params = _params(config, *keys_of_env)
+    known = [key for key in inspect.signature(grid_config).parameters if key not in keys_of_env]
+    _check_keys("grid", params, known)
+    try:
+        return GridFactory(config.num_envs, **keys_of_env, **params)
+    except UserError as error:
+        raise UserError(
+            f"{error} (the grid's keys are env.params.…; num_agents is env.agents_per_env)"
+        ) from error
 
 
 def _counter(config: EnvConfig) -> EnvFactory:
     from metta_fast.envs.counter import CounterFactory
 
     params = _params(config, "agents_per_env", "max_steps", "limit_is_terminal")
-    known = ("goal", "dtype")
-    for key in params:
-        if key not in known:
-            near = difflib.get_close_matches(key, known, 1)
-            raise UserError(
-                f"env.params.{key}: counter has no such key; "
-                + (f"did you mean {near[0]!r}? " if near else "")
-                + f"It has {', '.join(known)}"
-            )
+    _check_keys("counter", params, ("goal", "dtype"))
     return CounterFactory(
         config.num_envs,
         agents_per_env=config.agents_per_env,
@@ -85,6 +86,17 @@ def _counter(config: EnvConfig) -> EnvFactory:
 
 
 _KNOWN: dict[str, Callable[[Any], EnvFactory]] = {"grid": _grid, "counter": _counter}
+
+
+def _check_keys(name: str, params: Mapping[str, Any], known: Sequence[str]) -> None:
+    for key in params:
+        if key not in known:
+            near = difflib.get_close_matches(key, known, 1)
+            raise UserError(
+                f"env.params.{key}: {name} has no such key; "
+                + (f"did you mean {near[0]!r}? " if near else "")
+                + f"It has {', '.join(known)}"
+            )
 
 
 def _params(config: EnvConfig, *taken: str) -> dict[str, Any]:

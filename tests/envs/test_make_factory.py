@@ -114,6 +114,20 @@ def test_mistakes_are_named(factory, message):
         make_factory(config("counter", params={"max_steps": 3}))
 
 
+def test_mistakes_in_the_grids_keys_are_named_as_they_are_typed():
+    def grid(**params):
+        make_factory(config("grid", observation="compact", params=params))
+
+    with pytest.raises(
+        UserError, match=r"env\.params\.room_sise: grid has no such key; did you mean 'room_size'"
+    ):
+        grid(room_sise=[4, 4])
+    with pytest.raises(
+        UserError, match=r"do not fit .* room_size larger.* env\.params\.…; .*env\.agents_per_env"
+    ):
+        grid(room_size=[2, 2])
+
+
 @pytest.mark.parametrize("dtype", ["float32", "uint8"])
 @pytest.mark.parametrize("limit_is_terminal", [False, True])
 def test_the_counter_rewards_the_right_choice(dtype, limit_is_terminal):
