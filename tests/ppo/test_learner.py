@@ -87,7 +87,8 @@ def test_masked_rows_take_no_part() -> None:
 
 def test_the_update_is_the_bare_algorithm() -> None:
     """Bitwise the update written out: permutation, gather, loss, clipped gradient, Adam."""
-    ppo = make_ppo(tickers(4), horizon=16, bptt=8, minibatches=2, update_epochs=2, learning_rate=0.01)
+    settings = {"learning_rate": 0.01, "vf_clip_coef": 0.2, "entropy_coef": 0.01}
+    ppo = make_ppo(tickers(4), horizon=16, bptt=8, minibatches=2, update_epochs=2, **settings)
     ppo.collect()
     policy = copy.deepcopy(ppo.policy)
     c, b = ppo.config.trainer, copy.deepcopy(ppo.buffers)

@@ -28,6 +28,8 @@ def test_the_counter_is_solved(core: str) -> None:
         policy=policy,
         gamma=0.9,
         learning_rate=5e-3,
+        entropy_coef=0.01,
+        vf_clip_coef=0.2,
         update_epochs=4,
         total_timesteps=60_000,
     )
