@@ -11,6 +11,7 @@ Nothing heavy is imported before the command is known.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Sequence
 
@@ -77,12 +78,22 @@ def doctor(words: Sequence[str]) -> int:
     return examine()
 
 
+def _see_current_folder() -> None:
+    """A module in the current folder can be named (env=my_module:make), after all that is installed.
+
+    Python itself does so for `python -m` only; a console command and a script see their own folder instead.
+    """
+    if not {"", os.getcwd()} & set(sys.path):
+        sys.path.append(os.getcwd())
+
+
 COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {"train": train, "eval": evaluate, "doctor": doctor}
 
 
 def main(words: Sequence[str] | None = None) -> int:
     """Run a command. Returns its exit code: 0, 1 failure, 2 a user's mistake, 130 Ctrl-C, or its own."""
     let_idle_threads_sleep()
+    _see_current_folder()
     words = list(sys.argv[1:] if words is None else words)
     if not words or words[0] in ("-h", "--help", "help"):
         print(USAGE)

@@ -49,7 +49,7 @@ def _made(config: PolicyConfig, spec: EnvSpec) -> Policy:
     except Exception as error:
         raise UserError(
             f"{where}: module {module_name} cannot be imported ({type(error).__name__}: {error}); it must "
-            "be installed or lie in a folder of PYTHONPATH"
+            "lie in the current folder or one of PYTHONPATH, or be installed"
         ) from error
     kind: Any = getattr(module, class_name, None)
     if kind is None:

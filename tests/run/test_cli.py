@@ -33,6 +33,16 @@ def test_mistakes_are_told_with_exit_code_2(words, capsys):
     assert (out if not words else err).strip()
 
 
+def test_a_module_in_the_current_folder_is_found(tmp_path, monkeypatch, capsys):
+    (tmp_path / "env_of_this_folder.py").write_text(
+        "import gymnasium\n\ndef make(config):\n    return lambda index: gymnasium.make('CartPole-v1')\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
+    assert main(["train", "hardware=cpu", "env=env_of_this_folder:make", "--cfg", "job"]) == 0
+    assert "factory: env_of_this_folder:make" in capsys.readouterr().out
+
+
 def test_help_and_version(capsys):
     assert main(["--help"]) == 0
     assert "doctor" in capsys.readouterr().out
