@@ -253,15 +253,15 @@ def _table(result: dict[str, Any]) -> str:
     """The same for reading."""
     players, measure = result["players"], result["score"]
     how = "most likely actions" if result["deterministic"] else "sampled actions"
-    columns = list(next(iter(players.values())))[:-1]
+    columns = {name: max(len(name) + 2, 10) for name in list(next(iter(players.values())))[:-1]}
     lines = [
         f"{result['checkpoint']}",
         f"{result['env']}: {result['episodes']} unseen maps (seed {result['seed']}), {how}; means per agent",
         "",
-        f"{'':10}" + "".join(f"{name:>10}" for name in columns) + f"  ± {measure}",
+        f"{'':10}" + "".join(f"{name:>{width}}" for name, width in columns.items()) + f"  ± {measure}",
     ]
     for name, figures in players.items():
-        cells = "".join(f"{_cell(figures[column]):>10}" for column in columns)
+        cells = "".join(f"{_cell(figures[column]):>{width}}" for column, width in columns.items())
         lines.append(f"{name:10}{cells}  ± {_cell(figures['score_error'])}")
     lines.append("")
     lines += [f"{measure}: policy / {other} = {value:.2f}" for other, value in result["policy_to"].items()]
