@@ -194,7 +194,12 @@ def test_evaluations_do_not_change_the_training(tmp_path):
 
 
 def test_the_curve_and_the_learning_rate_go_on_unbroken(tmp_path):
-    more = ["trainer.total_timesteps=60000", "vector.backend=serial", "trainer.learning_rate=3e-3", "env.params.goal=10"]
+    more = [
+        "trainer.total_timesteps=60000",
+        "vector.backend=serial",
+        "trainer.learning_rate=3e-3",
+        "env.params.goal=10",
+    ]
     watcher = signal_after(tmp_path, 60, signal.SIGINT)
     assert main(words(tmp_path, *more)) == 130
     watcher.join()
