@@ -28,7 +28,7 @@ USAGE = """usage: metta-fast COMMAND …
   --version, --help"""
 
 
-def train(words: Sequence[str]) -> int:
+def train(words: Sequence[str], default_hardware: str = "auto") -> int:
     """Compose, resolve and run; or print --help, --explain or --cfg job. Returns the exit code."""
     from metta_fast.explain import cfg_text, explain_text, help_text
 
@@ -40,7 +40,7 @@ def train(words: Sequence[str]) -> int:
     from metta_fast.resolve import resolve
     from metta_fast.resume import prepare
 
-    start = prepare(compose(words), words)
+    start = prepare(compose(words, default_hardware=default_hardware), words)
     resolved = resolve(start.composed)
     if show is not None:
         print(explain_text(resolved) if show == "--explain" else cfg_text(resolved), end="")
@@ -90,8 +90,12 @@ def _see_current_folder() -> None:
 COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {"train": train, "eval": evaluate, "doctor": doctor}
 
 
-def main(words: Sequence[str] | None = None) -> int:
-    """Run a command. Returns its exit code: 0, 1 failure, 2 a user's mistake, 130 Ctrl-C, or its own."""
+def main(words: Sequence[str] | None = None, *, default_hardware: str = "auto") -> int:
+    """Run a command. Returns its exit code: 0, 1 failure, 2 a user's mistake, 130 Ctrl-C, or its own.
+
+    Args:
+        default_hardware: the profile `train` takes where no `hardware=` is given.
+    """
     let_idle_threads_sleep()
     _see_current_folder()
     words = list(sys.argv[1:] if words is None else words)
@@ -104,6 +108,8 @@ def main(words: Sequence[str] | None = None) -> int:
     try:
         if words[0] not in COMMANDS:
             raise UserError(f"unknown command '{words[0]}'; known: {', '.join(COMMANDS)}")
+        if words[0] == "train":
+            return train(words[1:], default_hardware)
         return COMMANDS[words[0]](words[1:])
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
