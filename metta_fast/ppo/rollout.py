@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from metta_fast.buffers import Buffers
+from metta_fast.ppo.compiled import check_compiled
 from metta_fast.ppo.guard import check_block, check_weights
 from metta_fast.ppo.random import NOISE, Keyed, env_seed
 from metta_fast.ppo.timer import Timer
@@ -69,7 +70,8 @@ class Rollout:
         self._keyed = Keyed(seed, device)
         self._transfer = make_transfer(vec, buffers, device, zero_copy=zero_copy)
         self._compiled = compile_mode is not None
-        act = make_act(policy)
+        self._plain = act = make_act(policy)
+        self._unchecked = self._compiled
         self._act: Act = (
             torch.compile(act, mode=compile_mode, dynamic=False) if compile_mode is not None else act
         )
@@ -146,6 +148,9 @@ class Rollout:
             check_weights(self.policy, self._epoch)
             raise
         buffers.value[t, a:b].copy_(value[0], non_blocking=True)
+        if self._unchecked:
+            self._unchecked = False
+            check_compiled(buffers.value[t, a:b], self._plain(obs, state, reset, noise)[2][0])
         timer.lap("inference")
         if last:
             return

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 import torch
 
 from metta_fast.config import PolicyConfig
 from metta_fast.envs.counter import CounterFactory
+from metta_fast.errors import UserError
 from metta_fast.policy import make_policy
 from tests.ppo.envs import tickers
 from tests.ppo.stand_in import make_ppo, run
@@ -43,3 +47,19 @@ def test_the_counter_is_solved(core: str) -> None:
 def test_compiled_is_eager_up_to_rounding() -> None:
     eager, compiled = (run(make_ppo(tickers(4), compile=on), 2) for on in (False, True))
     torch.testing.assert_close(weights(eager), weights(compiled), rtol=1e-4, atol=1e-5)
+
+
+def test_a_compiler_that_changes_the_policy_stops_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one that loses a byte would: everything else looks well."""
+
+    def wrong(act: Callable[..., Any], **_: Any) -> Callable[..., Any]:
+        def compiled(obs: dict[str, torch.Tensor], *rest: Any) -> Any:
+            return act({name: leaf.clamp(max=0.5) for name, leaf in obs.items()}, *rest)
+
+        return compiled
+
+    monkeypatch.setattr(torch, "compile", wrong)
+    policy = make_policy(PolicyConfig(hidden_size=32), CounterFactory(64).spec)
+    ppo = make_ppo(CounterFactory(64), policy=policy, compile=True)
+    with pytest.raises(UserError, match=r"torch\.compile changes the policy.*trainer\.compile=false"):
+        ppo.collect()
