@@ -26,6 +26,7 @@ from metta_fast.envs.python_env import PythonEnvFactory
 from metta_fast.vector import WorkerError, VectorError, make_vector
 
 die_with_parent()                # a killed pytest leaves no script behind
+signal.signal(signal.SIGINT, signal.default_int_handler)    # ignored where a shell started pytest in the background
 
 class Env(gymnasium.Env):        # of the main module: reaches workers by value
     observation_space = gymnasium.spaces.Box(0, 1, (3,), np.float32)
@@ -311,7 +312,7 @@ vec.recv()
 try:
     vec.recv()
 except WorkerError as error:
-    print(error)
+    print(error, flush=True)
 os._exit(0)
 """)
     assert re.search(r"environments? 4(…\d)? for over 0.5 s", out), out
