@@ -42,20 +42,25 @@ class OtherLoad:
 
     def __init__(self) -> None:
         self._time = time.monotonic()
-        self._before = _seconds()
+        self._before, self._parents = _seconds()
 
     def stop(self) -> Used:
         """Cores used by others since the construction."""
         elapsed = max(time.monotonic() - self._time, 1e-3)
-        after = _seconds()
-        spent = sum(after.values()) - sum(self._before.values())
-        grown = {pid: value - self._before.get(pid, value) for pid, value in after.items()}
+        after, _ = _seconds()
+        grown = {pid: value - self._before.get(pid, 0.0) for pid, value in after.items()}
+        for pid, value in self._before.items():
+            parent = self._parents[pid]
+            # A parent that waits takes over all that its child used, also before the watch.
+            if pid not in after and parent in grown:
+                grown[parent] = max(grown[parent] - value, 0.0)
         worst = max(grown, key=lambda pid: grown[pid], default=None)
-        return Used(max(spent, 0.0) / elapsed, "" if worst is None or grown[worst] <= 0 else _name(worst))
+        name = "" if worst is None or grown[worst] <= 0 else _name(worst)
+        return Used(sum(grown.values()) / elapsed, name)
 
 
-def _seconds() -> dict[int, float]:
-    """CPU seconds of every visible process that is not ours, its ended children included."""
+def _seconds() -> tuple[dict[int, float], dict[int, int]]:
+    """CPU seconds of every visible process that is not ours, its ended children included; and all parents."""
     parents: dict[int, int] = {}
     spent: dict[int, float] = {}
     for process in psutil.process_iter():
@@ -74,7 +79,7 @@ def _seconds() -> dict[int, float]:
             pid, seen = parents[pid], seen + 1
         return pid == own
 
-    return {pid: value for pid, value in spent.items() if not ours(pid)}
+    return {pid: value for pid, value in spent.items() if not ours(pid)}, parents
 
 
 def _name(pid: int) -> str:

@@ -62,7 +62,10 @@ BUSY = "import time; end = time.monotonic() + {}\nwhile time.monotonic() < end: 
 
 def test_another_programs_load_is_seen_with_its_name():
     """A program that is not below this process: its parent ends at once."""
-    start = f"import subprocess, sys; print(subprocess.Popen([sys.executable, '-c', {BUSY.format(3)!r}]).pid)"
+    start = (
+        "import subprocess as s, sys\n"
+        f"print(s.Popen([sys.executable, '-c', {BUSY.format(3)!r}], stdout=s.DEVNULL, stderr=s.DEVNULL).pid)"
+    )  # its own output: otherwise `run` would wait until it ends
     pid = int(
         subprocess.run([sys.executable, "-c", start], capture_output=True, text=True, check=True).stdout
     )
