@@ -16,13 +16,13 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import importlib
 import inspect
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from metta_fast.config import nearest
 from metta_fast.errors import UserError
 from metta_fast.spec import EnvError, EnvFactory
 
@@ -41,10 +41,10 @@ def make_factory(env_config: EnvConfig, *, num_envs: int | None = None) -> EnvFa
     if ":" in name:
         return _custom(config)
     if name not in _KNOWN:
-        near = difflib.get_close_matches(name, _KNOWN, 1)
+        near = nearest(name, _KNOWN)
         raise UserError(
             f"env.factory={name!r} is not known; "
-            + (f"did you mean {near[0]!r}? " if near else "")
+            + (f"did you mean {near!r}? " if near else "")
             + f"there are {', '.join(_KNOWN)}, and your own as package.module:function"
         )
     return _KNOWN[name](config)
@@ -91,10 +91,10 @@ _KNOWN: dict[str, Callable[[Any], EnvFactory]] = {"grid": _grid, "counter": _cou
 def _check_keys(name: str, params: Mapping[str, Any], known: Sequence[str]) -> None:
     for key in params:
         if key not in known:
-            near = difflib.get_close_matches(key, known, 1)
+            near = nearest(key, known)
             raise UserError(
                 f"env.params.{key}: {name} has no such key; "
-                + (f"did you mean {near[0]!r}? " if near else "")
+                + (f"did you mean {near!r}? " if near else "")
                 + f"It has {', '.join(known)}"
             )
 
@@ -129,10 +129,10 @@ def _custom(config: EnvConfig) -> EnvFactory:
     function = getattr(module, function_name, None)
     if not callable(function):
         names = [n for n in vars(module) if callable(getattr(module, n)) and not n.startswith("_")]
-        near = difflib.get_close_matches(function_name, names, 1)
+        near = nearest(function_name, names)
         raise UserError(
             f"env.factory={config.factory!r}: {module_name} has no function {function_name!r}"
-            + (f"; did you mean {near[0]!r}?" if near else "")
+            + (f"; did you mean {near!r}?" if near else "")
         )
     try:
         made = function(config)

@@ -13,13 +13,13 @@ comes by an entry point of the group "metta_fast.features", in its package's pyp
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import inspect
 from collections.abc import Callable, Mapping
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any
 
+from metta_fast.config import nearest
 from metta_fast.errors import UserError
 
 if TYPE_CHECKING:
@@ -56,8 +56,8 @@ def make_features(features: Mapping[str, Any]) -> Hooks:
     for name, given in features.items():
         known = known_features()
         if name not in known:
-            near = difflib.get_close_matches(name, known, 1)
-            guess = f"did you mean '{near[0]}'? " if near else ""
+            near = nearest(name, known)
+            guess = f"did you mean '{near}'? " if near else ""
             raise UserError(f"features.{name}: unknown feature; {guess}known: {', '.join(sorted(known))}")
         if given is None or given is False:
             continue
@@ -75,8 +75,8 @@ def _keys(name: str, given: Any, add: Callable[..., None]) -> dict[str, Any]:
         raise UserError(f"features.{name}={given!r}: expected its keys ({', '.join(takes)}), true or false")
     for key in given:
         if key not in takes:
-            near = difflib.get_close_matches(key, takes, 1)
-            guess = f"did you mean '{near[0]}'? " if near else ""
+            near = nearest(key, takes)
+            guess = f"did you mean '{near}'? " if near else ""
             raise UserError(f"features.{name}.{key}: unknown key; {guess}it has {', '.join(takes) or 'none'}")
     return dict(given)
 

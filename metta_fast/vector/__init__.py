@@ -11,9 +11,9 @@ Importing this imports no backend.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 
+from metta_fast.config import nearest
 from metta_fast.errors import UserError
 from metta_fast.spec import EnvFactory
 from metta_fast.vector.api import Block, VectorEnv, VectorError, WorkerError
@@ -46,10 +46,10 @@ def make_vector(
         WorkerError: a worker could not make its environments.
     """
     if backend not in BACKENDS:
-        near = difflib.get_close_matches(str(backend), BACKENDS, 1)
+        near = nearest(str(backend), BACKENDS)
         raise UserError(
             f"vector.backend={backend!r} is not known; "
-            + (f"did you mean {near[0]!r}? " if near else "")
+            + (f"did you mean {near!r}? " if near else "")
             + f"There are {', '.join(BACKENDS)}"
         )
     envs = factory.spec.num_envs

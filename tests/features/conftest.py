@@ -1,16 +1,5 @@
-"""One torch thread: the tests' tensors are tiny, and environments' threads and processes share the cores."""
+"""One torch thread in all tests of this folder."""
 
-from __future__ import annotations
+from tests.one_thread import one_torch_thread
 
-from collections.abc import Iterator
-
-import pytest
-import torch
-
-
-@pytest.fixture(autouse=True)
-def one_torch_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+__all__ = ["one_torch_thread"]
