@@ -2,8 +2,9 @@
 
     advantages ─► each pass: order of segments ─► each minibatch: gather ─► policy, loss ─► gradients ─► Adam
 
-Nothing here waits for the device: sums of losses stay there until `sums` is read after the update. (With
-trainer.target_kl the host has to look at the KL before each step.)
+Nothing here waits for the device: sums of losses stay there until `sums` is read after the update, and so does
+`stop`, which skips every step once target_kl is passed or a gradient is not finite. (On the CPU target_kl ends the
+update at once instead.) On a GPU the whole update can be one CUDA graph.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from torch import Tensor, nn
 from metta_fast.buffers import Buffers
 from metta_fast.config import TrainerConfig
 from metta_fast.ppo.advantage import compute_advantage
+from metta_fast.ppo.graph import Graph, Say
 from metta_fast.ppo.hooks import Context, Hooks
 from metta_fast.ppo.loss import STATS, Loss, ppo_loss
 from metta_fast.ppo.minibatch import Gather, Minibatch
@@ -29,6 +31,8 @@ SUMS = (*STATS, "gradient_norm", "minibatches", "optimizer_steps")
 """What `Learner.sums` holds: sums over the minibatches (gradient_norm: over the optimizer steps)."""
 ADAM_EPSILON = 1e-5
 """As in the PPO authors' code; 1e-8 lets small second moments make large steps."""
+PORTABLE = {"capturable": False, "fused": True}
+"""What a checkpoint says of the optimizer, whatever device it was on."""
 
 
 class Learner:
@@ -47,21 +51,34 @@ class Learner:
         autocast: Callable[[], AbstractContextManager],
         timer: Timer,
         compile_mode: str | None = None,
+        graphs: bool = False,
+        say: Say = print,
     ) -> None:
-        """compile_mode: torch.compile's mode for the policy's forward and the loss; None: eager."""
+        """compile_mode: torch.compile's mode for the policy's forward and the loss; None: eager.
+        graphs: replay the update as a CUDA graph; what stands against it is told to `say`."""
         self.policy: Any = policy
         self.buffers, self.config, self.device = buffers, config, device
         self.hooks, self.has_final_obs, self.timer = hooks, has_final_obs, timer
         self._autocast = autocast
         self._compiled = compile_mode is not None
-        forward = self._forward
-        self._step_forward = (
+        forward = self._forward_at if graphs else self._forward
+        self._step_forward: Any = (
             torch.compile(forward, mode=compile_mode, dynamic=False) if self._compiled else forward
         )
+        self._gathers = graphs
+        """The compiled step gathers its rows itself: one kernel then reads and uses them."""
         self._parameters = [p for p in policy.parameters() if p.requires_grad]
-        self.optimizer = torch.optim.Adam(
-            self._parameters, lr=config.learning_rate, eps=ADAM_EPSILON, fused=True
+        self._on_device = device.type == "cuda"
+        rate = torch.tensor(config.learning_rate, device=device) if self._on_device else config.learning_rate
+        self._rate = rate
+        """On a GPU a tensor: a captured step would keep a number for ever."""
+        self.optimizer: Any = torch.optim.Adam(
+            self._parameters, lr=rate, eps=ADAM_EPSILON, fused=True, capturable=self._on_device
         )
+        self.stop = torch.zeros((), device=device)
+        """1 once no step may be taken any more in this update: fused Adam leaves weights and moments alone."""
+        if self._on_device and config.precision != "fp16":
+            self.optimizer.found_inf = self.stop
         self.scaler = torch.amp.GradScaler(device.type, enabled=config.precision == "fp16")
         self.gather = Gather(buffers, device)
         self._keyed = Keyed(seed, buffers.device)
@@ -76,6 +93,28 @@ class Learner:
                 p.grad = torch.zeros_like(p)
         self._segments = config.minibatch_size // config.bptt_horizon
         self._minibatches = buffers.num_segments // self._segments
+        self._order = torch.empty(
+            (config.update_epochs, buffers.num_segments), dtype=torch.int64, device=buffers.device
+        )
+        self._context: Context | None = None
+        self.bad_rollout: Tensor | None = None
+        """On the device: above 0 if nothing may be learnt from the rollout."""
+        why = self._not_capturable() if graphs else None
+        if why:
+            say(f"the update runs without a CUDA graph, which is slower: {why}")
+        self._run = Graph("update", self._work, enabled=graphs and not why, say=say)
+
+    def _not_capturable(self) -> str | None:
+        """What needs the host in the middle of an update, or None."""
+        if self.hooks.sample is not None:
+            return "a feature chooses the segments of each minibatch"
+        if self.hooks.extra_loss:
+            return "a feature adds to the loss"
+        if self.config.precision == "fp16":
+            return "trainer.precision=fp16 looks at its loss scale"
+        if self.buffers.device != self.device:
+            return "the rollout lies in host memory (trainer.cpu_offload)"
+        return None
 
     def update(self, context: Context, steps: int) -> None:
         """Learn from the buffers.
@@ -84,18 +123,37 @@ class Learner:
             context: the epoch for the hooks and for the order of segments.
             steps: agent steps before this epoch, for the schedule.
         """
-        config, timer = self.config, self.timer
-        for group in self.optimizer.param_groups:
-            group["lr"] = learning_rate(config, steps)
+        rate = learning_rate(self.config, steps)
+        if isinstance(self._rate, Tensor):
+            self._rate.fill_(rate)
+        else:
+            for group in self.optimizer.param_groups:
+                group["lr"] = rate
+        if self.hooks.sample is None:
+            for number, order in enumerate(self._order):
+                generator = self._keyed(ORDER, context.epoch, number)
+                torch.randperm(len(order), generator=generator, out=order)
+        context.segments = self._segments
+        self._context = context
+        self._run()
+        self.timer.lap("update")
+
+    def _work(self) -> None:
+        """The update but for what changes with the epoch: learning rate and order of segments."""
+        context = self._context
+        assert context is not None
         self._advantage()
         if self._per_minibatch:
             self.gather.rollout_value.copy_(self.buffers.value)
         self.sums.zero_()
-        context.segments, context.update = self._segments, 0
-        for number in range(config.update_epochs):
+        if self.bad_rollout is None:
+            self.stop.zero_()
+        else:
+            self.stop.copy_(self.bad_rollout)
+        context.update = 0
+        for number in range(self.config.update_epochs):
             if not self._pass(number, context):
                 break
-        timer.lap("update")
 
     def _advantage(self) -> None:
         self.timer.lap("update")
@@ -104,26 +162,24 @@ class Learner:
 
     def _pass(self, number: int, context: Context) -> bool:
         """One pass over the buffers. Returns False once target_kl stops the update."""
-        order = None
-        if self.hooks.sample is None:
-            generator = self._keyed(ORDER, context.epoch, number)
-            order = torch.randperm(self.buffers.num_segments, generator=generator, device=self.buffers.device)
         for i in range(self._minibatches):
             if self._per_minibatch and context.update:
                 self._advantage()
             weight = None
-            if order is not None:
-                segments = order[i * self._segments : (i + 1) * self._segments]
+            if self.hooks.sample is None:
+                segments = self._order[number, i * self._segments : (i + 1) * self._segments]
             else:
-                segments, weight = self.hooks.sample(context)  # type: ignore[misc]
-            rows = self.gather.rows(segments)
-            kl = self._minibatch(self.gather.minibatch(segments, rows, weight), rows)
+                segments, weight = self.hooks.sample(context)
+            kl = self._minibatch(segments, weight)
             context.update += 1
             if context.update % self.config.gradient_accumulation:
                 continue
-            if self.config.target_kl is not None and float(kl) > self.config.target_kl:
-                self.optimizer.zero_grad(set_to_none=not self._accumulates)
-                return False
+            if self.config.target_kl is not None:
+                if self._on_device:
+                    self.stop.copy_(torch.maximum(self.stop, (kl > self.config.target_kl).float()))
+                elif float(kl) > self.config.target_kl:
+                    self.optimizer.zero_grad(set_to_none=not self._accumulates)
+                    return False
             self._step()
         return True
 
@@ -134,25 +190,37 @@ class Learner:
         result = ppo_loss(logprob, entropy, output.value, batch, self.config)
         return result, output if self._wants_output else None
 
-    def _minibatch(self, batch: Minibatch, rows: Tensor) -> Tensor:
-        """Add the minibatch's gradients. Returns its KL, a device scalar."""
+    def _forward_at(self, segments: Tensor, weight: Tensor | None) -> tuple[Loss, Any]:
+        """`_forward` of the segments [B] of the buffers."""
+        return self._forward(self.gather.minibatch(segments, self.gather.rows(segments), weight))
+
+    def _minibatch(self, segments: Tensor, weight: Tensor | None) -> Tensor:
+        """Add the gradients of segments [B]. Returns their KL, a device scalar."""
+        batch = None if self._gathers else self.gather.minibatch(segments, self.gather.rows(segments), weight)
         if self._compiled:
             torch.compiler.cudagraph_mark_step_begin()
         with self._autocast():
-            result, output = self._step_forward(batch)
+            if batch is None:
+                result, output = self._step_forward(segments, weight)
+            else:
+                result, output = self._step_forward(batch)
             loss = result.loss
             for extra in self.hooks.extra_loss:
                 loss = loss + extra(batch, output)
         if self._accumulates:
             loss = loss / self.config.gradient_accumulation
         self.scaler.scale(loss).backward()
-        self.sums[: len(STATS)] += result.stats
-        self.sums[len(STATS) + 1] += 1
+        self._count(result.stats, slice(0, len(STATS)))
+        self._count(1, len(STATS) + 1)
         if self.config.advantage == "vtrace":
-            self.gather.put(self.buffers.ratio, rows, result.ratio)
+            self.gather.put(self.buffers.ratio, self.gather.rows(segments), result.ratio)
         if self._per_minibatch:
-            self.gather.put(self.buffers.value, rows, output.value.detach())
+            self.gather.put(self.buffers.value, self.gather.rows(segments), output.value.detach())
         return result.stats[STATS.index("kl")]
+
+    def _count(self, value: Tensor | int, at: int | slice) -> None:
+        """Add to the sums, unless the update is stopped."""
+        self.sums[at] += torch.where(self.stop > 0, 0.0, value) if self._on_device else value
 
     def _step(self) -> None:
         """Scale the summed gradients to max_grad_norm and step."""
@@ -160,27 +228,37 @@ class Learner:
         norm = nn.utils.get_total_norm([p.grad for p in self._parameters if p.grad is not None])
         if self.config.max_grad_norm > 0:
             nn.utils.clip_grads_with_norm_(self._parameters, self.config.max_grad_norm, norm)
+        if self.scaler.is_enabled():  # an overflow under fp16 is the scaler's to handle: that step is skipped
+            counted = norm.nan_to_num(0.0, 0.0, 0.0)
+        else:
+            counted = norm
+        self._count(counted, len(STATS))
+        self._count(1, len(STATS) + 2)
+        if self._on_device and not self.scaler.is_enabled():
+            self.stop.copy_(torch.maximum(self.stop, (~torch.isfinite(norm)).float()))
         self.scaler.step(self.optimizer)
         self.scaler.update()
         self.optimizer.zero_grad(set_to_none=not self._accumulates)
-        if self.scaler.is_enabled():  # an overflow under fp16 is the scaler's to handle: that step is skipped
-            norm = norm.nan_to_num(0.0, 0.0, 0.0)
-        self.sums[len(STATS)] += norm
-        self.sums[len(STATS) + 2] += 1
 
     # ---- state ----
 
     def state_dict(self) -> dict[str, Any]:
         """Copies of weights, optimizer and loss scaler."""
+        optimizer = self.optimizer.state_dict()
+        groups = [group | {"lr": self.config.learning_rate, **PORTABLE} for group in optimizer["param_groups"]]
         return {
             "policy": _copied(self.policy.state_dict()),
-            "optimizer": _copied(self.optimizer.state_dict()),
+            "optimizer": _copied(optimizer | {"param_groups": groups}),
             "scaler": self.scaler.state_dict(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.policy.load_state_dict(state["policy"])
-        self.optimizer.load_state_dict(state["optimizer"])
+        here = {"lr": self._rate, "capturable": self._on_device, "fused": True}
+        groups = [group | here for group in state["optimizer"]["param_groups"]]
+        self.optimizer.load_state_dict(state["optimizer"] | {"param_groups": groups})
+        for group in self.optimizer.param_groups:  # load_state_dict copies: the tensor must be the one we fill
+            group["lr"] = self._rate
         if state["scaler"]:
             self.scaler.load_state_dict(state["scaler"])
 

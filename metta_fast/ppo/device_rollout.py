@@ -1,0 +1,182 @@
+"""One rollout with environments on the policy's device: nothing is copied, nothing is waited for.
+
+    row T ─► row 0 ─► T × ( policy ─► action[t]                  ─► step: row t+1 ) ─► value of row T
+                            maps of ended environments, meanwhile ┘
+
+The vector writes its rows into the buffers (`vec.attach`). All of it, and what follows the rollout (`then`), is
+one work on static tensors, so that a CUDA graph replays it. Noise is drawn before, keyed by (seed, epoch) and
+laid out by agent as for every other vector.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from metta_fast.buffers import Buffers
+from metta_fast.ppo.compiled import check_compiled
+from metta_fast.ppo.graph import Graph, Say
+from metta_fast.ppo.random import NOISE, Keyed, env_seed
+from metta_fast.ppo.timer import Timer
+
+
+class ActInto:
+    """The policy's step of one row, its results written where they belong (one function for torch.compile)."""
+
+    def __init__(self, policy: nn.Module) -> None:
+        self.policy: Any = policy
+
+    def __call__(
+        self,
+        obs: dict[str, Tensor],
+        state: Tensor,
+        reset: Tensor,
+        noise: Tensor,
+        action: Tensor,
+        logprob: Tensor,
+        value: Tensor,
+    ) -> None:
+        """obs {leaf: [1, N, …]}, state [L, N, H] (changed), reset [1, N], noise [1, N, W] → action [1, N, W],
+        logprob, value [1, N]."""
+        out = self.policy(obs, state, reset)
+        chosen, its_logprob = self.policy.head.sample(out.params, noise)
+        action.copy_(chosen)
+        logprob.copy_(its_logprob)
+        value.copy_(out.value)
+        if state.numel():
+            state.copy_(out.state)
+
+
+class DeviceRollout:
+    """As `Rollout` (rollout.py), for a vector that has `attach`, `build_ended` and `step_row`."""
+
+    def __init__(
+        self,
+        vec: Any,
+        policy: nn.Module,
+        buffers: Buffers,
+        *,
+        device: torch.device,
+        seed: int,
+        autocast: Callable[[], AbstractContextManager],
+        timer: Timer,
+        then: Callable[[], None],
+        compile_mode: str | None = None,
+        graphs: bool = False,
+        say: Say = print,
+    ) -> None:
+        """then: what follows the last row, on the device. graphs: replay it all as a CUDA graph."""
+        self.vec, self.buffers, self.device, self.seed, self.timer = vec, buffers, device, seed, timer
+        self.policy: Any = policy
+        self._autocast, self._then = autocast, then
+        self._keyed = Keyed(seed, device)
+        self._compiled = compile_mode is not None
+        self._plain = act = ActInto(policy)
+        self._unchecked = self._compiled
+        self._act: Any = torch.compile(act, mode=compile_mode, dynamic=False) if self._compiled else act
+        agents, width = buffers.num_agents, vec.spec.action.width
+        self._noise = torch.empty((buffers.horizon, agents, width), device=device)
+        self._state: Tensor = policy.initial_state(agents, device)  # type: ignore[operator]
+        self._dropped = (
+            torch.empty_like(self._state),
+            torch.empty_like(buffers.action[:1]),
+            torch.empty_like(buffers.logprob[:1]),
+            torch.empty_like(buffers.value[:1]),
+        )
+        """Core state, action, log-probability and value that nobody wants."""
+        self._side = torch.cuda.Stream(device) if device.type == "cuda" else None
+        self._run = Graph("rollout", self._rows, enabled=graphs, say=say)
+        self._held = False
+        vec.attach(buffers)
+
+    @property
+    def held(self) -> bool:
+        """False: the next `collect` resets the environments first."""
+        return self._held
+
+    def forget(self) -> None:
+        """Environments are about to be reset: the core's state is zero."""
+        self._held = False
+        self._state.zero_()
+
+    def collect(self, epoch: int) -> None:
+        """Launch the rollout that fills the buffers. Nothing is waited for."""
+        if not self._held:
+            self.forget()
+            self.vec.async_reset(env_seed(self.seed, epoch), stagger=self.vec.spec.stagger)
+        self._noise.uniform_(generator=self._keyed(NOISE, epoch))
+        with torch.no_grad(), self._autocast():
+            self._run()
+            if self._unchecked:
+                self._check()
+        self._held = True
+        self.timer.lap("inference")
+
+    def _rows(self) -> None:
+        b, horizon = self.buffers, self.buffers.horizon
+        for rows in (*b.obs.values(), b.mask, b.reset):
+            rows[0].copy_(rows[horizon])
+        for t in range(horizon):
+            self._fork()
+            if t % b.bptt_horizon == 0 and self._state.numel():
+                b.state[t // b.bptt_horizon].copy_(self._state)
+            row = slice(t, t + 1)
+            self._act(
+                {name: leaf[row] for name, leaf in b.obs.items()},
+                self._state,
+                b.reset[row],
+                self._noise[row],
+                b.action[row],
+                b.logprob[row],
+                b.value[row],
+            )
+            self._join()
+            self.vec.step_row(t)
+        self._value_into(self._act, horizon, self._state, b.value[horizon:])
+        self._then()
+
+    def _value_into(self, act: ActInto, t: int, before: Tensor, value: Tensor) -> None:
+        """V of row t alone; `before` [L, N, H] is the core's state before it."""
+        b, (state, action, logprob, _) = self.buffers, self._dropped
+        state.copy_(before)
+        obs = {name: leaf[t : t + 1] for name, leaf in b.obs.items()}
+        act(obs, state, b.reset[t : t + 1], self._noise[:1], action, logprob, value)
+
+    def _fork(self) -> None:
+        """Have the maps of ended environments built beside the policy's work."""
+        if self._side is None:
+            self.vec.build_ended()
+            return
+        self._side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self._side):
+            self.vec.build_ended()
+
+    def _join(self) -> None:
+        if self._side is not None:
+            torch.cuda.current_stream().wait_stream(self._side)
+
+    def _check(self) -> None:
+        """Compiled and plain policy say the same of row 0."""
+        self._unchecked = False
+        value = self._dropped[3]
+        before = self.buffers.state[0] if self._state.numel() else self._state
+        self._value_into(self._plain, 0, before, value)
+        check_compiled(self.buffers.value[0], value[0])
+
+    # ---- state ----
+
+    def state_dict(self) -> dict[str, Any]:
+        """The core's state [layers, N, H] that goes with the held row."""
+        return {"state": self._state.clone()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> bool:
+        """Go on from a state; the vector holds its row. False, and nothing loaded: of another policy."""
+        if state["state"].shape != self._state.shape:
+            return False
+        self._state.copy_(state["state"])
+        self._held = True
+        return True
