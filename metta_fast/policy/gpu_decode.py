@@ -151,7 +151,7 @@ def dense_channel(kind, byte, c: tl.constexpr):
 
 @triton.jit
 def dense_own(obs, rows, columns, mask):
-    """The 24 columns after the cells, then 8 of zeros. As compact_own; `obs` points to byte 0 of row 0, columns: 0 … 31."""
+    """The 24 columns after the cells, then 8 of zeros. As compact_own, but `obs` is byte 0 of row 0."""
     j = columns
     source = tl.where(j == 0, 8, 9)
     source = tl.where(j == 10, 10, source)
