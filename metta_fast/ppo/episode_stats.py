@@ -20,15 +20,18 @@ class EpisodeStats:
 
     def __init__(self, spec: EnvSpec, device: torch.device) -> None:
         self.names = ("return", "length", *spec.stats)
-        self._device = device
-        self._agents = spec.num_agents
-        self.restart(staggered=False)
+        n = spec.num_agents
+        self.returns = torch.zeros(n, dtype=torch.float64, device=device)
+        """[N] of the episodes that are going on; so are lengths."""
+        self.lengths = torch.zeros(n, dtype=torch.int64, device=device)
+        self.left_out = torch.zeros(n, dtype=torch.bool, device=device)
+        """[N] the episode that is going on is not counted."""
 
     def restart(self, *, staggered: bool) -> None:
         """All environments were reset; staggered: they started in the middle of an episode."""
-        self.returns = torch.zeros(self._agents, dtype=torch.float64, device=self._device)
-        self.lengths = torch.zeros(self._agents, dtype=torch.int64, device=self._device)
-        self.left_out = torch.full((self._agents,), staggered, dtype=torch.bool, device=self._device)
+        self.returns.zero_()
+        self.lengths.zero_()
+        self.left_out.fill_(staggered)
 
     def add(self, buffers: Buffers) -> Tensor:
         """Take in a rollout.

@@ -8,7 +8,7 @@ an environment gets them. All raise NonFiniteError.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NoReturn
 
 import numpy as np
@@ -27,6 +27,8 @@ __all__ = [
     "check_rollout",
     "check_update",
     "check_weights",
+    "checked",
+    "fault",
 ]
 
 DIVERGED = "its weights have diverged; try a lower trainer.learning_rate"
@@ -73,40 +75,40 @@ def _shown(leaf: str, spec: EnvSpec) -> str:
     return "observation" if len(spec.obs) == 1 else f"observation {leaf!r}"
 
 
-def _fields(buffers: Buffers, spec: EnvSpec) -> Iterator[tuple[str, str, Tensor]]:
-    """(field, its name in print, array [T or T+1, N, …]) in the order of cause and effect."""
-    for name, leaf in buffers.obs.items():
-        yield "observation", _shown(name, spec), leaf
-    for field, array in (
-        ("reward", buffers.reward),
-        ("action", buffers.action),
-        ("log-probability", buffers.logprob),
-        ("value", buffers.value),
-    ):
-        yield field, field, array
+def checked(buffers: Buffers, spec: EnvSpec) -> dict[str, tuple[str, Tensor]]:
+    """What can be non-finite after a rollout, in the order of cause and effect: {name in print: (field, array)}."""
+    fields = [("observation", _shown(name, spec), leaf) for name, leaf in buffers.obs.items()]
+    fields += [
+        ("reward", "reward", buffers.reward),
+        ("action", "action", buffers.action),
+        ("log-probability", "log-probability", buffers.logprob),
+        ("value", "value", buffers.value),
+    ]
+    return {
+        shown: (field, array)
+        for field, shown, array in fields
+        if array.dtype.is_floating_point and array.numel()
+    }
 
 
-def check_rollout(buffers: Buffers, spec: EnvSpec, epoch: int) -> int:
-    """Check a whole rollout with one read from the device.
+def fault(array: Tensor) -> Tensor:
+    """[] bool on the array's device: an entry is NaN or infinite."""
+    low, high = torch.aminmax(array)  # both pass NaN on
+    return ~(low.isfinite() & high.isfinite())
 
-    Returns:
-        the number of unmasked rows: agent steps of this rollout.
+
+def check_rollout(faults: Mapping[str, float], buffers: Buffers, spec: EnvSpec, epoch: int) -> None:
+    """Judge a whole rollout by what was read from the device.
+
+    Args:
+        faults: for each name of `checked`: not 0 where `fault` is true of its array.
 
     Raises:
         NonFiniteError: naming the first field that is not finite, and where.
     """
-    found = [
-        (field, shown, array)
-        for field, shown, array in _fields(buffers, spec)
-        if array.dtype.is_floating_point and array.numel()
-    ]
-    extremes = [bound.double() for _, _, array in found for bound in torch.aminmax(array)]  # both pass NaN on
-    read = torch.stack([buffers.mask[: buffers.horizon].sum().double(), *extremes]).tolist()
-    for i, (field, shown, array) in enumerate(found):
-        low, high = read[1 + 2 * i], read[2 + 2 * i]
-        if not (math.isfinite(low) and math.isfinite(high)):
+    for shown, (field, array) in checked(buffers, spec).items():
+        if faults[shown]:
             _raise(field, shown, array, spec, epoch)
-    return int(read[0])
 
 
 def _raise(

@@ -1,6 +1,6 @@
 """PPO as the trainer sees it: collect, update, metrics, state.
 
-    collect:  rollout ─► guard ─► episode statistics ─► features' on_rollout
+    collect:  rollout ─► summary (guard, episode statistics, reward scale) ─► features' on_rollout
     update:   advantage ─► learner ─► guard ─► features' on_epoch
 
 An epoch is counted when its update is done. Everything random is keyed by (seed, epoch), so a resumed run
@@ -20,13 +20,14 @@ from metta_fast.buffers import Buffers
 from metta_fast.config import Config
 from metta_fast.ppo.backend import autocast, configure_torch
 from metta_fast.ppo.episode_stats import EpisodeStats
-from metta_fast.ppo.guard import check_loss_scale, check_rollout, check_update
+from metta_fast.ppo.guard import check_loss_scale, check_update
 from metta_fast.ppo.hooks import Context, Hooks
 from metta_fast.ppo.learner import SUMS, Learner
 from metta_fast.ppo.loss import STATS
 from metta_fast.ppo.reward_scale import RewardScale
 from metta_fast.ppo.rollout import Rollout
 from metta_fast.ppo.schedule import learning_rate, progress
+from metta_fast.ppo.summary import Summary
 from metta_fast.ppo.timer import Timer
 from metta_fast.spec import EnvSpec
 from metta_fast.vector.api import VectorEnv
@@ -96,14 +97,14 @@ class PPO:
             compile_mode=mode,
         )
         self.episodes = EpisodeStats(spec, self.buffers.device)
-        self._episode_sums = torch.zeros(
-            1 + len(self.episodes.names), dtype=torch.float64, device=self.buffers.device
-        )
         self.reward_scale = (
             RewardScale(spec.num_agents, trainer.gamma, self.buffers.device)
             if trainer.normalize_reward
             else None
         )
+        self.summary = Summary(spec, self.buffers, self.episodes, self.reward_scale)
+        self._rollout_steps = 0
+        self._episode_means: Metrics = {}
         self._keep_rollout = trainer.deterministic or spec.cheap_state
         self._metrics: Metrics = {}
 
@@ -125,10 +126,9 @@ class PPO:
             if self.reward_scale:
                 self.reward_scale.restart()
         self.rollout.collect(self.epoch)
-        self._rollout_steps = check_rollout(buffers, self.spec, self.epoch)
-        self._episode_sums = self.episodes.add(buffers)
-        if self.reward_scale:
-            self.reward_scale.apply(buffers)
+        self.summary.run()
+        figures = self.summary.figures.tolist()
+        self._rollout_steps, self._episode_means = self.summary.read(figures, self.epoch)
         context = self._context()
         for hook in self.hooks.on_rollout:
             hook(context)
@@ -150,7 +150,7 @@ class PPO:
                 raise RuntimeError(
                     f"trainer.debug: nobody wrote some row of {unwritten} in epoch {self.epoch}"
                 )
-        sums, episodes = self.learner.sums.tolist(), self._episode_sums.tolist()
+        sums = self.learner.sums.tolist()
         check_update(sums, SUMS, self.buffers, self.spec, self.epoch)
         check_loss_scale(self.learner.scaler, self.epoch)
         rate = learning_rate(self.config.trainer, self.steps)
@@ -158,7 +158,7 @@ class PPO:
         self.epoch += 1
         read = dict(zip(SUMS, sums))
         self._metrics = {f"loss/{name}": read[name] / read["minibatches"] for name in STATS}
-        self._metrics |= self.episodes.means(episodes)
+        self._metrics |= self._episode_means
         self._metrics |= {"train/learning_rate": rate, "train/epoch": self.epoch, "train/steps": self.steps}
         for hook in self.hooks.on_epoch:
             self._metrics |= hook(context)

@@ -37,7 +37,10 @@ class RewardScale:
         self.discounted.zero_()
 
     def apply(self, buffers: Buffers) -> None:
-        """Take in the rollout's rewards [T, N], then scale them in place."""
+        """Take in the rollout's rewards [T, N], then scale them in place.
+
+        Rewards that are not finite make a scale that is not: all are then left as they are, to be named.
+        """
         mask = buffers.mask[: buffers.horizon]
         keep = self.gamma * (~(buffers.terminal | buffers.truncation)).float()
         reward = torch.where(mask, buffers.reward, 0.0)  # a masked row takes no part, whatever stands in it
@@ -50,7 +53,7 @@ class RewardScale:
         self._merge(series, mask)
         count, _, squares = self.moments.unbind()
         scale = (squares / count.clamp(min=1) + EPSILON).rsqrt()
-        buffers.reward.mul_(scale)
+        buffers.reward.mul_(torch.where((scale > 0) & scale.isfinite(), scale, 1.0))
 
     def _merge(self, series: Tensor, mask: Tensor) -> None:
         count, mean, squares = self.moments.unbind()
