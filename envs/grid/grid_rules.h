@@ -207,23 +207,38 @@ MF_FN void grid_set_completion(const Grid *g) {
     g->head->cache_completion = (int32_t)((510 * (int64_t)g->head->step + max) / (2 * max));
 }
 
-MF_FN void grid_reset(const grid_params *p, uint8_t *state, uint64_t seed, uint32_t env, int32_t start_step) {
+/* What all converters hold and do at the start of an episode. */
+MF_FN void grid_stock(const Grid *g, int32_t lane, int32_t lanes) {
+    int32_t next = GRID_NEVER;
+    for (int32_t j = lane; j < g->head->num_objects; j += lanes) {
+        GridObject *o = g->objects + j;
+        for (uint32_t set = g->p->out_items[o->type]; set; set &= set - 1)
+            grid_give_object(o, MF_CTZ(set), g->c->initial[o->type]);
+        next = mf_min(next, grid_try_start(g, o));
+    }
+    next = MF_LANES_MIN(next);
+    if (lane == 0)
+        g->head->cache_next_due = next;
+}
+
+MF_FN void grid_reset(const grid_params *p, uint8_t *state, uint64_t seed, uint32_t env, int32_t start_step,
+                      int32_t lane, int32_t lanes) {
     const Grid g = grid_open(p, state);
     const uint32_t lifetime = g.head->lifetime + 1, episode = g.head->lifetime ? g.head->episode + 1 : 0;
-    MF_FILL(state, 0, (uint64_t)p->size);
-    g.head->lifetime = lifetime;
-    g.head->episode = episode;
-    g.head->step = start_step;
-    g.head->cache_next_due = GRID_NEVER;
-    grid_set_completion(&g);
-    grid_build(&g, seed, env);
-    for (int32_t j = 0; j < g.head->num_objects; j++) {
-        GridObject *o = g.objects + j;
-        for (uint32_t set = p->out_items[o->type]; set; set &= set - 1)
-            grid_give_object(o, MF_CTZ(set), p->config.initial[o->type]);
-        grid_start(&g, o);
+    MF_LANES_SYNC();
+    mf_zero(state, 0, p->size, lane, lanes);
+    MF_LANES_SYNC();
+    if (lane == 0) {
+        g.head->lifetime = lifetime;
+        g.head->episode = episode;
+        g.head->step = start_step;
+        grid_set_completion(&g);
     }
-    grid_paint_all(&g);
+    grid_build(&g, seed, env, episode, lane, lanes);
+    grid_stock(&g, lane, lanes);
+    MF_LANES_SYNC();
+    grid_paint_all(&g, lane, lanes);
+    MF_LANES_SYNC();
 }
 
 MF_FN int32_t grid_pending(const grid_params *p, uint8_t *state) { return grid_open(p, state).head->pending_reset; }

@@ -235,24 +235,29 @@ MF_FN void grid_give_object(GridObject *o, int32_t i, int32_t change) {
 
 /* ---- converters ---- */
 
-/* The start test: an idle converter with room for output and all inputs takes them and starts. */
-MF_FN void grid_start(const Grid *g, GridObject *o) {
+/* The start test: an idle converter with room for output and all inputs takes them and starts. Returns when it
+   is due, GRID_NEVER if it did not start. */
+MF_FN int32_t grid_try_start(const Grid *g, GridObject *o) {
     const uint32_t takes = g->p->in_items[o->type], gives = g->p->out_items[o->type];
     int32_t output = 0;
     if (o->phase != GRID_IDLE || gives == 0)
-        return;
+        return GRID_NEVER;
     for (uint32_t set = gives & o->cache_items; set; set &= set - 1)
         output += o->item[MF_CTZ(set)];
     if (output >= g->c->max_output[o->type])
-        return;
+        return GRID_NEVER;
     for (uint32_t set = takes; set; set &= set - 1)
         if (o->item[MF_CTZ(set)] < g->c->recipe_in[o->type][MF_CTZ(set)])
-            return;
+            return GRID_NEVER;
     for (uint32_t set = takes; set; set &= set - 1)
         grid_give_object(o, MF_CTZ(set), -g->c->recipe_in[o->type][MF_CTZ(set)]);
     o->phase = GRID_CONVERTING;
     o->due = g->head->step + g->c->conversion_ticks[o->type];
-    g->head->cache_next_due = mf_min(g->head->cache_next_due, o->due);
+    return o->due;
+}
+
+MF_FN void grid_start(const Grid *g, GridObject *o) {
+    g->head->cache_next_due = mf_min(g->head->cache_next_due, grid_try_start(g, o));
 }
 
 MF_FN void grid_go_idle(const Grid *g, GridObject *o) {

@@ -17,8 +17,9 @@
 
    and for one env, `state` being its bytes (64-byte aligned; all zero before the first reset):
 
-     void    ENV_reset  (params, state, seed, env, start_step)
-                        a new episode; `env` is the global id. Counts as a step of the env's lifetime.
+     void    ENV_reset  (params, state, seed, env, start_step, lane, lanes)
+                        a new episode, made by `lanes` lanes together (see below); `env` is the global id.
+                        Counts as a step of the env's lifetime.
      int32_t ENV_pending(params, state)               1: the episode has ended, the next call must reset
      void    ENV_begin  (params, state, seed, env)    clear rewards, count the step, due events, draw the order
      void    ENV_act    (params, state, priority, turn, actions)
@@ -29,7 +30,12 @@
                         where terminal or truncation is set. mask 0 marks a row that carries a final observation.
      void    ENV_observe(params, state, agent, out, lane, lanes)
                         writes this lane's share of the agent's observation; lanes 0 … lanes-1 together write
-                        every byte. The CPU passes (0, 1), the GPU the threads of a warp.  */
+                        every byte. `out` is aligned to 8 bytes where obs_size is a multiple of 8.
+
+   Lanes: the CPU passes (0, 1), the GPU the 32 threads of a warp, which run the same code side by side. In
+   ENV_reset all lanes draw the same numbers and keep the same counts; what is written to the state is shared
+   among them. MF_LANES_SYNC() stands between a write and what reads it in another lane; every lane must come
+   to every MF_LANES_ macro. ENV_observe does without them.  */
 #ifndef MF_CONTRACT_H
 #define MF_CONTRACT_H
 
@@ -47,8 +53,12 @@ typedef unsigned long long uint64_t;
 #endif
 
 /* MF_FN begins each function, MF_CONST each table. MF_COPY and MF_FILL become plain loads and stores where
-   the size is a constant. MF_CTZ, MF_CTZ64: index of the lowest set bit
-   of a non-zero uint32_t, uint64_t. */
+   the size is a constant. MF_CTZ, MF_CTZ64: index of the lowest set bit of a non-zero uint32_t, uint64_t;
+   MF_POPCOUNT: number of set bits.
+
+     MF_LANES_SYNC()      what any lane wrote before, every lane reads after it
+     MF_LANES_VOTE(flag)  bit i: the flag of lane i is not 0
+     MF_LANES_MIN(x)      the least int32_t of all lanes  */
 #if defined(__CUDACC__) || defined(__HIPCC__)
 #define MF_FN static __device__ __forceinline__
 #define MF_CONST static __device__ const
@@ -56,6 +66,10 @@ typedef unsigned long long uint64_t;
 #define MF_FILL(to, value, bytes) memset((to), (value), (bytes))
 #define MF_CTZ(x) (__ffs((int)(x)) - 1)
 #define MF_CTZ64(x) (__ffsll((long long)(x)) - 1)
+#define MF_POPCOUNT(x) __popc(x)
+#define MF_LANES_SYNC() __syncwarp()
+#define MF_LANES_VOTE(flag) __ballot_sync(0xffffffffu, (flag) != 0)
+#define MF_LANES_MIN(x) mf_lanes_min(x)
 #else
 #define MF_FN static inline __attribute__((unused, always_inline))
 #define MF_CONST static const __attribute__((unused))
@@ -63,8 +77,33 @@ typedef unsigned long long uint64_t;
 #define MF_FILL(to, value, bytes) __builtin_memset((to), (value), (bytes))
 #define MF_CTZ(x) __builtin_ctz(x)
 #define MF_CTZ64(x) __builtin_ctzll(x)
+#define MF_POPCOUNT(x) __builtin_popcount(x)
+#define MF_LANES_SYNC() ((void)0)
+#define MF_LANES_VOTE(flag) ((uint32_t)((flag) != 0))
+#define MF_LANES_MIN(x) (x)
 #endif
 
 MF_FN int32_t mf_min(int32_t a, int32_t b) { return a < b ? a : b; }
+
+#if defined(__CUDACC__) || defined(__HIPCC__)
+MF_FN int32_t mf_lanes_min(int32_t x) {
+    for (int32_t far = 16; far > 0; far /= 2)
+        x = mf_min(x, __shfl_xor_sync(0xffffffffu, x, far));
+    return x;
+}
+#endif
+
+/* How many lanes below `lane` have their bit set in a vote. */
+MF_FN int32_t mf_lanes_before(uint32_t vote, int32_t lane) { return MF_POPCOUNT(vote & ((1u << lane) - 1u)); }
+
+/* Zero bytes from … to-1 of `at`, each a multiple of 8 as is `at`. */
+MF_FN void mf_zero(uint8_t *at, int64_t from, int64_t to, int32_t lane, int32_t lanes) {
+    if (lanes == 1) {
+        MF_FILL(at + from, 0, (uint64_t)(to - from));
+        return;
+    }
+    for (int64_t i = from + 8 * lane; i < to; i += 8 * lanes)
+        *(uint64_t *)(at + i) = 0;
+}
 
 #endif

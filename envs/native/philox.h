@@ -50,6 +50,15 @@ MF_FN int32_t mf_randbelow(mf_rng *r, int32_t k) {
     return (int32_t)(((uint64_t)mf_rng_next(r) * (uint32_t)k) >> 32);
 }
 
+/* As if `n` more numbers had been drawn. */
+MF_FN void mf_rng_skip(mf_rng *r, uint32_t n) {
+    r->drawn += n;
+    if ((r->drawn & 3u) != 0) {
+        const uint32_t counter[4] = {r->env, r->t, r->stream, r->drawn >> 2};
+        mf_philox(r->key, counter, r->word);
+    }
+}
+
 /* Fisher–Yates from the end. */
 MF_FN void mf_shuffle(mf_rng *r, uint16_t *list, int32_t n) {
     for (int32_t i = n - 1; i > 0; i--) {
@@ -58,6 +67,41 @@ MF_FN void mf_shuffle(mf_rng *r, uint16_t *list, int32_t n) {
         list[i] = list[j];
         list[j] = swap;
     }
+}
+
+/* The same by lanes, at most 32: each draws blocks of its own, then one of them exchanges. `draws` is scratch for
+   MF_SHUFFLE_DRAWS numbers that no lane reads or writes otherwise. */
+enum { MF_SHUFFLE_DRAWS = 128 };
+MF_FN void mf_shuffle_lanes(mf_rng *r, uint16_t *list, int32_t n, uint16_t *draws, int32_t lane, int32_t lanes) {
+    if (lanes == 1) {
+        mf_shuffle(r, list, n);
+        return;
+    }
+    for (int32_t top = n - 1; top > 0;) {
+        /* as many as the lanes' blocks hold; draw k goes with place top - k */
+        const uint32_t block = (r->drawn >> 2) + (uint32_t)lane;
+        const int32_t count = mf_min(top, 4 * lanes - (int32_t)(r->drawn & 3u));
+        const int32_t first = (int32_t)(4 * block - r->drawn);
+        uint32_t word[4];
+        const uint32_t counter[4] = {r->env, r->t, r->stream, block};
+        mf_philox(r->key, counter, word);
+        for (int32_t w = 0; w < 4; w++) {
+            const int32_t k = first + w;
+            if (k >= 0 && k < count)
+                draws[k] = (uint16_t)(((uint64_t)word[w] * (uint32_t)(top - k + 1)) >> 32);
+        }
+        MF_LANES_SYNC();
+        if (lane == 0)
+            for (int32_t k = 0; k < count; k++) {
+                const uint16_t swap = list[top - k];
+                list[top - k] = list[draws[k]];
+                list[draws[k]] = swap;
+            }
+        MF_LANES_SYNC();
+        top -= count;
+        r->drawn += (uint32_t)count;
+    }
+    mf_rng_skip(r, 0);
 }
 
 #endif

@@ -35,7 +35,8 @@ MF_FN uint8_t *MF_NAME(batch_state)(const MF_NAME(batch) * b, int32_t i) {
 MF_FN void MF_NAME(reset_one)(const MF_NAME(batch) * b, int32_t i, int32_t start_step) {
     const int32_t agents = MF_NAME(num_agents)(b->params);
     const int64_t row = (int64_t)i * agents;
-    MF_NAME(reset)(b->params, MF_NAME(batch_state)(b, i), b->seed, b->first_env + (uint32_t)i, start_step);
+    MF_NAME(reset)(b->params, MF_NAME(batch_state)(b, i), b->seed, b->first_env + (uint32_t)i, start_step, 0,
+                   1);
     for (int64_t k = row; k < row + agents; k++) {
         b->reward[k] = 0.0f;
         b->terminal[k] = b->truncation[k] = 0;
