@@ -119,56 +119,7 @@ class RichDashboard:
         self._live.stop()
 
     def _panel(self) -> Any:
-        from rich import box
-        from rich.columns import Columns
-        from rich.console import Group
-        from rich.panel import Panel
-        from rich.progress_bar import ProgressBar
-        from rich.table import Table
-        from rich.text import Text
-
-        seen, total = self._seen, self._total
-        steps = seen.get("train/steps", 0.0)
-        head = Table.grid(expand=True, padding=(0, 2))
-        head.add_column(no_wrap=True)
-        head.add_column(ratio=1)
-        head.add_column(no_wrap=True, justify="right")
-        head.add_row(
-            Text(f"{short(steps)} / {short(total)} steps", style="bold"),
-            ProgressBar(total=max(total, 1), completed=min(steps, total)),
-            Text(f"{short(seen.get('perf/steps_per_second', 0.0))} steps/s   left {time_left(seen, total)}"),
-        )
-        tables = []
-        for name, prefixes in (
-            ("time", ("perf/time/",)),
-            ("loss", ("loss/",)),
-            ("env", ("env/", "eval/")),
-            ("run", ("train/", "perf/")),
-        ):
-            table = Table(
-                title=name, box=box.SIMPLE_HEAD, show_header=False, title_justify="left", padding=(0, 1)
-            )
-            table.add_column(no_wrap=True, style="cyan")
-            table.add_column(no_wrap=True, justify="right")
-            for label, text in self._entries(name, prefixes):
-                table.add_row(label, text)
-            if table.row_count:
-                tables.append(table)
-        width = max(self._console.width - 24, 10)
-        value = short(seen["env/return"]) if "env/return" in seen else "-"
-        curve = Text(f"return {value:>9}  ", style="bold")
-        curve.append(self._curve.bars(width), style="green")
-        return Panel(Group(head, curve, Columns(tables)), title=self._title, title_align="left")
-
-    def _entries(self, name: str, prefixes: tuple[str, ...]) -> list[tuple[str, str]]:
-        if name == "time":
-            return [(phase, f"{100 * share:.0f} %") for phase, share in time_shares(self._seen).items()]
-        skip = ("perf/time/", "perf/steps_per_second", "train/steps")
-        return [
-            (key.split("/", 1)[1].replace("_", " "), short(value))
-            for key, value in sorted(self._seen.items())
-            if key.startswith(prefixes) and not (name == "run" and key.startswith(skip))
-        ][:12]
+        return run_panel(self._seen, self._total, self._curve, title=self._title, width=self._console.width)
 
 
 class Curve:
@@ -201,6 +152,108 @@ class Curve:
         means = [sum(self._values[a:b]) / (b - a) for a, b in pairwise(edges)]
         low, span = min(means), (max(means) - min(means)) or 1.0
         return "".join(_BARS[min(int((mean - low) / span * len(_BARS)), len(_BARS) - 1)] for mean in means)
+
+
+def run_panel(
+    seen: dict[str, float],
+    total: int,
+    curve: Curve,
+    *,
+    title: str,
+    width: int,
+    machine: bool = True,
+    tight: bool = False,
+) -> Any:
+    """A run's figures as a rich panel.
+
+    Args:
+        machine: with the machine's readings that came with the row.
+        tight: without empty lines, for a low terminal.
+    """
+    from rich import box
+    from rich.columns import Columns
+    from rich.console import Group
+    from rich.panel import Panel
+    from rich.progress_bar import ProgressBar
+    from rich.table import Table
+    from rich.text import Text
+
+    steps = seen.get("train/steps", 0.0)
+    head = Table.grid(expand=True, padding=(0, 2))
+    head.add_column(no_wrap=True)
+    head.add_column(ratio=1)
+    head.add_column(no_wrap=True, justify="right")
+    head.add_row(
+        Text(f"{short(steps)} / {short(total)} steps", style="bold"),
+        ProgressBar(total=max(total, 1), completed=min(steps, total)),
+        Text(f"{short(seen.get('perf/steps_per_second', 0.0))} steps/s   left {time_left(seen, total)}"),
+    )
+    entries = {
+        "time": [(phase, f"{100 * share:.0f} %") for phase, share in time_shares(seen).items()],
+        "loss": _figures(seen, "loss/"),
+        "env": _figures(seen, "env/", "eval/"),
+        "run": _figures(
+            seen,
+            *("train/", "perf/"),
+            skip=("train/steps", "perf/steps_", "perf/time/", "perf/gpu_", "perf/cpu_", "perf/memory_"),
+        ),
+        "machine": readings(seen) if machine else [],
+    }
+    tables = []
+    for name, rows in entries.items():
+        if not rows:
+            continue
+        table = Table(
+            title=name,
+            box=None if tight else box.SIMPLE_HEAD,
+            show_header=False,
+            title_justify="left",
+            padding=(0, 1),
+        )
+        table.add_column(no_wrap=True, style="cyan")
+        table.add_column(no_wrap=True, justify="right")
+        for label, text in rows[:12]:
+            table.add_row(label, text)
+        tables.append(table)
+    value = short(seen["env/return"]) if "env/return" in seen else "-"
+    shape = Text(f"return {value:>9}  ", style="bold")
+    shape.append(curve.bars(max(width - 24, 10)), style="green")
+    return Panel(Group(head, shape, Columns(tables)), title=title, title_align="left")
+
+
+def _figures(seen: dict[str, float], *prefixes: str, skip: tuple[str, ...] = ()) -> list[tuple[str, str]]:
+    return [
+        (key.split("/", 1)[1].replace("_", " "), short(value))
+        for key, value in sorted(seen.items())
+        if key.startswith(prefixes) and not key.startswith(skip)
+    ]
+
+
+READINGS: dict[str, tuple[str, ...]] = {
+    "GPU busy": ("{perf/gpu_utilization:.0f} %",),
+    "GPU memory": ("{perf/gpu_memory_mib:.0f} MiB {perf/gpu_memory_percent:3.0f} %",),
+    "GPU power": ("{perf/gpu_power_w:.0f} / {perf/gpu_power_limit_w:.0f} W", "{perf/gpu_power_w:.0f} W"),
+    "GPU clocks": ("{perf/gpu_clock_sm_mhz:.0f} / {perf/gpu_clock_memory_mhz:.0f} MHz",),
+    "GPU heat": ("{perf/gpu_temperature_c:.0f} °C",),
+    "CPU busy": ("{perf/cpu_utilization:.0f} %",),
+    "memory": ("{perf/memory_gb:.1f} GiB {perf/memory_percent:3.0f} %",),
+}
+"""Label → how it is written, the first whose figures are all there."""
+
+
+def readings(seen: dict[str, float]) -> list[tuple[str, str]]:
+    """The readings of monitor.py that are there, in words."""
+    return [(label, text) for label in READINGS if (text := reading(seen, label))]
+
+
+def reading(seen: dict[str, float], label: str) -> str:
+    """One of them, "" where the machine does not tell it."""
+    for words in READINGS[label]:
+        try:
+            return words.format_map(seen)
+        except KeyError:
+            continue
+    return ""
 
 
 def keep(row: dict[str, float]) -> dict[str, float]:

@@ -172,6 +172,7 @@ class Trainer:
             self.algorithm.load_state_dict(start.load("algorithm"))
         epoch = self.algorithm.epoch
         self._monitor = Monitor(parts.device)
+        self._closing.callback(self._monitor.close)
         self._score = Score()
         self._log_due = Interval(run.log_interval, epoch=epoch)
         self._monitor_due = Interval(run.monitor_interval, min_s=run.min_interval_s, epoch=epoch)

@@ -26,7 +26,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterator, Sequence
 from typing import IO, Any
@@ -132,31 +131,22 @@ class Side:
 
 
 class _GpuMeter:
-    """Mean GPU utilisation while it runs, read twice a second; None where there is no such figure."""
+    """Mean GPU utilisation of a block of code, of a second or more; None where there is no such figure."""
 
     def __init__(self, device: Any) -> None:
-        from metta_fast.monitor import Monitor
-
-        self._monitor = Monitor(device) if device.type == "cuda" else None
-        self._readings: list[float] = []
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
-
-    def _watch(self) -> None:
-        while self._monitor is not None and not self._stop.wait(0.5):
-            self._readings += [v for k, v in self._monitor.read().items() if k == "perf/gpu_utilization"]
+        self._device = device
+        self.mean: float | None = None
 
     def __enter__(self) -> _GpuMeter:
-        self._thread.start()
+        from metta_fast.monitor import Monitor
+
+        self._monitor = Monitor(self._device) if self._device.type == "cuda" else None
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join()
-
-    @property
-    def mean(self) -> float | None:
-        return sum(self._readings) / len(self._readings) if self._readings else None
+        if self._monitor is not None:
+            self.mean = self._monitor.read().get("perf/gpu_utilization")
+            self._monitor.close()
 
 
 class _Runner:

@@ -6,7 +6,7 @@ import time
 import pytest
 
 from metta_fast import dashboard
-from metta_fast.dashboard import Curve, line, make_dashboard, short, time_left
+from metta_fast.dashboard import Curve, line, make_dashboard, readings, short, time_left
 
 ROW = {
     "train/steps": 250_000.0,
@@ -19,6 +19,12 @@ ROW = {
     "env/length": 200.0,
     "loss/policy": -0.0123,
     "perf/gpu_utilization": 87.0,
+    "perf/gpu_memory_mib": 20480.0,
+    "perf/gpu_memory_percent": 25.0,
+    "perf/gpu_power_w": 450.4,
+    "perf/gpu_power_limit_w": 700.0,
+    "perf/cpu_utilization": 12.0,
+    "perf/pace": 7.0,
 }
 
 
@@ -49,6 +55,18 @@ def test_the_plain_line():
     text = line(ROW, 1_000_000)
     for part in ("250K/1M steps", "25 %", "123K/s", "return 1.5", "[update 75% env 25%]", "left 7s"):
         assert part in text
+
+
+def test_readings_in_words_leave_out_what_is_not_told():
+    words = dict(readings(ROW))
+    assert words == {
+        "GPU busy": "87 %",
+        "GPU memory": "20480 MiB  25 %",
+        "GPU power": "450 / 700 W",
+        "CPU busy": "12 %",
+    }
+    assert dict(readings({"perf/gpu_power_w": 70.0})) == {"GPU power": "70 W"}
+    assert readings({}) == []
 
 
 def test_the_curve_keeps_its_whole_length_in_few_points():
@@ -102,6 +120,6 @@ def test_rich_shows_everything_and_is_cheap(monkeypatch, width):
     rich.message("[not markup]")
     rich.close()
     text = screen.getvalue()
-    for part in ("grid-1", "250K / 1M", "gpu utilization", "policy", "75 %", "[not markup]"):
+    for part in ("grid-1", "250K / 1M", "GPU busy", "450 / 700 W", "pace", "policy", "75 %", "[not markup]"):
         assert part in text
     assert each < 1e-3
