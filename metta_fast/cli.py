@@ -1,8 +1,9 @@
-"""The command line: `metta-fast train|eval|doctor` (also `python -m metta_fast`).
+"""The command line: `metta-fast train|eval|monitor|doctor` (also `python -m metta_fast`).
 
     metta-fast train hardware=auto env=grid_solo trainer.total_timesteps=5_000_000
     metta-fast train resume=auto
     metta-fast eval runs/<name>
+    metta-fast monitor
     metta-fast doctor
 
 A user's mistake is one message on stderr and exit code 2, no traceback. `run_optimized.py` is `train`.
@@ -23,6 +24,7 @@ USAGE = """usage: metta-fast COMMAND …
 
   train [key=value …]   train, or go on with a run (resume=auto); `metta-fast train --help` explains every key
   eval RUN …            play unseen maps with a run's policy; `metta-fast eval --help`
+  monitor [RUN]         the machine and a run's newest figures, live; `metta-fast monitor --help`
   doctor                what this machine has, which profile fits, what is missing
 
   --version, --help"""
@@ -70,6 +72,12 @@ def evaluate(words: Sequence[str]) -> int:
     return run_eval_command(list(words))
 
 
+def monitor(words: Sequence[str]) -> int:
+    from metta_fast.watch import run_monitor_command
+
+    return run_monitor_command(list(words))
+
+
 def doctor(words: Sequence[str]) -> int:
     from metta_fast.doctor import main as examine
 
@@ -87,7 +95,12 @@ def _see_current_folder() -> None:
         sys.path.append(os.getcwd())
 
 
-COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {"train": train, "eval": evaluate, "doctor": doctor}
+COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
+    "train": train,
+    "eval": evaluate,
+    "monitor": monitor,
+    "doctor": doctor,
+}
 
 
 def main(words: Sequence[str] | None = None, *, default_hardware: str = "auto") -> int:
