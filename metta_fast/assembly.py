@@ -56,6 +56,7 @@ def build_parts(config: Config) -> Parts:
         num_workers=vector.num_workers,
         num_threads=vector.num_threads,
         worker_timeout_s=vector.worker_timeout_s,
+        device=torch.device(config.env.device),
     )
     try:
         torch.manual_seed(config.seed)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from metta_fast import hardware
+from metta_fast import hardware, profiles
 from metta_fast.config import (
     GROUPS,
     Config,
@@ -82,7 +82,7 @@ def compose(
     scaled: dict[str, tuple[Any, str]] = {}
     if chosen["hardware"] == "auto":
         machine = machine or hardware.detect()
-        pick = hardware.choose_profile(machine)
+        pick = profiles.choose_profile(machine)
         chosen["hardware"] = pick.profile
         scaled = pick.values
         notes.append(f"hardware=auto: {pick.reason}")

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from metta_fast import hardware
+from metta_fast import hardware, profiles
 
 PACKAGE = Path(__file__).resolve().parent
 NEEDED = {
@@ -95,7 +95,7 @@ def examine() -> Iterator[Finding]:
         "" if shm >= SHM_WANTED else "docker run --shm-size=2g, or vector.backend=threads",
         needed=False,
     )
-    yield Finding("profile", hardware.choose_profile(machine).reason)
+    yield Finding("profile", profiles.choose_profile(machine).reason)
 
 
 def main() -> int:

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import platform
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from importlib import metadata
 from pathlib import Path
-from typing import Any
 
 from metta_fast.config import Config, config_from_dict, config_to_dict, get
 from metta_fast.sizes import fit_sizes
@@ -21,9 +22,8 @@ from metta_fast.sizes import fit_sizes
 GIB = 1 << 30
 PROC = Path("/proc")
 CGROUP = Path("/sys/fs/cgroup")
-PROFILE_MEMORY = 24 * GIB
-PROFILE_SIZES = {"trainer.batch_size": 1 << 18, "trainer.minibatch_size": 1 << 15}
-"""The sizes of configs/hardware/auto.yaml and the GPU memory they are for."""
+DRIVERS = {12: "525", 13: "580"}
+"""The first NVIDIA driver of each CUDA major version."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,8 @@ class Gpu:
     capability: tuple[int, int] = (0, 0)
     """CUDA compute capability; (0, 0) on ROCm."""
     vendor: str = "nvidia"
+    free: int | None = None
+    """Bytes that no program used when it was looked at; None: unknown."""
 
     @property
     def bf16(self) -> bool:
@@ -57,6 +59,12 @@ class Machine:
     """What the installed torch was built for: cpu, cuda, hip, none (not installed)."""
     notes: tuple[str, ...] = field(default=())
     """What the user should know, e.g. a card that the installed torch cannot use."""
+    driver: tuple[int, int] = (0, 0)
+    """The CUDA version NVIDIA's driver is for; (0, 0): unknown."""
+    nvrtc: int = 0
+    """The CUDA major version of the NVRTC that cuda.core compiles with; 0: cuda.core is not installed."""
+    system: str = ""
+    """System and processor: "Linux x86_64", "Darwin arm64"; "": unknown."""
 
     def describe(self) -> str:
         """One line: cards, cores, memory."""
@@ -67,46 +75,19 @@ class Machine:
         return f"{cards}, {cores}, {self.memory / GIB:.0f} GiB of memory"
 
 
-@dataclass(frozen=True)
-class Pick:
-    """The profile that fits a machine."""
-
-    profile: str
-    reason: str
-    values: dict[str, tuple[Any, str]] = field(default_factory=dict)
-    """Values scaled for a card without a profile: key → (value, why)."""
-
-
 def detect() -> Machine:
     """Look at this machine."""
-    gpus, build, notes = _gpus()
-    return Machine(allowed_cores(), os.cpu_count() or 1, memory_limit(), gpus, build, notes)
-
-
-def choose_profile(machine: Machine) -> Pick:
-    """The profile of configs/hardware for this machine, and why.
-
-    A card without a profile takes `auto.yaml` (values for 24 GiB), batch and minibatch scaled by powers of
-    two with its memory.
-    """
-    found = machine.describe()
-    if not machine.gpus:
-        return Pick("cpu", f"found {found}: profile cpu")
-    card = machine.gpus[0]
-    if re.search(r"\bG?H[12]00\b", card.name):
-        return Pick("h100", f"found {found}: profile h100")
-    memory = card.memory * 1.08  # cards show a little less than their name says
-    scale = 1.0
-    while scale < 4 and scale * 2 * PROFILE_MEMORY <= memory:
-        scale *= 2
-    while scale > 1 / 16 and scale * PROFILE_MEMORY > memory:
-        scale /= 2
-    why = f"{card.memory / GIB:.0f} GiB of GPU memory: {scale:g} × the values for 24 GiB"
-    values = {path: (int(value * scale), why) for path, value in PROFILE_SIZES.items()}
-    return Pick(
-        "auto",
-        f"found {found}: no profile of its own for this card, so its memory scales hardware/auto.yaml",
-        values,
+    cards = _cards()
+    return Machine(
+        allowed_cores(),
+        os.cpu_count() or 1,
+        memory_limit(),
+        cards.gpus,
+        cards.torch_build,
+        cards.notes,
+        cards.driver,
+        nvrtc_version(),
+        f"{platform.system()} {platform.machine()}",
     )
 
 
@@ -167,63 +148,97 @@ def _number(text: str) -> int:
     return int(text) if text.isdigit() else 0
 
 
-def torch_build() -> str:
-    """What the installed torch was built for: cpu, cuda, hip, or none. Reads its version file only."""
+def torch_build() -> tuple[str, int]:
+    """What the installed torch was built for (cpu, cuda, hip, none) and that one's major version, 0 for cpu and
+    none. Reads its version file only."""
     spec = importlib.util.find_spec("torch")
     if spec is None or not spec.submodule_search_locations:
-        return "none"
+        return "none", 0
     text = _read(Path(next(iter(spec.submodule_search_locations))) / "version.py")
     for build in ("hip", "cuda"):
-        if re.search(rf"^{build}\b[^=]*=\s*['\"]", text, re.MULTILINE):
-            return build
-    return "cpu"
+        found = re.search(rf"^{build}\b[^=]*=\s*['\"](\d+)", text, re.MULTILINE)
+        if found:
+            return build, int(found[1])
+    return "cpu", 0
 
 
-def _gpus() -> tuple[tuple[Gpu, ...], str, tuple[str, ...]]:
-    """The cards torch can use, torch's build, and notes."""
-    build = torch_build()
+def nvrtc_version() -> int:
+    """The CUDA major version of the NVRTC that cuda.core compiles with; 0: it is not installed.
+
+    cuda-bindings of a major version load the NVRTC of the same one.
+    """
+    try:
+        metadata.version("cuda-core")
+        return _number(metadata.version("cuda-bindings").split(".")[0])
+    except metadata.PackageNotFoundError:
+        return 0
+
+
+@dataclass(frozen=True)
+class _Cards:
+    gpus: tuple[Gpu, ...]
+    torch_build: str
+    notes: tuple[str, ...] = ()
+    driver: tuple[int, int] = (0, 0)
+
+
+def _cards() -> _Cards:
+    """The cards that torch can use, torch's build, and notes."""
+    build, version = torch_build()
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if build == "hip":
-        return _gpus_by_torch("amd"), build, ()
-    cards = _nvidia()
+        return _Cards(_gpus_by_torch("amd"), build)
+    cards, driver = _nvidia()
     if build == "cuda":
+        if driver[0] and driver[0] < version:
+            note = (
+                f"NVIDIA's driver is for CUDA {driver[0]}.{driver[1]}, but torch is built for CUDA {version}: "
+                f"install driver {DRIVERS.get(version, 'of that version')} or newer, or torch's build for "
+                f"CUDA {driver[0]}"
+            )
+            return _Cards((), build, (note,), driver)
         plain = visible is None or re.fullmatch(r"[0-9, ]*", visible)
         if cards is None or not plain:
-            return _gpus_by_torch("nvidia"), build, ()
+            return _Cards(_gpus_by_torch("nvidia"), build, (), driver)
         if visible is not None:
             cards = [cards[int(i)] for i in visible.split(",") if i.strip() and int(i) < len(cards)]
-        return tuple(cards), build, ()
+        return _Cards(tuple(cards), build, (), driver)
     if cards:
         note = f"{cards[0].name} is here, but torch is built for {build}: install its CUDA build"
-        return (), build, (note,)
-    return (), build, ()
+        return _Cards((), build, (note,), driver)
+    return _Cards((), build)
 
 
-def _nvidia() -> list[Gpu] | None:
-    """The NVIDIA cards by NVML; [] without driver; None where NVML cannot tell (MIG slices, no binding)."""
+def _nvidia() -> tuple[list[Gpu] | None, tuple[int, int]]:
+    """The NVIDIA cards by NVML and the driver's CUDA version; [] without driver; None where NVML cannot tell
+    (MIG slices, no binding)."""
     if not Path("/proc/driver/nvidia").exists() and not any(Path("/dev").glob("nvidia[0-9]*")):
-        return []
+        return [], (0, 0)
+    driver = (0, 0)
     try:
         import pynvml
     except ImportError:
-        return None
+        return None, driver
     try:
         pynvml.nvmlInit()
+        number = pynvml.nvmlSystemGetCudaDriverVersion_v2()  # 13020 for 13.2
+        driver = (number // 1000, number % 1000 // 10)
         found = []
         for index in range(pynvml.nvmlDeviceGetCount()):
             handle = pynvml.nvmlDeviceGetHandleByIndex(index)
             try:
                 if pynvml.nvmlDeviceGetMigMode(handle)[0]:
-                    return None
+                    return None, driver
             except pynvml.NVMLError_NotSupported:
                 pass
             name = pynvml.nvmlDeviceGetName(handle)
-            major, minor = pynvml.nvmlDeviceGetCudaComputeCapability(handle)
-            memory = pynvml.nvmlDeviceGetMemoryInfo(handle).total
-            found.append(Gpu(name if isinstance(name, str) else name.decode(), int(memory), (major, minor)))
-        return found
+            name = name if isinstance(name, str) else name.decode()
+            capability = tuple(pynvml.nvmlDeviceGetCudaComputeCapability(handle))
+            memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
+            found.append(Gpu(name, int(memory.total), capability, free=int(memory.free)))
+        return found, driver
     except pynvml.NVMLError:
-        return None
+        return None, driver
 
 
 def _gpus_by_torch(vendor: str) -> tuple[Gpu, ...]:
@@ -235,7 +250,8 @@ def _gpus_by_torch(vendor: str) -> tuple[Gpu, ...]:
     for index in range(torch.cuda.device_count()):
         card = torch.cuda.get_device_properties(index)
         capability = (card.major, card.minor) if vendor == "nvidia" else (0, 0)
-        found.append(Gpu(card.name, card.total_memory, capability, vendor))
+        free = torch.cuda.mem_get_info(index)[0]
+        found.append(Gpu(card.name, card.total_memory, capability, vendor, free))
     return tuple(found)
 
 

@@ -1,6 +1,7 @@
 """Checks and `auto`: a composed configuration becomes one that can run, or a UserError before any start.
 
-    compose ─► environment ─► sizes ─► vector ─► device ─► policy ─► features ─► memory ─► Resolved
+    compose ─► environment ─► device ─► env_device ─► sizes ─► vector ─► graphs ─► policy ─► features ─► memory
+            ─► Resolved
 
 Every value that changes here keeps its reason in `origins`, which --explain prints. torch is not imported:
 cards are found by metta_fast/hardware.py (a feature that is on brings it in).
@@ -8,7 +9,7 @@ cards are found by metta_fast/hardware.py (a feature that is on brings it in).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
 
@@ -16,11 +17,14 @@ from metta_fast import hardware
 from metta_fast.compose import Composed
 from metta_fast.config import Config, config_from_dict, config_to_dict, get, nearest, put, shown
 from metta_fast.errors import UserError
+from metta_fast.gpu_engine import PREFERENCES, Obstacle, cpu_wishes, differing, obstacle, said
 from metta_fast.hardware import GIB, Machine
 from metta_fast.sizes import fit_sizes
 from metta_fast.spec import EnvSpec
 
 POLICIES = ("mlp", "tokens")
+OWN_GRAPHS = {"reduce-overhead": "default", "max-autotune": "max-autotune-no-cudagraphs"}
+"""Modes of torch.compile that use CUDA graphs, and the same without."""
 
 NOT_BUILT_YET = (
     "contrastive",
@@ -59,9 +63,11 @@ def resolve(composed: Composed, *, machine: Machine | None = None) -> Resolved:
     machine = machine or composed.machine or hardware.detect()
     work = _Resolve(composed, machine)
     spec = work.environment()
-    work.sizes()
-    work.vector(spec)
     work.device()
+    work.env_device(spec)
+    spec = replace(spec, num_envs=work.sizes())
+    work.vector(spec)
+    work.graphs()
     work.policy(spec)
     work.features()
     work.memory(spec)
@@ -82,25 +88,19 @@ class _Resolve:
         put(self.config, path, value)
         self.origins[path] = f"auto: {why}"
 
-    def _adjust(self, path: str, value: Any, why: str) -> None:
+    def _adjust(self, path: str, value: Any, why: str, *, tell: bool = True) -> None:
         """Change a value that a profile, recipe or default gave, and tell the user."""
         source = self.origins[path]
         put(self.config, path, value)
         self.origins[path] = f"auto: {why} ({source})"
-        self.notes.append(f"{path}={shown(value)} ({source}: {why})")
+        if tell:
+            self.notes.append(f"{path}={shown(value)} ({source}: {why})")
 
     def environment(self) -> EnvSpec:
         """The environment can be made, and gives the number of agents."""
         from metta_fast.envs import make_factory
 
         env = self.config.env
-        if env.device == "cuda":
-            raise UserError(
-                "env.device=cuda: this version steps environments on the CPU; leave env.device=auto "
-                "(the policy runs on the GPU with trainer.device=cuda)"
-            )
-        if env.device == "auto":
-            self._set("env.device", "cpu", "this version steps environments on the CPU")
         spec = make_factory(env).spec
         if spec.agents_per_env != env.agents_per_env:
             if self.typed("env.agents_per_env"):
@@ -111,14 +111,64 @@ class _Resolve:
             self._adjust("env.agents_per_env", spec.agents_per_env, f"what {env.factory} has")
         return spec
 
-    def sizes(self) -> None:
-        """Agents, segments, batch and minibatches that divide each other (metta_fast/sizes.py)."""
+    def env_device(self, spec: EnvSpec) -> None:
+        """Where environments step, and what follows from it (metta_fast/gpu_engine.py)."""
+        env, vector = self.config.env, self.config.vector
+        missing = obstacle(spec, self.machine)
+        if env.device == "auto":
+            self._choose_env_device(spec, missing)
+        elif env.device == "cuda" and missing:
+            raise UserError(f"env.device=cuda: {missing.why}; {missing.cure}")
+        if env.device == "cuda":
+            if self.config.trainer.device == "cpu":
+                raise UserError(
+                    "env.device=cuda has the policy on the GPU as well, but trainer.device=cpu; leave one of "
+                    "them out"
+                )
+            for wish in differing(self.config):
+                if self.typed(wish.path):
+                    raise UserError(
+                        f"{said(self.config, wish)} does not go with env.device=cuda: {wish.why}; leave one of "
+                        "them out"
+                    )
+                self._adjust(wish.path, wish.needed, wish.why, tell=wish.path not in PREFERENCES)
+        elif vector.backend == "gpu":
+            if self.typed("vector.backend"):
+                why, cure = (missing.why, missing.cure) if missing else ("env.device=cpu", "leave one out")
+                raise UserError(f"vector.backend=gpu steps environments on the GPU, but {why}; {cure}")
+            vector.backend = "auto"
+
+    def _choose_env_device(self, spec: EnvSpec, missing: Obstacle | None) -> None:
+        """What env.device=auto becomes."""
+        on_gpu = self.config.trainer.device == "cuda"
+        wishes = cpu_wishes(self.config, self.typed)
+        if missing:
+            self._set("env.device", "cpu", missing.why)
+            if missing.surprising and on_gpu:
+                self.notes.append(f"environments step on the CPU: {missing.why}; {missing.cure}")
+        elif not on_gpu:
+            self._set("env.device", "cpu", "the policy runs on the CPU")
+        elif wishes:
+            asked = " and ".join(f"{said(self.config, w)} ({self.origins[w.path]})" for w in wishes)
+            self._set("env.device", "cpu", f"for {asked}")
+            self.notes.append(f"environments step on the CPU for {asked}; without, they step on the GPU")
+        else:
+            self._set("env.device", "cuda", f"{spec.name} has a GPU engine")
+
+    def sizes(self) -> int:
+        """Agents, segments, batch and minibatches that divide each other (metta_fast/sizes.py).
+
+        Returns the number of environments.
+        """
         for change in fit_sizes(self.config, self.typed):
             self._adjust(change.path, change.value, change.why)
+        return self.config.env.num_envs
 
     def vector(self, spec: EnvSpec) -> None:
         """Backend, workers and threads for this environment and the cores allowed."""
         vector, envs, cores = self.config.vector, self.config.env.num_envs, self.machine.cores
+        if vector.backend == "auto" and self.config.env.device == "cuda":
+            self._set("vector.backend", "gpu", "env.device=cuda")
         if vector.backend == "auto":
             backend = "threads" if spec.native else "workers"
             self._set(
@@ -139,8 +189,14 @@ class _Resolve:
                     "vector.num_threads", each, f"{cores} cores allowed for {vector.num_workers} workers"
                 )
             else:
-                self._set("vector.num_threads", 1, "not used by vector.backend=serial")
+                self._set("vector.num_threads", 1, f"not used by vector.backend={vector.backend}")
         self._at_most("vector.num_threads", envs, "env.num_envs")
+        for path in ("vector.num_workers", "vector.num_threads"):
+            if vector.backend == "gpu" and self.typed(path):
+                self.notes.append(
+                    f"{path}={get(self.config, path)} is for environments on the CPU (env.device=cpu); these "
+                    "step on the GPU"
+                )
         if vector.backend == "workers" and vector.num_workers > cores:
             self.notes.append(
                 f"vector.num_workers={vector.num_workers} ({self.origins['vector.num_workers']}) share "
@@ -219,6 +275,32 @@ class _Resolve:
                 False,
                 "compiling for the CPU takes long and gains little; typed, trainer.compile=true does it",
             )
+
+    def graphs(self) -> None:
+        """CUDA graphs of our own, and the mode of torch.compile that goes with them."""
+        trainer, on_gpu = self.config.trainer, self.config.env.device == "cuda"
+        if trainer.cuda_graphs == "auto":
+            self._set("trainer.cuda_graphs", on_gpu, f"env.device={self.config.env.device}")
+        if trainer.cuda_graphs and not on_gpu:
+            why = f"needs environments on the GPU, but env.device=cpu ({self.origins['env.device']})"
+            if self.typed("trainer.cuda_graphs"):
+                raise UserError(f"trainer.cuda_graphs=true {why}; leave it auto")
+            self._adjust("trainer.cuda_graphs", False, why)
+        if trainer.compile_mode == "auto":
+            if trainer.compile and trainer.device == "cuda" and not trainer.cuda_graphs:
+                self._set("trainer.compile_mode", "reduce-overhead", "no launch cost for each kernel")
+            else:
+                graphs = "trainer.cuda_graphs=true" if trainer.cuda_graphs else "on the CPU"
+                why = graphs if trainer.compile else "trainer.compile=false"
+                self._set("trainer.compile_mode", "default", why)
+        if trainer.cuda_graphs and trainer.compile and trainer.compile_mode in OWN_GRAPHS:
+            why = "torch's graphs cannot be captured into those of trainer.cuda_graphs"
+            if self.typed("trainer.compile_mode"):
+                raise UserError(
+                    f"trainer.compile_mode={trainer.compile_mode}: {why}; leave it out, or give "
+                    f"trainer.cuda_graphs=false"
+                )
+            self._adjust("trainer.compile_mode", OWN_GRAPHS[trainer.compile_mode], why)
 
     def policy(self, spec: EnvSpec) -> None:
         """The policy is known and reads this observation."""

@@ -58,7 +58,8 @@ class EnvConfig:
     agents_per_env: int = key(4, "agents of one environment; num_agents = num_envs * agents_per_env", low=1)
     device: str = key(
         "auto",
-        "where environments step: auto or cpu (this version has no GPU engine yet)",
+        "where environments step: auto (the GPU, where the environment has an engine for it and the learner "
+        "is there too), cpu, cuda",
         ("auto", "cpu", "cuda"),
     )
     observation: str = key(
@@ -77,9 +78,9 @@ class EnvConfig:
 class VectorConfig:
     backend: str = key(
         "auto",
-        "serial, threads (native envs without the GIL), workers (processes); "
-        "auto: threads for native envs, workers for Python envs",
-        ("auto", "serial", "threads", "workers"),
+        "serial, threads (native envs without the GIL), workers (processes), gpu (with env.device=cuda); "
+        "auto: gpu with env.device=cuda, else threads for native envs, workers for Python envs",
+        ("auto", "serial", "threads", "workers", "gpu"),
     )
     num_workers: Any = key(
         "auto",
@@ -110,7 +111,7 @@ class PolicyConfig:
         "mlp", "mlp (compact, dense and flat observations), tokens (token encoder), or package.module.Class"
     )
     hidden_size: int = key(128, "width of the encoder and the core", low=1)
-    core: str = key("none", "memory: none or lstm", ("none", "lstm"))
+    core: str = key("none", "memory: none, lstm or mingru", ("none", "lstm", "mingru"))
 
 
 @dataclass
@@ -192,9 +193,16 @@ class TrainerConfig:
         auto=True,
     )
     compile_mode: str = key(
-        "default",
-        "torch.compile's mode",
-        ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"),
+        "auto",
+        "torch.compile's mode: auto (default on the CPU and inside trainer.cuda_graphs, else reduce-overhead), "
+        "default, reduce-overhead, max-autotune, max-autotune-no-cudagraphs",
+        ("auto", "default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"),
+    )
+    cuda_graphs: Any = key(
+        "auto",
+        "capture rollout and update as CUDA graphs of our own: auto (with env.device=cuda), true, false",
+        kind="bool",
+        auto=True,
     )
     cpu_offload: bool = key(
         False, "CUDA: keep the rollout's buffers in host memory and copy minibatches over"

@@ -74,8 +74,10 @@ class EnvSpec:
     """True: `EnvBatch.native_job` exists, so threads step it without the GIL."""
     cheap_state: bool = False
     """True: `EnvBatch.state_dict` is small and exact, so a checkpoint always holds it."""
-    can_gpu: bool = False
-    """True: the environment can run on the GPU (a later engine)."""
+    gpu: bool = False
+    """True: the environment has a GPU engine (metta_fast/vector/gpu.py)."""
+    state_bytes: int = 0
+    """Size of one environment's state on the GPU; 0 without an engine."""
     stagger: bool = False
     """True: the environment can start its first episode in the middle (see DESIGN: episode ends)."""
 

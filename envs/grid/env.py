@@ -52,6 +52,8 @@ class GridFactory:
             native=True,
             cheap_state=True,
             stagger=True,
+            gpu=True,
+            state_bytes=GridParams(self.record, self.table).layout()["size"],
         )
 
     def make_batch(self, first_env: int, num_envs: int) -> GridBatch:

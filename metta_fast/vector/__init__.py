@@ -4,7 +4,8 @@
 
     factory ──► serial.py   in the caller
             ├─► threads.py  native: C threads; else Python threads
-            └─► workers.py  processes over shared memory (launcher.py, worker.py)
+            ├─► workers.py  processes over shared memory (launcher.py, worker.py)
+            └─► gpu.py      kernels over the same rules, rows on the device
 
 Importing this imports no backend.
 """
@@ -12,15 +13,20 @@ Importing this imports no backend.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from metta_fast.config import nearest
 from metta_fast.errors import UserError
 from metta_fast.spec import EnvFactory
 from metta_fast.vector.api import Block, VectorEnv, VectorError, WorkerError
 
+if TYPE_CHECKING:
+    import torch
+
 __all__ = ["BACKENDS", "Block", "VectorEnv", "VectorError", "WorkerError", "make_vector"]
 
 BACKENDS = ("serial", "threads", "workers")
+"""Those on the CPU, which every environment has; "gpu" needs `EnvSpec.gpu` and a card."""
 
 
 def make_vector(
@@ -31,6 +37,7 @@ def make_vector(
     num_workers: int = 1,
     num_threads: int = 1,
     worker_timeout_s: float = 60.0,
+    device: torch.device | None = None,
 ) -> VectorEnv:
     """All environments of `factory.spec` behind the vector contract.
 
@@ -40,23 +47,34 @@ def make_vector(
         num_workers: processes; workers only.
         num_threads: threads of the pool (threads), or of each worker (workers, native environments).
         worker_timeout_s: a worker or thread for which recv waits so long is named as hung.
+        device: of the backend gpu, a CUDA device; the others take no notice of it.
 
     Raises:
         UserError: a number that cannot be.
         WorkerError: a worker could not make its environments.
     """
-    if backend not in BACKENDS:
-        near = nearest(str(backend), BACKENDS)
+    known = (*BACKENDS, "gpu")
+    if backend not in known:
+        near = nearest(str(backend), known)
         raise UserError(
             f"vector.backend={backend!r} is not known; "
             + (f"did you mean {near!r}? " if near else "")
-            + f"There are {', '.join(BACKENDS)}"
+            + f"There are {', '.join(known)}"
         )
     envs = factory.spec.num_envs
     _check("vector.async_factor", "blocks", num_blocks, envs)
     _check("vector.num_threads", "threads", num_threads, None)
     if not worker_timeout_s > 0:
         raise UserError(f"vector.worker_timeout_s={worker_timeout_s!r}: expected seconds above 0")
+    if backend == "gpu":
+        if not factory.spec.gpu or device is None or device.type != "cuda":
+            raise UserError(
+                f"vector.backend=gpu: {factory.spec.name} on {device} cannot be; it takes an environment with a "
+                "GPU engine and env.device=cuda"
+            )
+        from metta_fast.vector.gpu import GpuVector
+
+        return GpuVector(factory, num_blocks, device)
     if backend == "serial":
         from metta_fast.vector.serial import SerialVector
 

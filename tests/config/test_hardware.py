@@ -7,18 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from metta_fast import hardware
-from metta_fast.compose import compose
+from metta_fast import hardware, profiles
+from metta_fast.compose import CONFIGS, compose
 from metta_fast.config import Config, get
 from metta_fast.hardware import (
     GIB,
     Gpu,
     Machine,
     allowed_cores,
-    choose_profile,
     memory_limit,
     out_of_memory_advice,
 )
+from metta_fast.profiles import CARDS, choose_profile
 from metta_fast.sizes import fit_sizes
 
 
@@ -91,13 +91,20 @@ def machine(*gpus: Gpu, cores: int = 16) -> Machine:
 
 
 @pytest.mark.parametrize(("name", "memory", "profile", "batch", "minibatch"), [
-    ("NVIDIA H100 80GB HBM3", 79, "h100", 524288, 32768),
-    ("NVIDIA H200", 140, "h100", 524288, 32768),
-    ("NVIDIA GH200 480GB", 95, "h100", 524288, 32768),
-    ("NVIDIA GeForce RTX 4090", 23.6, "auto", 262144, 32768),
-    ("NVIDIA L40S", 45, "auto", 524288, 65536),
-    ("NVIDIA A10G", 22.3, "auto", 262144, 32768),
-    ("NVIDIA RTX A6000", 47.5, "auto", 524288, 65536),
+    ("NVIDIA H100 80GB HBM3", 79, "h100", 262144, 32768),
+    ("NVIDIA H200", 140, "h100", 262144, 32768),
+    ("NVIDIA GH200 480GB", 95, "h100", 262144, 32768),
+    ("NVIDIA A100-SXM4-40GB", 39.4, "a100", 262144, 32768),
+    ("NVIDIA GeForce RTX 4090", 23.6, "rtx_4090", 262144, 32768),
+    ("NVIDIA GeForce RTX 3090 Ti", 23.6, "rtx_3090", 131072, 16384),
+    ("NVIDIA L40S", 45, "l40s", 262144, 32768),
+    ("NVIDIA L4", 22.3, "l4", 131072, 16384),
+    ("NVIDIA A10G", 22.3, "a10g", 131072, 16384),
+    ("NVIDIA RTX A6000", 47.5, "a6000", 131072, 16384),
+    ("AMD Radeon RX 7900 XTX", 24, "rx_7900_xtx", 262144, 32768),
+    ("NVIDIA RTX 6000 Ada Generation", 47.5, "auto", 524288, 65536),
+    ("NVIDIA GeForce RTX 4090 Laptop GPU", 15.7, "auto", 131072, 16384),
+    ("NVIDIA H100 80GB HBM3 MIG 1g.10gb", 9.6, "auto", 65536, 8192),
     ("NVIDIA GeForce RTX 3060", 11.7, "auto", 131072, 16384),
     ("NVIDIA T4", 15, "auto", 131072, 16384),
     ("small", 3, "auto", 32768, 4096),
@@ -113,6 +120,19 @@ def test_the_profile_of_a_card(name: str, memory: float, profile: str, batch: in
         assert "GiB of GPU memory" in composed.origins["trainer.batch_size"]
 
 
+def test_every_profile_for_a_card_says_whether_it_was_measured_there() -> None:
+    for profile in (*CARDS, "apple_silicon"):
+        text = (CONFIGS / "hardware" / f"{profile}.yaml").read_text()
+        assert profile == "h100" or "not measured on" in " ".join(text.replace("#", "").split()), profile
+        values = [line for line in text.splitlines() if line.startswith("  ") and ":" in line.split("#")[0]]
+        assert all("#" in line for line in values), f"a value without its reason in {profile}"
+
+
+def test_a_mac_without_a_card() -> None:
+    mac = Machine(8, 8, 16 * GIB, system="Darwin arm64")
+    assert choose_profile(mac).profile == "apple_silicon"
+
+
 def test_without_a_card_and_a_typed_value_over_a_scaled_one() -> None:
     assert choose_profile(machine()).profile == "cpu"
     card = machine(Gpu("NVIDIA T4", 15 * GIB, (7, 5)))
@@ -122,8 +142,8 @@ def test_without_a_card_and_a_typed_value_over_a_scaled_one() -> None:
 
 
 def test_the_auto_file_holds_the_sizes_that_are_scaled() -> None:
-    composed = compose(["hardware=auto"], machine=machine(Gpu("any", hardware.PROFILE_MEMORY, (8, 0))))
-    for path, value in hardware.PROFILE_SIZES.items():
+    composed = compose(["hardware=auto"], machine=machine(Gpu("any", profiles.PROFILE_MEMORY, (8, 0))))
+    for path, value in profiles.PROFILE_SIZES.items():
         assert get(composed.config, path) == value
 
 
@@ -147,14 +167,14 @@ def test_the_build_of_torch_is_read_from_its_file(tmp_path: Path, monkeypatch: p
 
     spec = SimpleNamespace(submodule_search_locations=[str(tmp_path)])
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: spec)
-    for text, build in (("cuda: Optional[str] = None\nhip: Optional[str] = None\n", "cpu"),
-                        ("cuda: Optional[str] = '12.8'\nhip: Optional[str] = None\n", "cuda"),
-                        ("cuda: Optional[str] = None\nhip: Optional[str] = '6.4'\n", "hip"),
-                        ("cuda = '12.8'\nhip = None\n", "cuda")):  # fmt: skip
+    for text, build in (("cuda: Optional[str] = None\nhip: Optional[str] = None\n", ("cpu", 0)),
+                        ("cuda: Optional[str] = '12.8'\nhip: Optional[str] = None\n", ("cuda", 12)),
+                        ("cuda: Optional[str] = None\nhip: Optional[str] = '6.4'\n", ("hip", 6)),
+                        ("cuda = '13.0'\nhip = None\n", ("cuda", 13))):  # fmt: skip
         (tmp_path / "version.py").write_text("debug = False\n" + text)
         assert hardware.torch_build() == build
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    assert hardware.torch_build() == "none"
+    assert hardware.torch_build() == ("none", 0)
 
 
 def test_out_of_memory_names_values_that_work() -> None:

@@ -101,7 +101,7 @@ def test_what_a_profile_wants_of_a_gpu_is_off_without_one_and_said() -> None:
 
 
 @pytest.mark.parametrize(("words", "message"), [
-    (["env.device=cuda"], "env.device=cuda: this version steps environments on the CPU; leave"),
+    (["env.device=cuda"], "env.device=cuda: no GPU was found"),
     (["trainer.device=cuda"], "trainer.device=cuda: no GPU was found"),
     (["trainer.precision=fp16"], "trainer.precision=fp16 needs a GPU"),
     (["trainer.cpu_offload=true"], "the policy runs on the CPU; leave it out"),
