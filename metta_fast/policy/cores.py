@@ -1,13 +1,52 @@
-"""Memory between a policy's encoder and its heads: the LSTM, with resets inside the sequence."""
+"""Memory between a policy's encoder and its heads, with resets inside the sequence: minGRU and LSTM."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from metta_fast.policy.initial import orthogonal_linear
+from metta_fast.policy.scan import mingru
+
+HORIZON = 32
+"""The longest of minGRU's first memories, in rows: σ(−ln τ) = 1 / (1 + τ) is what a row renews of it."""
+CLOSED = -1.0
+"""First bias of minGRU's output gate: a quarter of the output is the state."""
+
+
+class MinGRUCore(nn.Module):
+    """One minGRU layer (Feng et al. 2024, arXiv 2410.01201) beside its input (highway, Srivastava et al. 2015).
+
+    scan.py says what is computed. The gates of all rows are one product, and the recurrence is linear: rows
+    cost little more than in a feed-forward layer, on a GPU one kernel for all T. Running T rows equals T calls
+    of one row with the state carried. States are float32; products follow autocast.
+
+    The candidate is tanh, which keeps the state within ±1 and has both signs; the paper's positive one is for a
+    scan of logarithms, which is not needed here. At first the state's features look back over 1 to 32 rows
+    (Tallec & Ollivier 2018, arXiv 1804.11188) and the output is mostly the input.
+    """
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.state_shape = (1, size)
+        self.input = nn.Linear(size, 3 * size)
+        with torch.no_grad():
+            for part in self.input.weight.split(size):
+                nn.init.orthogonal_(part)
+            update, output, candidate = self.input.bias.split(size)
+            update.copy_(-torch.logspace(0, math.log2(HORIZON), size, base=2.0).log())
+            output.fill_(CLOSED)
+            candidate.zero_()
+
+    def forward(self, x: Tensor, state: Tensor, reset: Tensor) -> tuple[Tensor, Tensor]:
+        """x [T, B, size], state [1, B, size], reset [T, B] bool → (y [T, B, size] in the products' dtype, state)."""
+        gates = self.input(x)
+        wide = torch.promote_types(gates.dtype, torch.float32)
+        y, last, _ = mingru(gates, x.to(gates.dtype), state[0].to(wide), reset, torch.is_grad_enabled())
+        return y, last.unsqueeze(0)
 
 
 class LSTMCore(nn.Module):
@@ -83,3 +122,7 @@ class _Recurrence(torch.autograd.Function):
             dc = (dc * f[t]).masked_fill(reset[t], 0.0)
         grad = torch.stack(grad_gates[::-1])
         return grad, grad.flatten(0, 1).t() @ hs.flatten(0, 1), dh, dc, None, None
+
+
+CORES = {"lstm": LSTMCore, "mingru": MinGRUCore}
+"""By their names in policy.core."""

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from metta_fast.config import PolicyConfig
 from metta_fast.policy.base import Policy, PolicyOutput
-from metta_fast.policy.cores import LSTMCore
+from metta_fast.policy.cores import CORES
 from metta_fast.policy.encoders import make_encoder
 from metta_fast.policy.initial import SMALL, orthogonal_linear
 from metta_fast.spec import EnvSpec
@@ -21,7 +21,7 @@ class Network(Policy):
 
     def __init__(self, config: PolicyConfig, spec: EnvSpec) -> None:
         size = config.hidden_size
-        core = LSTMCore(size) if config.core == "lstm" else None
+        core = CORES[config.core](size) if config.core != "none" else None
         super().__init__(spec, core.state_shape if core else (0, 0))
         self.encoder = make_encoder(config.name, spec, size)
         self.core = core

@@ -1,0 +1,212 @@
+"""minGRU's recurrence in Triton, forward and backward (see scan.py for what is computed).
+
+A program takes WIDTH features of one agent's segment through all T rows, ROWS at a time: it loads the tile
+[ROWS, WIDTH] of every input at once, so that many loads are on their way, applies the gates, and composes the
+rows' linear maps by a scan along axis 0. With one warp a program that axis lies within each thread: the scan is
+ROWS multiply-adds in registers. The state goes from tile to tile in float32. No two programs write the same
+place: results are the same each time.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+WIDTH = 128
+"""Features of a program at most: four for each of a warp's threads, 8 bytes of bf16."""
+ROWS, ROWS_BACKWARD = 8, 4
+"""Rows of a tile: as many as fit in registers without spilling (96 and 158 of them on sm_90, bf16)."""
+
+
+@triton.jit
+def _after(a, b, a_next, b_next):  # type: ignore[no-untyped-def]
+    """h → a h + b, then h → a_next h + b_next."""
+    return a_next * a, a_next * b + b_next
+
+
+@triton.jit
+def _earlier(a, k, s, a_before, k_before, s_before):  # type: ignore[no-untyped-def]
+    """The gradient D of a row's state, backward in time: D = s + k E, where E = a D of the row after is what
+    comes back from there. The composition of later rows (a, k, s) with those before them."""
+    through = k_before * a
+    return a_before, through * k, s_before + through * s
+
+
+@triton.jit
+def _tanh(x):  # type: ignore[no-untyped-def]
+    return 2.0 * tl.sigmoid(2.0 * x) - 1.0
+
+
+@triton.jit
+def _features(WIDTH: tl.constexpr):  # type: ignore[no-untyped-def]
+    """[1, WIDTH] this program's features. The hint keeps a tile's rows within threads: without it bf16 is read
+    in pieces of 8, which half a warp covers, and the scan would cross threads."""
+    feature = tl.program_id(1) * WIDTH + tl.max_contiguous(tl.arange(0, WIDTH), WIDTH // 32)
+    return feature[None, :]
+
+
+@triton.jit
+def _forward(
+    gates,
+    x,
+    state,
+    reset,
+    y,
+    last,
+    states,
+    agents,
+    reset_row,
+    reset_agent,
+    T: tl.constexpr,
+    SIZE: tl.constexpr,
+    LEARNING: tl.constexpr,
+    ROWS: tl.constexpr,
+    WIDTH: tl.constexpr,
+):
+    agent = tl.program_id(0)
+    feature = _features(WIDTH)
+    there = feature < SIZE
+    row = tl.arange(0, ROWS)[:, None]
+    h = tl.load(state + agent * SIZE + feature, there, 0.0)
+    for first in range(0, T, ROWS):
+        t = first + row
+        ok = (t < T) & there
+        at = (t.to(tl.int64) * agents + agent) * SIZE
+        gate = gates + 3 * at + feature
+        z_in = tl.load(gate, ok, 0.0)
+        p_in = tl.load(gate + SIZE, ok, 0.0)
+        c_in = tl.load(gate + 2 * SIZE, ok, 0.0)
+        x_in = tl.load(x + at + feature, ok, 0.0)
+        keep = tl.load(reset + t.to(tl.int64) * reset_row + agent * reset_agent, t < T, 0) == 0
+        z = tl.sigmoid(z_in.to(tl.float32))
+        a = tl.where(keep, 1.0 - z, 0.0)
+        b = z * _tanh(c_in.to(tl.float32))
+        a = tl.where(t < T, a, 1.0)
+        b = tl.where(t < T, b, 0.0)
+        a, b = tl.associative_scan((a, b), 0, _after)
+        h_all = a * h + b
+        skip = x_in.to(tl.float32)
+        out = skip + tl.sigmoid(p_in.to(tl.float32)) * (h_all - skip)
+        tl.store(y + at + feature, out.to(y.dtype.element_ty), ok)
+        if LEARNING:
+            tl.store(states + at + feature, h_all.to(states.dtype.element_ty), ok)
+        h = tl.sum(tl.where(row == ROWS - 1, h_all, 0.0), 0)[None, :]
+    tl.store(last + agent * SIZE + feature, h, there)
+
+
+@triton.jit
+def _backward(
+    gates,
+    x,
+    state,
+    reset,
+    states,
+    grad,
+    grad_last,
+    grad_gates,
+    grad_x,
+    grad_state,
+    agents,
+    reset_row,
+    reset_agent,
+    T: tl.constexpr,
+    SIZE: tl.constexpr,
+    LAST: tl.constexpr,
+    ROWS: tl.constexpr,
+    WIDTH: tl.constexpr,
+):
+    agent = tl.program_id(0)
+    feature = _features(WIDTH)
+    there = feature < SIZE
+    row = tl.arange(0, ROWS)[:, None]
+    start = tl.load(state + agent * SIZE + feature, there, 0.0)
+    if LAST:
+        back = tl.load(grad_last + agent * SIZE + feature, there, 0.0)
+    else:
+        back = tl.zeros([1, WIDTH], tl.float32)
+    for after in range(0, T, ROWS):
+        t = T - 1 - after - row
+        ok = (t >= 0) & there
+        at = (t.to(tl.int64) * agents + agent) * SIZE
+        gate = gates + 3 * at + feature
+        z_in = tl.load(gate, ok, 0.0)
+        p_in = tl.load(gate + SIZE, ok, 0.0)
+        c_in = tl.load(gate + 2 * SIZE, ok, 0.0)
+        x_in = tl.load(x + at + feature, ok, 0.0)
+        dy_in = tl.load(grad + at + feature, ok, 0.0)
+        h_in = tl.load(states + at - agents * SIZE + feature, ok & (t > 0), 0.0)
+        keep = tl.load(reset + t.to(tl.int64) * reset_row + agent * reset_agent, t >= 0, 0) == 0
+        z = tl.sigmoid(z_in.to(tl.float32))
+        p = tl.sigmoid(p_in.to(tl.float32))
+        c = _tanh(c_in.to(tl.float32))
+        skip = x_in.to(tl.float32)
+        dy = dy_in.to(tl.float32)
+        before = tl.where(keep, tl.where(t > 0, h_in.to(tl.float32), start), 0.0)
+        h = before + z * (c - before)
+        a = tl.where(t >= 0, tl.where(keep, 1.0 - z, 0.0), 1.0)
+        one = tl.full([ROWS, WIDTH], 1.0, tl.float32)
+        _, k, s = tl.associative_scan((a, one, dy * p), 0, _earlier)
+        dh = s + k * back
+        back = tl.sum(tl.where(row == ROWS - 1, a * dh, 0.0), 0)[None, :]
+        into = grad_gates + 3 * at + feature
+        kind = grad_gates.dtype.element_ty
+        tl.store(into, (dh * (c - before) * (z * (1.0 - z))).to(kind), ok)
+        tl.store(into + SIZE, (dy * (h - skip) * (p * (1.0 - p))).to(kind), ok)
+        tl.store(into + 2 * SIZE, (dh * z * (1.0 - c * c)).to(kind), ok)
+        tl.store(grad_x + at + feature, (dy * (1.0 - p)).to(grad_x.dtype.element_ty), ok)
+    tl.store(grad_state + agent * SIZE + feature, back, there)
+
+
+def forward(
+    gates: Tensor, x: Tensor, state: Tensor, reset: Tensor, learning: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """`scan.mingru` for float32, bf16 and fp16 gates."""
+    gates, x, state = gates.contiguous(), x.contiguous(), state.contiguous()
+    y, last = torch.empty_like(x), torch.empty_like(state)
+    states = torch.empty_like(x) if learning else x.new_empty(0)
+    grid, shape = _launch(x, ROWS)
+    _forward[grid](
+        gates, x, state, reset, y, last, states, x.shape[1], *reset.stride(), LEARNING=learning, **shape
+    )
+    return y, last, states
+
+
+def backward(
+    gates: Tensor,
+    x: Tensor,
+    state: Tensor,
+    reset: Tensor,
+    states: Tensor,
+    grad: Tensor,
+    grad_last: Tensor | None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """`scan.mingru_grad`: gradients of gates, x and state."""
+    gates, x, state, grad = gates.contiguous(), x.contiguous(), state.contiguous(), grad.contiguous()
+    last = state if grad_last is None else grad_last.contiguous()
+    results = torch.empty_like(gates), torch.empty_like(x), torch.empty_like(state)
+    grid, shape = _launch(x, ROWS_BACKWARD)
+    _backward[grid](
+        gates,
+        x,
+        state,
+        reset,
+        states,
+        grad,
+        last,
+        *results,
+        x.shape[1],
+        *reset.stride(),
+        LAST=grad_last is not None,
+        **shape,
+    )
+    return results
+
+
+def _launch(x: Tensor, most: int) -> tuple[tuple[int, int], dict[str, int]]:
+    """Grid and compile-time arguments for x [T, B, H] and at most so many rows a tile."""
+    rows, agents, size = x.shape
+    width = min(max(triton.next_power_of_2(size), 32), WIDTH)
+    tile = min(triton.next_power_of_2(rows), most)
+    return (agents, triton.cdiv(size, width)), {"T": rows, "SIZE": size, "ROWS": tile, "WIDTH": width, "num_warps": 1}
