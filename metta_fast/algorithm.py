@@ -13,6 +13,8 @@ class Algorithm(Protocol):
     steps: int
     """Agent steps so far; masked rows are not counted."""
     epoch: int
+    notes: list[str]
+    """What the user should be told; the trainer empties it."""
 
     def collect(self) -> None:
         """Fill the buffers with one rollout under the present policy."""

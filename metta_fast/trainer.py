@@ -191,6 +191,8 @@ class Trainer:
     def _boundary(self) -> None:
         """Snapshot, row of metrics, and whatever is due."""
         epoch, began = self.algorithm.epoch, time.perf_counter()
+        while self.algorithm.notes:
+            self.log.say(self.algorithm.notes.pop(0))
         self._snapshot = self._take(with_env=self._with_env)
         evaluate = self._evaluate_due.due(epoch)
         if self._log_due.due(epoch) or evaluate:

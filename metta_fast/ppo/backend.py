@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 from contextlib import AbstractContextManager, nullcontext
+from functools import cache
 
 import torch
 
@@ -30,3 +32,9 @@ def autocast(config: TrainerConfig, device: torch.device) -> AbstractContextMana
     """Mixed precision of the policy's forward pass: a new context each time."""
     dtype = AUTOCAST.get(config.precision)
     return nullcontext() if dtype is None else torch.autocast(device.type, dtype)
+
+
+@cache
+def has_triton(device: torch.device) -> bool:
+    """Kernels written in Triton can run on `device`'s tensors (CUDA or ROCm, and Triton is installed)."""
+    return device.type == "cuda" and importlib.util.find_spec("triton") is not None

@@ -22,6 +22,7 @@ from metta_fast.ppo.compiled import check_compiled
 from metta_fast.ppo.graph import Graph, Say
 from metta_fast.ppo.random import NOISE, Keyed, env_seed
 from metta_fast.ppo.timer import Timer
+from metta_fast.vector.api import VectorError
 
 
 class ActInto:
@@ -115,6 +116,7 @@ class DeviceRollout:
                 self._check()
         self._held = True
         self.timer.lap("inference")
+        self.timer.mark("rollout")
 
     def _rows(self) -> None:
         b, horizon = self.buffers, self.buffers.horizon
@@ -174,8 +176,11 @@ class DeviceRollout:
         return {"state": self._state.clone()}
 
     def load_state_dict(self, state: dict[str, Any]) -> bool:
-        """Go on from a state; the vector holds its row. False, and nothing loaded: of another policy."""
-        if state["state"].shape != self._state.shape:
+        """Go on from the vector's own loaded state. False: it holds none, so the next `collect` resets it."""
+        self.forget()
+        try:
+            self.vec.hold_all()
+        except VectorError:  # nothing was loaded into the vector
             return False
         self._state.copy_(state["state"])
         self._held = True

@@ -97,8 +97,8 @@ class Learner:
             (config.update_epochs, buffers.num_segments), dtype=torch.int64, device=buffers.device
         )
         self._context: Context | None = None
-        self.bad_rollout: Tensor | None = None
-        """On the device: above 0 if nothing may be learnt from the rollout."""
+        self.bad_rollout: Callable[[], Tensor] | None = None
+        """A device scalar, 1 if nothing may be learnt from the rollout; None: the host has looked."""
         why = self._not_capturable() if graphs else None
         if why:
             say(f"the update runs without a CUDA graph, which is slower: {why}")
@@ -137,6 +137,7 @@ class Learner:
         self._context = context
         self._run()
         self.timer.lap("update")
+        self.timer.mark("update")
 
     def _work(self) -> None:
         """The update but for what changes with the epoch: learning rate and order of segments."""
@@ -149,7 +150,7 @@ class Learner:
         if self.bad_rollout is None:
             self.stop.zero_()
         else:
-            self.stop.copy_(self.bad_rollout)
+            self.stop.copy_(self.bad_rollout())
         context.update = 0
         for number in range(self.config.update_epochs):
             if not self._pass(number, context):

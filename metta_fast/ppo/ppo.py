@@ -3,6 +3,9 @@
     collect:  rollout ─► summary (guard, episode statistics, reward scale) ─► features' on_rollout
     update:   advantage ─► learner ─► guard ─► features' on_epoch
 
+With environments on the GPU both only launch; all figures are read once, after the update, and a rollout or a
+step that is not finite has changed no weight by then.
+
 An epoch is counted when its update is done. Everything random is keyed by (seed, epoch), so a resumed run
 needs no RNG state.
 """
@@ -19,6 +22,7 @@ from metta_fast.algorithm import Metrics
 from metta_fast.buffers import Buffers
 from metta_fast.config import Config
 from metta_fast.ppo.backend import autocast, configure_torch
+from metta_fast.ppo.device_rollout import DeviceRollout
 from metta_fast.ppo.episode_stats import EpisodeStats
 from metta_fast.ppo.guard import check_loss_scale, check_update
 from metta_fast.ppo.hooks import Context, Hooks
@@ -28,7 +32,7 @@ from metta_fast.ppo.reward_scale import RewardScale
 from metta_fast.ppo.rollout import Rollout
 from metta_fast.ppo.schedule import learning_rate, progress
 from metta_fast.ppo.summary import Summary
-from metta_fast.ppo.timer import Timer
+from metta_fast.ppo.timer import DeviceTimer, Timer
 from metta_fast.spec import EnvSpec
 from metta_fast.vector.api import VectorEnv
 
@@ -59,7 +63,11 @@ class PPO:
         self.hooks = hooks or Hooks()
         self.steps = steps
         self.epoch = 0
-        self.timer = Timer()
+        self.notes: list[str] = []
+        self._late = hasattr(vec, "step_row")
+        """Environments on the policy's device: the host looks once an epoch, after the update."""
+        self.timer = DeviceTimer() if self._late and device.type == "cuda" else Timer()
+        graphs = self._late and trainer.cuda_graphs is True
         configure_torch(trainer, device)
         offload = trainer.cpu_offload and device.type == "cuda"
         self.buffers = Buffers.allocate(
@@ -71,31 +79,6 @@ class PPO:
             debug=trainer.debug,
             pinned=offload,
         )
-        mode = trainer.compile_mode if trainer.compile else None
-        context = partial(autocast, trainer, device)
-        self.rollout = Rollout(
-            vec,
-            policy,
-            self.buffers,
-            device=device,
-            seed=config.seed,
-            autocast=context,
-            timer=self.timer,
-            zero_copy=config.vector.zero_copy,
-            compile_mode=mode,
-        )
-        self.learner = Learner(
-            policy,
-            self.buffers,
-            trainer,
-            seed=config.seed,
-            device=device,
-            hooks=self.hooks,
-            has_final_obs=spec.has_final_obs,
-            autocast=context,
-            timer=self.timer,
-            compile_mode=mode,
-        )
         self.episodes = EpisodeStats(spec, self.buffers.device)
         self.reward_scale = (
             RewardScale(spec.num_agents, trainer.gamma, self.buffers.device)
@@ -103,6 +86,43 @@ class PPO:
             else None
         )
         self.summary = Summary(spec, self.buffers, self.episodes, self.reward_scale)
+        mode = trainer.compile_mode if trainer.compile else None
+        context = partial(autocast, trainer, device)
+        common: Any = dict(device=device, seed=config.seed, autocast=context, timer=self.timer)
+        self.rollout: Rollout | DeviceRollout = (
+            DeviceRollout(
+                vec,
+                policy,
+                self.buffers,
+                then=self.summary.run,
+                compile_mode=mode,
+                graphs=graphs,
+                say=self.notes.append,
+                **common,
+            )
+            if self._late
+            else Rollout(
+                vec,
+                policy,
+                self.buffers,
+                zero_copy=config.vector.zero_copy,
+                compile_mode=mode,
+                **common,
+            )
+        )
+        self.learner = Learner(
+            policy,
+            self.buffers,
+            trainer,
+            hooks=self.hooks,
+            has_final_obs=spec.has_final_obs,
+            compile_mode=mode,
+            graphs=graphs,
+            say=self.notes.append,
+            **common,
+        )
+        if self._late:
+            self.learner.bad_rollout = self.summary.bad
         self._rollout_steps = 0
         self._episode_means: Metrics = {}
         self._keep_rollout = trainer.deterministic or spec.cheap_state
@@ -126,13 +146,16 @@ class PPO:
             if self.reward_scale:
                 self.reward_scale.restart()
         self.rollout.collect(self.epoch)
-        self.summary.run()
-        figures = self.summary.figures.tolist()
-        self._rollout_steps, self._episode_means = self.summary.read(figures, self.epoch)
+        if not self._late:
+            self.summary.run()
+            self._read_summary(self.summary.figures.tolist())
         context = self._context()
         for hook in self.hooks.on_rollout:
             hook(context)
         self.timer.lap("copy")
+
+    def _read_summary(self, figures: list[float]) -> None:
+        self._rollout_steps, self._episode_means = self.summary.read(figures, self.epoch)
 
     def update(self) -> None:
         """Learn from the rollout and count the epoch.
@@ -150,14 +173,20 @@ class PPO:
                 raise RuntimeError(
                     f"trainer.debug: nobody wrote some row of {unwritten} in epoch {self.epoch}"
                 )
-        sums = self.learner.sums.tolist()
+        sums = self.learner.sums.double()
+        if self._late:
+            read = torch.cat([sums, self.summary.figures]).tolist()
+            sums, figures = read[: len(SUMS)], read[len(SUMS) :]
+            self._read_summary(figures)
+        else:
+            sums = sums.tolist()
         check_update(sums, SUMS, self.buffers, self.spec, self.epoch)
         check_loss_scale(self.learner.scaler, self.epoch)
         rate = learning_rate(self.config.trainer, self.steps)
         self.steps += self._rollout_steps
         self.epoch += 1
-        read = dict(zip(SUMS, sums))
-        self._metrics = {f"loss/{name}": read[name] / read["minibatches"] for name in STATS}
+        total = dict(zip(SUMS, sums))
+        self._metrics = {f"loss/{name}": total[name] / total["minibatches"] for name in STATS}
         self._metrics |= self._episode_means
         self._metrics |= {"train/learning_rate": rate, "train/epoch": self.epoch, "train/steps": self.steps}
         for hook in self.hooks.on_epoch:

@@ -9,6 +9,7 @@ graph; `read` judges its figures once they are on the host:
              faults    for each array that can be non-finite: not 0 where an entry is
 
 Faults and episodes are of the rewards as the environment gave them; the scale comes last.
+On a GPU with Triton two kernels do all of it (gpu_summary.py), else torch operations.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from collections.abc import Sequence
 import torch
 
 from metta_fast.buffers import Buffers
+from metta_fast.ppo.backend import has_triton
 from metta_fast.ppo.episode_stats import EpisodeStats
 from metta_fast.ppo.guard import check_rollout, checked, fault
 from metta_fast.ppo.reward_scale import RewardScale
@@ -43,16 +45,30 @@ class Summary:
         self.figures = torch.zeros(
             1 + self._sums + len(self.faults), dtype=torch.float64, device=buffers.device
         )
+        self._kernels = None
+        if has_triton(buffers.device):
+            from metta_fast.ppo.gpu_summary import GpuSummary
+
+            self._kernels = GpuSummary(buffers, episodes, reward_scale, self.figures)
 
     def run(self) -> None:
         """Take in the rollout in the buffers: fill `figures`, then scale the rewards in place."""
         others = [fault(array) for array in self._others.values()]
+        if self._kernels is not None:
+            self._kernels.run()
+            for i, found in enumerate(others, start=len(self.figures) - len(others)):
+                self.figures[i] = found
+            return
         b = self.buffers
         rows = b.mask[: b.horizon].sum()
         faults = torch.stack([fault(b.reward), fault(b.logprob), fault(b.value), *others])
         torch.cat([rows.view(1).double(), self.episodes.add(b), faults.double()], out=self.figures)
         if self.reward_scale:
             self.reward_scale.apply(b)
+
+    def bad(self) -> torch.Tensor:
+        """[] float32 on the device: 1 if anything is not finite."""
+        return (self.figures[1 + self._sums :].sum() > 0).float()
 
     def read(self, figures: Sequence[float], epoch: int) -> tuple[int, dict[str, float]]:
         """Judge `figures` as read from the device.

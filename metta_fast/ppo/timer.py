@@ -1,8 +1,13 @@
-"""Where an epoch's wall time goes: a stopwatch that is handed from phase to phase."""
+"""Where an epoch's wall time goes: a stopwatch that is handed from phase to phase.
+
+With environments on the GPU the host only launches; there DeviceTimer asks the device instead.
+"""
 
 from __future__ import annotations
 
 from time import perf_counter
+
+import torch
 
 PHASES = ("env", "inference", "copy", "advantage", "update")
 """env: waiting for a ready block; inference: policy and sampling; copy: rows in, actions out; …"""
@@ -34,6 +39,39 @@ class Timer:
         self._seconds[phase] += now - self._last
         self._last = now
 
+    def mark(self, phase: str) -> None:
+        """The device's work of a phase was launched."""
+
     def phases(self) -> dict[str, float]:
         """Seconds by phase since `clear`."""
         return dict(self._seconds)
+
+
+class DeviceTimer(Timer):
+    """Seconds between marks as the GPU saw them; what the host does in the meantime is not counted.
+
+    timer.clear(); …; timer.mark("rollout"); …; timer.mark("update"); (synchronise); timer.phases()
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._start = torch.cuda.Event(enable_timing=True)
+        self._marks: dict[str, torch.cuda.Event] = {}
+
+    def clear(self) -> None:
+        self._start.record()
+
+    def lap(self, phase: str) -> None:
+        pass
+
+    def mark(self, phase: str) -> None:
+        if phase not in self._marks:
+            self._marks[phase] = torch.cuda.Event(enable_timing=True)
+        self._marks[phase].record()
+
+    def phases(self) -> dict[str, float]:
+        found, before = {}, self._start
+        for phase, event in self._marks.items():
+            found[phase] = before.elapsed_time(event) / 1000
+            before = event
+        return found

@@ -99,7 +99,7 @@ def make_config(**trainer: Any) -> Config:
     config = Config()
     config.trainer.device = "cpu"
     config.trainer.precision = "fp32"
-    config.trainer.compile = False
+    config.trainer.compile, config.trainer.compile_mode = False, "default"
     config.trainer.torch_threads = 1
     config.trainer.total_timesteps = 100_000
     config.trainer.normalize_reward = False  # most tests look at the rewards

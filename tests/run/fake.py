@@ -46,6 +46,7 @@ class FakeAlgorithm:
     ) -> None:
         self.vec, self.fail, self.seconds = vec, fail or {}, seconds
         self.steps = self.epoch = 0
+        self.notes: list[str] = []
         self.weight = torch.zeros(2)
         self.random = torch.Generator().manual_seed(1)
 

@@ -2,7 +2,8 @@
 
     reference.py   plain loops over NumPy arrays: what is right, for tests
     _kernel.pyx    CPU tensors: one C loop backwards through time, vectorised over agents
-    on_tensors.py  other devices: torch operations
+    on_gpu.py      CUDA and ROCm tensors: one Triton kernel
+    on_tensors.py  devices without Triton: torch operations
 
 `reward[t]`, `terminal[t]` and `truncation[t]` belong to `action[t]`. With V = value [T+1], done = terminal or
 truncation:
@@ -22,6 +23,7 @@ from metta_fast.buffers import Buffers
 from metta_fast.config import TrainerConfig
 from metta_fast.ppo.advantage._kernel import advantage_cpu
 from metta_fast.ppo.advantage.on_tensors import advantage_on_tensors
+from metta_fast.ppo.backend import has_triton
 
 __all__ = ["compute_advantage"]
 
@@ -48,5 +50,9 @@ def compute_advantage(buffers: Buffers, config: TrainerConfig, has_final_obs: bo
         advantage_cpu(
             *(a.numpy() for a in arrays), weights, b.advantage.numpy(), b.returns.numpy(), *settings
         )
+    elif has_triton(b.value.device):
+        from metta_fast.ppo.advantage.on_gpu import advantage_on_gpu
+
+        advantage_on_gpu(*arrays, ratio, b.advantage, b.returns, *settings)
     else:
         advantage_on_tensors(*arrays, ratio, b.advantage, b.returns, *settings)

@@ -1,0 +1,83 @@
+"""Advantages by one Triton kernel: programs over blocks of agents, each a scan backwards through chunks of rows.
+
+A[t] = δ[t] + k[t] A[t+1] is a composition of affine maps, so the rows of a chunk are read at once and combined by
+an associative scan: the kernel waits for memory once a chunk, not once a row. A tile's rows lie last first, as
+Triton's scan with reverse=True gives wrong results (triton-lang/triton issue 4362).
+"""
+
+# mypy: allow-untyped-defs (a kernel's arguments have no Python types)
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+from torch import Tensor
+
+CHUNK, BLOCK = 32, 32
+"""Rows and agents of a tile: a warp reads 32 neighbours."""
+
+
+@triton.jit
+def compose(later_slope, later_value, slope, value):
+    """The affine map x → value + slope · x after the later rows' map."""
+    return slope * later_slope, value + slope * later_value
+
+
+@triton.jit
+def backwards(
+    value, reward, terminal, truncation, mask, ratio, advantage, returns,
+    agents, gamma, decay, rho_clip, c_clip,
+    HORIZON: tl.constexpr, VTRACE: tl.constexpr, BOOTSTRAP: tl.constexpr, CHUNK: tl.constexpr,
+    BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Write `advantage` and `returns` of BLOCK agents. decay: γλ. BOOTSTRAP: a truncation bootstraps."""
+    n = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    rows = tl.arange(0, CHUNK)
+    carry = tl.zeros([BLOCK], tl.float32)  # A of the row after the chunk
+    for i in tl.range(0, (HORIZON + CHUNK - 1) // CHUNK):
+        t = ((HORIZON - 1) // CHUNK - i) * CHUNK + CHUNK - 1 - rows
+        at = t.to(tl.int64)[:, None] * agents + n[None, :]
+        held = (t < HORIZON)[:, None] & (n < agents)[None, :]
+        live = tl.load(mask + at, mask=held, other=0) != 0
+        ended = tl.load(terminal + at, mask=held, other=0) != 0
+        done = ended | (tl.load(truncation + at, mask=held, other=0) != 0)
+        r = tl.load(reward + at, mask=held, other=0.0)
+        v = tl.load(value + at, mask=held, other=0.0)
+        next_v = tl.load(value + at + agents, mask=held, other=0.0)
+        if not BOOTSTRAP:
+            ended = done
+        delta = r + gamma * tl.where(ended, 0.0, next_v) - v
+        slope = tl.where(live & ~done, decay, 0.0)
+        if VTRACE:
+            weight = tl.load(ratio + at, mask=held, other=0.0)
+            delta *= tl.minimum(weight, rho_clip)
+            slope *= tl.minimum(weight, c_clip)
+        delta = tl.where(live, delta, 0.0)
+        delta += tl.where((rows == 0)[:, None], slope * carry[None, :], 0.0)
+        _, a = tl.associative_scan((slope, delta), 0, compose)
+        tl.store(advantage + at, a, mask=held)
+        tl.store(returns + at, a + v, mask=held)
+        carry = tl.sum(tl.where((rows == CHUNK - 1)[:, None], a, 0.0), 0)
+
+
+def advantage_on_gpu(
+    value: Tensor,
+    reward: Tensor,
+    terminal: Tensor,
+    truncation: Tensor,
+    mask: Tensor,
+    ratio: Tensor | None,
+    advantage: Tensor,
+    returns: Tensor,
+    gamma: float,
+    gae_lambda: float,
+    rho_clip: float,
+    c_clip: float,
+    has_final_obs: bool,
+) -> None:
+    """Arguments as those of on_tensors.py; all contiguous. One launch on the current stream."""
+    horizon, agents = reward.shape
+    backwards[(triton.cdiv(agents, BLOCK),)](
+        value, reward, terminal, truncation, mask, reward if ratio is None else ratio, advantage, returns,
+        agents, gamma, gamma * gae_lambda, rho_clip, c_clip,
+        HORIZON=horizon, VTRACE=ratio is not None, BOOTSTRAP=has_final_obs, CHUNK=CHUNK, BLOCK=BLOCK, num_warps=4,
+    )  # fmt: skip

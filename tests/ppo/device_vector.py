@@ -1,0 +1,64 @@
+"""A vector as the GPU's is (attach, build_ended, step_row), over a serial one on the CPU: for tests without a card."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from metta_fast.buffers import Buffers
+from metta_fast.spec import EnvFactory
+from metta_fast.vector import make_vector
+
+
+class DeviceVector:
+    def __init__(self, factory: EnvFactory) -> None:
+        self.inner = make_vector(factory, backend="serial", worker_timeout_s=30.0)
+        self.spec, self.blocks = factory.spec, self.inner.blocks
+        self.buffers: Buffers | None = None
+        self.built = 0
+
+    def attach(self, buffers: Buffers) -> None:
+        self.buffers = buffers
+
+    def async_reset(self, seed: int, *, stagger: bool = False) -> None:
+        self.inner.async_reset(seed, stagger=stagger)
+        self.inner.recv()
+        assert self.buffers is not None
+        self._show(self.buffers.horizon)
+
+    def build_ended(self) -> None:
+        self.built += 1
+
+    def step_row(self, t: int) -> None:
+        b, rows = self.buffers, self.inner.rows
+        assert b is not None and self.built > 0
+        self.built -= 1
+        self.inner.send(self.inner.blocks[0], b.action[t].numpy())
+        self.inner.recv()
+        for name in ("reward", "terminal", "truncation"):
+            getattr(b, name)[t] = torch.from_numpy(getattr(rows, name))
+        if rows.terminal.any() or rows.truncation.any():
+            b.stats[t] = torch.from_numpy(rows.stats)
+        self._show(t + 1)
+
+    def _show(self, t: int) -> None:
+        b, rows = self.buffers, self.inner.rows
+        assert b is not None
+        for name, leaf in b.obs.items():
+            leaf[t] = torch.from_numpy(rows.obs[name])
+        b.mask[t], b.reset[t] = torch.from_numpy(rows.mask), torch.from_numpy(rows.reset)
+
+    def hold_all(self) -> Any:
+        return self.inner.hold_all()
+
+    def state_dict(self) -> dict[str, Any]:
+        return self.inner.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.inner.load_state_dict(state)
+        assert self.buffers is not None
+        self._show(self.buffers.horizon)
+
+    def close(self) -> None:
+        self.inner.close()
