@@ -10,7 +10,7 @@ The columns but the last two are what `figures` starts with. d = R − mean befo
 return R (reward_scale.py). Sums are float64 and in a fixed order: the same rollout gives the same bits.
 """
 
-# mypy: allow-untyped-defs (a kernel's arguments have no Python types)
+# mypy: allow-untyped-defs
 from __future__ import annotations
 
 import torch

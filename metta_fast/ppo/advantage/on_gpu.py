@@ -5,7 +5,7 @@ an associative scan: the kernel waits for memory once a chunk, not once a row. A
 Triton's scan with reverse=True gives wrong results (triton-lang/triton issue 4362).
 """
 
-# mypy: allow-untyped-defs (a kernel's arguments have no Python types)
+# mypy: allow-untyped-defs
 from __future__ import annotations
 
 import triton
