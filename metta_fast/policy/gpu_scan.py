@@ -209,4 +209,10 @@ def _launch(x: Tensor, most: int) -> tuple[tuple[int, int], dict[str, int]]:
     rows, agents, size = x.shape
     width = min(max(triton.next_power_of_2(size), 32), WIDTH)
     tile = min(triton.next_power_of_2(rows), most)
-    return (agents, triton.cdiv(size, width)), {"T": rows, "SIZE": size, "ROWS": tile, "WIDTH": width, "num_warps": 1}
+    return (agents, triton.cdiv(size, width)), {
+        "T": rows,
+        "SIZE": size,
+        "ROWS": tile,
+        "WIDTH": width,
+        "num_warps": 1,
+    }

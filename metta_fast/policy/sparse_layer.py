@@ -11,11 +11,6 @@ this kernel 2200 | 950; a float32 product of decoded inputs 30 | 16; `embedding_
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from functools import cache
-from itertools import pairwise
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -23,6 +18,7 @@ from torch.nn import functional as F
 from metta_fast.policy import _sparse_layer  # type: ignore[attr-defined]
 from metta_fast.policy.grid_layout import LAYOUTS, Layout
 from metta_fast.policy.initial import sparse_rows
+from metta_fast.policy.threads import share
 
 GRAIN = 256
 """Rows that are worth a thread."""
@@ -64,7 +60,7 @@ def sparse_layer(obs: Tensor, weight: Tensor, bias: Tensor, layout: int) -> Tens
     rows, width = obs.shape[0], weight.shape[1]
     out = torch.empty(rows, width)
     at = [x.data_ptr() for x in (obs, _SCALE, weight, bias, out)]
-    _share(lambda lo, hi: _sparse_layer.forward(layout, *at, width, lo, hi), rows, GRAIN)
+    share(lambda lo, hi: _sparse_layer.forward(layout, *at, width, lo, hi), rows, GRAIN)
     return out
 
 
@@ -75,7 +71,7 @@ def sparse_layer_grad(obs: Tensor, grad: Tensor, columns: int, layout: int) -> T
     rows, width = grad.shape
     grad_weight = torch.zeros(columns, width)
     at = [x.data_ptr() for x in (obs, _SCALE, grad, grad_weight)]
-    _share(
+    share(
         lambda lo, hi: _sparse_layer.backward(layout, *at, rows, width, lo, hi),
         width,
         STRIP if rows >= GRAIN else width,
@@ -122,19 +118,3 @@ def _check(obs: Tensor, weight: Tensor, bias: Tensor, layout: int) -> None:
             f"weight {list(weight.shape)} {weight.dtype} and bias {list(bias.shape)} {bias.dtype}, "
             f"expected [{found.columns}, width] and [width] float32"
         )
-
-
-def _share(work: Callable[[int, int], None], total: int, grain: int) -> None:
-    """work(lo, hi) over pieces of [0, total), whole grains each, on at most torch's number of threads."""
-    grains = max(total // grain, 1)
-    threads = min(torch.get_num_threads(), grains)
-    cuts = [grains * i // threads * grain for i in range(threads)] + [total]
-    others = [_threads(threads - 1).submit(work, lo, hi) for lo, hi in pairwise(cuts[1:])]
-    work(0, cuts[1])
-    for other in others:
-        other.result()
-
-
-@cache
-def _threads(count: int) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(count, thread_name_prefix="sparse_layer")
