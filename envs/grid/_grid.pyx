@@ -80,6 +80,12 @@ cdef class GridParams:
             raise ValueError("a record of map_kind 0 needs its table of maps")
         grid_prepare(&self.params)
 
+    def gpu_bytes(self, uint64_t maps):
+        """The C struct grid_params, for a kernel; `maps`: address of the table of maps on the device, or 0."""
+        cdef grid_params p = self.params
+        p.maps = <const uint8_t *><uintptr_t>maps
+        return (<const char *>&p)[:sizeof(grid_params)]
+
     def layout(self):
         """Sizes and offsets in bytes: of one env's state (see grid_state.h) and of the C structs."""
         return {"size": self.params.size, "agents_at": sizeof(GridHead), "objects_at": self.params.objects_at,

@@ -16,6 +16,7 @@ import numpy as np
 
 from metta_fast.envs.grid._grid import GridBatch, GridParams
 from metta_fast.envs.grid.config import ACTIONS, OBSERVATIONS, STATS, grid_config
+from metta_fast.envs.grid.gpu import GridProgram
 from metta_fast.envs.grid.state import state_views
 from metta_fast.errors import UserError
 from metta_fast.spec import ActionSpec, Array, EnvSpec, Leaf, Rows
@@ -59,6 +60,10 @@ class GridFactory:
     def make_batch(self, first_env: int, num_envs: int) -> GridBatch:
         """Environments with global ids first_env … first_env+num_envs-1."""
         return GridBatch(GridParams(self.record, self.table), first_env, num_envs, self.spec.num_envs)
+
+    def gpu_program(self) -> GridProgram:
+        """For `metta_fast.vector.gpu.GpuVector`."""
+        return GridProgram(self.record, self.table)
 
 
 class GridSim:

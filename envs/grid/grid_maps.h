@@ -109,7 +109,7 @@ MF_FN void grid_open_door(const GridBuilder *b, int32_t row, int32_t col) {
 MF_FN void grid_build_rooms(GridBuilder *b) {
     const Grid *g = &b->g;
     const GridConfig *c = g->c;
-    const int32_t gap = c->map_kind == GRID_MAP_ROOMS, rooms = c->rooms_y * c->rooms_x;
+    const int32_t gap = GRID_ONLY_MAP(c) == GRID_MAP_ROOMS, rooms = c->rooms_y * c->rooms_x;
     const int32_t step_y = c->room_height + gap, step_x = c->room_width + gap;
     grid_all_walls(b);
     for (int32_t r = 0; r < rooms; r++) {
@@ -255,9 +255,9 @@ MF_FN void grid_build(const Grid *g, uint64_t seed, uint32_t env, uint32_t episo
     b.lane = lane, b.lanes = lanes;
     grid_list_clear(&b);
     mf_rng_start(&b.rng, seed, env, episode, GRID_STREAM_MAP);
-    if (g->c->map_kind == GRID_MAP_TABLE)
+    if (GRID_ONLY_MAP(g->c) == GRID_MAP_TABLE)
         grid_build_table(&b);
-    else if (g->c->map_kind == GRID_MAP_MAZE)
+    else if (GRID_ONLY_MAP(g->c) == GRID_MAP_MAZE)
         grid_build_maze(&b);
     else
         grid_build_rooms(&b);

@@ -184,37 +184,90 @@ MF_FN void grid_write_cell(const Grid *g, uint8_t *out, int32_t cell) {
     }
 }
 
+MF_FN void grid_write_own(const Grid *g, const GridAgent *a, uint8_t *out) {
+    out[8] = (uint8_t)g->head->cache_completion, out[9] = a->last_action, out[10] = a->last_arg;
+    out[11] = (uint8_t)grid_last_reward(a), out[13] = (uint8_t)g->p->reward_items;
+}
+
+/* Rows of the window are one lane's work; with many lanes, cells: their 24 bytes are put together in registers and
+   written as three words. */
 MF_FN void grid_observe_dense(const Grid *g, const GridAgent *a, uint8_t *out, int32_t lane, int32_t lanes) {
-    for (int32_t r = lane; r < GRID_VIEW; r += lanes) {
-        uint8_t *row_out = out + r * GRID_VIEW * 24;
-        const int32_t left = (a->row + r - GRID_PAD) * g->c->width + a->col - GRID_PAD; /* may lie off the map */
-        MF_FILL(row_out, 0, GRID_VIEW * 24);
-        for (uint32_t row = grid_window_row(g, a, r); row; row &= row - 1)
-            grid_write_cell(g, row_out + 24 * MF_CTZ(row), g->cells[left + MF_CTZ(row)]);
-        if (r == GRID_PAD) {
-            uint8_t *own = row_out + 24 * GRID_PAD;
-            own[8] = (uint8_t)g->head->cache_completion, own[9] = a->last_action, own[10] = a->last_arg;
-            own[11] = (uint8_t)grid_last_reward(a), own[13] = (uint8_t)g->p->reward_items;
+    if (lanes == 1) {
+        for (int32_t r = 0; r < GRID_VIEW; r++) {
+            uint8_t *row_out = out + r * GRID_VIEW * 24;
+            const int32_t left = (a->row + r - GRID_PAD) * g->c->width + a->col - GRID_PAD; /* may lie off the map */
+            MF_FILL(row_out, 0, GRID_VIEW * 24);
+            for (uint32_t row = grid_window_row(g, a, r); row; row &= row - 1)
+                grid_write_cell(g, row_out + 24 * MF_CTZ(row), g->cells[left + MF_CTZ(row)]);
         }
+        grid_write_own(g, a, out + 24 * (GRID_CELLS / 2));
+        return;
+    }
+    for (int32_t i = lane; i < GRID_CELLS; i += lanes) {
+        const int32_t r = i / GRID_VIEW, c = i % GRID_VIEW;
+        union {
+            uint64_t word[3];
+            uint8_t byte[24];
+        } cell = {{0, 0, 0}};
+        if (grid_window_row(g, a, r) >> c & 1)
+            grid_write_cell(g, cell.byte, *grid_cell(g, a->row + r - GRID_PAD, a->col + c - GRID_PAD));
+        if (i == GRID_CELLS / 2)
+            grid_write_own(g, a, cell.byte);
+        for (int32_t w = 0; w < 3; w++)
+            ((uint64_t *)out)[3 * i + w] = cell.word[w];
     }
 }
 
 /* ---- compact ---- */
 
+/* The plane's bytes of the cell that the agent faces. */
+MF_FN const uint8_t *grid_faced_cell(const Grid *g, const GridAgent *a) {
+    int32_t dr, dc;
+    grid_facing(a, &dr, &dc);
+    return grid_plane(g, a->row + dr, a->col + dc);
+}
+
+enum { GRID_ROW_BYTES = GRID_VIEW * 3, GRID_OWN_AT = GRID_CELLS * 3, GRID_COMPACT = GRID_OWN_AT + 24 };
+
+/* Byte i of the compact observation; `window` is its upper left cell. */
+MF_FN uint8_t grid_compact_byte(const Grid *g, const GridAgent *a, const uint8_t *window, int32_t i) {
+    if (i < GRID_OWN_AT)
+        return window[i / GRID_ROW_BYTES * g->p->plane_stride + i % GRID_ROW_BYTES];
+    i -= GRID_OWN_AT;
+    return i < 17   ? ((const uint8_t *)a)[i]
+           : i < 18 ? (uint8_t)grid_last_reward(a)
+           : i < 19 ? (uint8_t)g->head->cache_completion
+           : i < 20 ? (uint8_t)g->p->reward_items
+           : i < 23 ? grid_faced_cell(g, a)[i - 20]
+                    : (uint8_t)0;
+}
+
+/* One lane copies rows. Many write bytes beside each other's; each reads all of its own before it writes, as the
+   compiler must think that a write changes what is read next. */
 MF_FN void grid_observe_compact(const Grid *g, const GridAgent *a, uint8_t *out, int32_t lane, int32_t lanes) {
+    enum { AT_ONCE = (GRID_COMPACT + 31) / 32 };
     const uint8_t *window = g->plane + a->row * g->p->plane_stride + 3 * a->col;
-    for (int32_t r = lane; r < GRID_VIEW; r += lanes)
-        MF_COPY(out + r * GRID_VIEW * 3, window + r * g->p->plane_stride, GRID_VIEW * 3);
-    if (lane == lanes - 1) {
-        int32_t dr, dc;
-        uint8_t *own = out + GRID_CELLS * 3;
-        grid_facing(a, &dr, &dc);
+    if (lanes == 1) {
+        uint8_t *own = out + GRID_OWN_AT;
+        for (int32_t r = 0; r < GRID_VIEW; r++)
+            MF_COPY(out + r * GRID_ROW_BYTES, window + r * g->p->plane_stride, GRID_ROW_BYTES);
         MF_COPY(own, a, 17);
         own[17] = (uint8_t)grid_last_reward(a);
         own[18] = (uint8_t)g->head->cache_completion;
         own[19] = (uint8_t)g->p->reward_items;
-        MF_COPY(own + 20, grid_plane(g, a->row + dr, a->col + dc), 3);
+        MF_COPY(own + 20, grid_faced_cell(g, a), 3);
         own[23] = 0;
+        return;
+    }
+    for (int32_t first = lane; first < GRID_COMPACT; first += AT_ONCE * lanes) {
+        uint8_t byte[AT_ONCE];
+        MF_UNROLL
+        for (int32_t k = 0; k < AT_ONCE; k++)
+            byte[k] = first + k * lanes < GRID_COMPACT ? grid_compact_byte(g, a, window, first + k * lanes) : (uint8_t)0;
+        MF_UNROLL
+        for (int32_t k = 0; k < AT_ONCE; k++)
+            if (first + k * lanes < GRID_COMPACT)
+                out[first + k * lanes] = byte[k];
     }
 }
 
@@ -222,9 +275,9 @@ MF_FN void grid_observe(const grid_params *p, uint8_t *state, int32_t agent, uin
                         int32_t lanes) {
     const Grid g = grid_open(p, state);
     const GridAgent *a = g.agents + agent;
-    if (p->config.observation == GRID_OBS_COMPACT)
+    if (GRID_ONLY_OBSERVATION(g.c) == GRID_OBS_COMPACT)
         grid_observe_compact(&g, a, out, lane, lanes);
-    else if (p->config.observation == GRID_OBS_TOKENS)
+    else if (GRID_ONLY_OBSERVATION(g.c) == GRID_OBS_TOKENS)
         grid_observe_tokens(&g, a, out, lane, lanes);
     else
         grid_observe_dense(&g, a, out, lane, lanes);

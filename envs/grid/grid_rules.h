@@ -203,8 +203,8 @@ MF_FN int32_t grid_do(const Grid *g, GridAgent *a, int32_t action, int32_t arg) 
 /* ---- the contract ---- */
 
 MF_FN void grid_set_completion(const Grid *g) {
-    const int64_t max = g->c->max_steps;
-    g->head->cache_completion = (int32_t)((510 * (int64_t)g->head->step + max) / (2 * max));
+    const uint32_t max = (uint32_t)g->c->max_steps; /* at most 4 000 000 */
+    g->head->cache_completion = (int32_t)((510u * (uint32_t)g->head->step + max) / (2u * max));
 }
 
 /* What all converters hold and do at the start of an episode. */

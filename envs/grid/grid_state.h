@@ -98,6 +98,14 @@ typedef struct {
 
 #define GRID_NEVER 0x7fffffff
 
+/* Kernels are compiled for one kind of map and of observation; the CPU's code is for all. */
+#ifndef GRID_ONLY_MAP
+#define GRID_ONLY_MAP(c) ((c)->map_kind)
+#endif
+#ifndef GRID_ONLY_OBSERVATION
+#define GRID_ONLY_OBSERVATION(c) ((c)->observation)
+#endif
+
 MF_FN int32_t grid_round_up(int32_t bytes, int32_t unit) { return (bytes + unit - 1) / unit * unit; }
 
 /* Fill in all that follows from p->config; `maps` is left alone. */

@@ -2,8 +2,8 @@
 
    A rules header (envs/grid/grid_rules.h is the first) holds all rules of one environment, written in the
    common subset of C and CUDA. It includes nothing but this file, philox.h and its own parts: no libc, no
-   allocation, no recursion, no IO. shell.h turns it into batches for the CPU; the GPU shell compiles the same
-   file with NVRTC (`-fmad=false`), and the two give the same bits.
+   allocation, no recursion, no IO. shell.h turns it into batches for the CPU, gpu_shell.h into kernels (NVRTC,
+   `--fmad=false`), and the two give the same bits.
 
    With ENV standing for the environment's name, the header gives
 
@@ -54,7 +54,7 @@ typedef unsigned long long uint64_t;
 
 /* MF_FN begins each function, MF_CONST each table. MF_COPY and MF_FILL become plain loads and stores where
    the size is a constant. MF_CTZ, MF_CTZ64: index of the lowest set bit of a non-zero uint32_t, uint64_t;
-   MF_POPCOUNT: number of set bits.
+   MF_POPCOUNT: number of set bits. MF_UNROLL: the loop after it is unrolled on the GPU.
 
      MF_LANES_SYNC()      what any lane wrote before, every lane reads after it
      MF_LANES_VOTE(flag)  bit i: the flag of lane i is not 0
@@ -66,7 +66,8 @@ typedef unsigned long long uint64_t;
 #define MF_FILL(to, value, bytes) memset((to), (value), (bytes))
 #define MF_CTZ(x) (__ffs((int)(x)) - 1)
 #define MF_CTZ64(x) (__ffsll((long long)(x)) - 1)
-#define MF_POPCOUNT(x) __popc(x)
+#define MF_POPCOUNT(x) __popc((int)(x))
+#define MF_UNROLL _Pragma("unroll")
 #define MF_LANES_SYNC() __syncwarp()
 #define MF_LANES_VOTE(flag) __ballot_sync(0xffffffffu, (flag) != 0)
 #define MF_LANES_MIN(x) mf_lanes_min(x)
@@ -78,10 +79,16 @@ typedef unsigned long long uint64_t;
 #define MF_CTZ(x) __builtin_ctz(x)
 #define MF_CTZ64(x) __builtin_ctzll(x)
 #define MF_POPCOUNT(x) __builtin_popcount(x)
+#define MF_UNROLL
 #define MF_LANES_SYNC() ((void)0)
 #define MF_LANES_VOTE(flag) ((uint32_t)((flag) != 0))
 #define MF_LANES_MIN(x) (x)
 #endif
+
+/* MF_NAME(reset) is grid_reset where MF_ENV is grid: for the shells. */
+#define MF_JOIN_(a, b) a##_##b
+#define MF_JOIN(a, b) MF_JOIN_(a, b)
+#define MF_NAME(name) MF_JOIN(MF_ENV, name)
 
 MF_FN int32_t mf_min(int32_t a, int32_t b) { return a < b ? a : b; }
 

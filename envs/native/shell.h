@@ -9,10 +9,6 @@
    with mask 0; the call after it ignores the actions and writes the first row of the next episode. */
 #include "contract.h"
 
-#define MF_JOIN_(a, b) a##_##b
-#define MF_JOIN(a, b) MF_JOIN_(a, b)
-#define MF_NAME(name) MF_JOIN(MF_ENV, name)
-
 typedef struct {
     const MF_NAME(params) * params;
     uint8_t *states; /* [num_envs, state_size], 64-byte aligned */

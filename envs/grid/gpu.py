@@ -1,0 +1,36 @@
+"""The grid world for the GPU: the source of its kernels and their parameters.
+
+Place in the flow: GridFactory.gpu_program() → metta_fast/vector/gpu.py, which compiles it and keeps the states.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from metta_fast.cuda.compile import Source
+from metta_fast.envs.grid._grid import GridParams
+from metta_fast.spec import Array
+
+HERE = Path(__file__).resolve().parent
+
+
+class GridProgram:
+    """`metta_fast.vector.gpu.Program` of one configuration."""
+
+    def __init__(self, record: Array, table: Array | None) -> None:
+        """As `GridParams` takes them."""
+        self._params = GridParams(record, table)
+        self.table = table
+        self.state_bytes: int = self._params.layout()["size"]
+        kinds = {"MAP": int(record["map_kind"]), "OBSERVATION": int(record["observation"])}
+        self.source = Source(
+            "grid",
+            "".join(f"#define GRID_ONLY_{name}(c) {kind}\n" for name, kind in kinds.items())
+            + '#include "grid_rules.h"\n#define MF_ENV grid\n#include "gpu_shell.h"\n',
+            include=(HERE, HERE.parent / "native"),
+            options=(f"-DMF_PARAMS_BYTES={len(self.params(0))}",),
+        )
+
+    def params(self, table: int) -> bytes:
+        """The kernels' first argument; `table`: address on the device of `self.table`, 0 without one."""
+        return self._params.gpu_bytes(table)

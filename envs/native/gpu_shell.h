@@ -1,0 +1,157 @@
+/* gpu_shell.h: kernels over any rules header of contract.h.
+
+     #include "grid_rules.h"
+     #define MF_ENV grid
+     #include "gpu_shell.h"
+
+     mf_reset          every env anew, from nothing, and its rows        a block per env
+     mf_build          the next episode of each env that has ended       a warp per env
+     mf_step           a step and its rows: lane 0 of a warp steps,      a block per env
+                       then every warp of the block observes
+     mf_step_threads   the step alone                                    a thread per env
+     mf_observe        the observations alone                            a warp per agent
+
+   What shell.h does in one call is two here: mf_build makes the next episode of an ended env while the policy still
+   looks at the last observation, and the step after it writes the new episode's first rows. Compiled with
+   -DMF_PARAMS_BYTES=…, the host's size of ENV_params; metta_fast/vector/gpu.py launches them. */
+#include "contract.h"
+
+#ifndef MF_WARM
+#define MF_WARM(at) mf_warm_sector(at)
+MF_FN void mf_warm_sector(const uint8_t *at) {
+    asm volatile("prefetch.global.L1 [%0];" ::"l"(at));
+}
+#endif
+
+enum { MF_WARP = 32 };
+
+/* The record `World` of metta_fast/vector/gpu.py, field for field. */
+typedef struct {
+    uint8_t *states;      /* [total_envs, state_size] */
+    uint8_t *built;       /* [total_envs]: 1 between mf_build and the next step */
+    const uint64_t *seed; /* [1] */
+    uint32_t first_env;   /* global id of env 0 */
+    int32_t start, stop;  /* envs of this launch */
+    int32_t total_envs, max_steps;
+    int32_t warm; /* bytes at the start of a state that a step reads ahead */
+} mf_world;
+
+/* The record `RowPointers`. Rows of agent 0 of env 0. */
+typedef struct {
+    const MF_NAME(action) * action; /* [agents, action_width] */
+    uint8_t *obs;                   /* [agents, obs_size] */
+    float *reward;
+    uint8_t *terminal, *truncation, *mask, *reset;
+    float *stats; /* [agents, stats] */
+} mf_rows;
+
+static_assert(sizeof(MF_NAME(params)) == MF_PARAMS_BYTES, "host and device see the parameters differently");
+
+#define MF_KERNEL extern "C" __global__ void
+#define MF_GIVEN const __grid_constant__
+
+MF_FN uint8_t *mf_state(const MF_NAME(params) * p, const mf_world *w, int32_t env) {
+    return w->states + (int64_t)env * MF_NAME(state_size)(p);
+}
+
+/* The rows of a new episode, but for the observations. */
+MF_FN void mf_new_rows(const MF_NAME(params) * p, const mf_rows *r, int32_t env, int32_t lane, int32_t lanes) {
+    const int32_t agents = MF_NAME(num_agents)(p);
+    const int64_t row = (int64_t)env * agents;
+    for (int32_t k = lane; k < agents; k += lanes) {
+        r->reward[row + k] = 0.0f;
+        r->terminal[row + k] = r->truncation[row + k] = 0;
+        r->mask[row + k] = r->reset[row + k] = 1;
+    }
+}
+
+/* One lane's step of an env whose episode goes on, but for the observations. */
+MF_FN void mf_advance(const MF_NAME(params) * p, const mf_world *w, const mf_rows *r, int32_t env) {
+    const int32_t agents = MF_NAME(num_agents)(p);
+    const int64_t row = (int64_t)env * agents;
+    const MF_NAME(action) *action = r->action + row * MF_NAME(action_width);
+    uint8_t *state = mf_state(p, w, env);
+    if (MF_NAME(pending)(p, state))
+        __trap(); /* mf_build was left out */
+    MF_NAME(begin)(p, state, *w->seed, w->first_env + (uint32_t)env);
+    for (int32_t priority = MF_NAME(priorities) - 1; priority >= 0; priority--)
+        for (int32_t turn = 0; turn < agents; turn++)
+            MF_NAME(act)(p, state, priority, turn, action);
+    MF_NAME(finish)(p, state, r->reward + row, r->terminal + row, r->truncation + row, r->mask + row,
+                    r->stats + row * MF_NAME(stats));
+    for (int64_t k = row; k < row + agents; k++)
+        r->reset[k] = 0;
+}
+
+/* Observations of an env, by the warps of a block. */
+MF_FN void mf_observe_env(const MF_NAME(params) * p, const mf_world *w, const mf_rows *r, int32_t env) {
+    const int32_t agents = MF_NAME(num_agents)(p), size = MF_NAME(obs_size)(p);
+    for (int32_t k = (int32_t)threadIdx.y; k < agents; k += (int32_t)blockDim.y)
+        MF_NAME(observe)(p, mf_state(p, w, env), k, r->obs + ((int64_t)env * agents + k) * size, (int32_t)threadIdx.x,
+                         MF_WARP);
+}
+
+MF_KERNEL mf_reset(MF_GIVEN MF_NAME(params) p, MF_GIVEN mf_world w, MF_GIVEN mf_rows r, int32_t stagger) {
+    const int32_t env = w.start + (int32_t)blockIdx.x, lane = (int32_t)threadIdx.x;
+    const int64_t id = (int64_t)w.first_env + env;
+    if (threadIdx.y == 0) {
+        uint8_t *state = mf_state(&p, &w, env);
+        mf_zero(state, 0, MF_NAME(state_size)(&p), lane, MF_WARP);
+        MF_LANES_SYNC();
+        MF_NAME(reset)(&p, state, *w.seed, (uint32_t)id, stagger ? (int32_t)(id * w.max_steps / w.total_envs) : 0, lane,
+                       MF_WARP);
+        mf_new_rows(&p, &r, env, lane, MF_WARP);
+        if (lane == 0)
+            w.built[env] = 0;
+    }
+    __syncthreads();
+    mf_observe_env(&p, &w, &r, env);
+}
+
+MF_KERNEL mf_build(MF_GIVEN MF_NAME(params) p, MF_GIVEN mf_world w) {
+    const int32_t env = w.start + (int32_t)blockIdx.x, lane = (int32_t)threadIdx.x;
+    uint8_t *state = mf_state(&p, &w, env);
+    if (!MF_NAME(pending)(&p, state))
+        return;
+    MF_LANES_SYNC(); /* all lanes have seen it before the new episode replaces it */
+    MF_NAME(reset)(&p, state, *w.seed, w.first_env + (uint32_t)env, 0, lane, MF_WARP);
+    if (lane == 0)
+        w.built[env] = 1;
+}
+
+MF_KERNEL mf_step(MF_GIVEN MF_NAME(params) p, MF_GIVEN mf_world w, MF_GIVEN mf_rows r) {
+    const int32_t env = w.start + (int32_t)blockIdx.x, lane = (int32_t)threadIdx.x;
+    if (threadIdx.y == 0) {
+        const uint8_t *state = mf_state(&p, &w, env), built = w.built[env];
+        for (int32_t i = 32 * lane; i < w.warm; i += 32 * MF_WARP) /* a sector of the cache each */
+            MF_WARM(state + i);
+        MF_LANES_SYNC();
+        if (built)
+            mf_new_rows(&p, &r, env, lane, MF_WARP);
+        else if (lane == 0)
+            mf_advance(&p, &w, &r, env);
+        if (lane == 0)
+            w.built[env] = 0;
+    }
+    __syncthreads();
+    mf_observe_env(&p, &w, &r, env);
+}
+
+MF_KERNEL mf_step_threads(MF_GIVEN MF_NAME(params) p, MF_GIVEN mf_world w, MF_GIVEN mf_rows r) {
+    const int32_t env = w.start + (int32_t)(blockIdx.x * blockDim.x + threadIdx.x);
+    if (env >= w.stop)
+        return;
+    if (w.built[env])
+        mf_new_rows(&p, &r, env, 0, 1);
+    else
+        mf_advance(&p, &w, &r, env);
+    w.built[env] = 0;
+}
+
+MF_KERNEL mf_observe(MF_GIVEN MF_NAME(params) p, MF_GIVEN mf_world w, MF_GIVEN mf_rows r) {
+    const int32_t agents = MF_NAME(num_agents)(&p), size = MF_NAME(obs_size)(&p);
+    const int32_t agent = w.start * agents + (int32_t)(blockIdx.x * blockDim.y + threadIdx.y);
+    if (agent < w.stop * agents)
+        MF_NAME(observe)(&p, mf_state(&p, &w, agent / agents), agent % agents, r.obs + (int64_t)agent * size,
+                         (int32_t)threadIdx.x, MF_WARP);
+}

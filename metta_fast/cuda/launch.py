@@ -1,0 +1,87 @@
+"""Loading compiled kernels and launching them on torch's current stream.
+
+    module = Module(code, torch.device("cuda", 0))
+    step = module.kernel("mf_step").prepare((2048, 1), (32, 1), struct, ctypes.c_int32(3))
+    step()                                # may be captured in a CUDA graph; nothing is waited for
+
+Arguments are ctypes objects, read again at each launch; device memory goes in as an address (`Tensor.data_ptr()`),
+and whoever prepares a launch keeps the tensors alive.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import torch
+
+
+class LaunchError(RuntimeError):
+    """The CUDA driver refused to load or launch a kernel."""
+
+
+def _driver() -> Any:
+    from cuda.bindings import driver
+
+    return driver
+
+
+def _ok(result: tuple, what: str) -> Any:
+    """The value after the driver's result code. Raises LaunchError."""
+    if result[0] != 0:
+        _, text = _driver().cuGetErrorString(result[0])
+        said = text.decode() if text else ""
+        raise LaunchError(f"{what}: {result[0].name} ({said})")
+    return result[1] if len(result) == 2 else result[1:]
+
+
+def architecture(device: torch.device) -> int:
+    """Compute capability as one number: 90 for sm_90."""
+    major, minor = torch.cuda.get_device_capability(device)
+    return 10 * major + minor
+
+
+class Module:
+    """Compiled code, loaded on one device for the process's life."""
+
+    def __init__(self, code: bytes, device: torch.device) -> None:
+        """code: a cubin or PTX."""
+        self.device = device
+        torch.zeros(1, device=device)  # the device's context exists from here on
+        with torch.cuda.device(device):
+            torch.cuda.current_stream().synchronize()
+            self._handle = _ok(
+                _driver().cuModuleLoadData(code + b"\0"),
+                "loading compiled kernels (is the driver older than NVRTC? nvidia-smi shows its CUDA version)",
+            )
+
+        self.multiprocessors: int = torch.cuda.get_device_properties(device).multi_processor_count
+
+    def kernel(self, name: str) -> Kernel:
+        function = _ok(_driver().cuModuleGetFunction(self._handle, name.encode()), f"kernel {name}")
+        return Kernel(name, function, self.device)
+
+
+class Kernel:
+    def __init__(self, name: str, function: Any, device: torch.device) -> None:
+        self.name, self.function, self.device = name, function, device
+
+    def prepare(self, grid: tuple[int, int], block: tuple[int, int], *args: Any) -> Launch:
+        """A launch with these blocks (x, y), threads (x, y) and arguments."""
+        return Launch(self, grid, block, args)
+
+
+class Launch:
+    """A kernel with its arguments; calling it launches."""
+
+    def __init__(self, kernel: Kernel, grid: tuple[int, int], block: tuple[int, int], args: tuple) -> None:
+        self.kernel, self.grid, self.block, self.args = kernel, grid, block, args
+        self._addresses = (ctypes.c_void_p * len(args))(*(ctypes.addressof(arg) for arg in args))
+        self._given = (kernel.function, *grid, 1, *block, 1, 0)
+        self._launch = _driver().cuLaunchKernel
+
+    def __call__(self) -> None:
+        stream = torch.cuda.current_stream(self.kernel.device).cuda_stream
+        result = self._launch(*self._given, stream, ctypes.addressof(self._addresses), 0)
+        if result[0] != 0:
+            _ok(result, f"launching {self.kernel.name}")
