@@ -16,6 +16,8 @@ import yaml
 
 from metta_fast.compose import CONFIGS, options
 from metta_fast.config import GROUPS, Key, config_to_dict, get, keys, shown
+from metta_fast.hardware import GIB
+from metta_fast.memory import describe, total
 from metta_fast.resolve import Resolved
 
 WIDTH = 110
@@ -113,7 +115,20 @@ def _derived(resolved: Resolved) -> list[tuple[str, str]]:
             f"epochs = {-(-trainer.total_timesteps // trainer.batch_size)}",
             "about, for trainer.total_timesteps",
         ),
+        *_memory(resolved),
     ]
+
+
+def _memory(resolved: Resolved) -> list[tuple[str, str]]:
+    """The estimate of metta_fast/memory.py."""
+    parts = resolved.memory
+    on_gpu, host = total(parts, on_gpu=True), total(parts, on_gpu=False)
+    found = []
+    if on_gpu:
+        found.append((f"GPU memory = {on_gpu / GIB:.1f} GiB", f"about: {describe(parts)}"))
+    if host:
+        found.append((f"rollout = {host / GIB:.2f} GiB", "of the host's memory"))
+    return found
 
 
 def _sections() -> dict[str, list[Key]]:

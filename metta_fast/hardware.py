@@ -11,7 +11,7 @@ import importlib.util
 import os
 import platform
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
@@ -255,12 +255,18 @@ def _gpus_by_torch(vendor: str) -> tuple[Gpu, ...]:
     return tuple(found)
 
 
-def smaller_sizes(config: Config) -> str:
-    """Arguments that halve batch and minibatch of a resolved configuration, and that work together."""
+def smaller_sizes(config: Config, fits: Callable[[Config], bool] = lambda smaller: True) -> str:
+    """Arguments that halve batch and minibatch of a resolved configuration, again and again until it `fits`, and
+    that work together; "" if none do."""
     smaller = config_from_dict(config_to_dict(config))
-    smaller.trainer.batch_size = max(1, config.trainer.batch_size // 2)
-    smaller.trainer.minibatch_size = max(1, config.trainer.minibatch_size // 2)
-    fit_sizes(smaller, lambda path: False)
+    while True:
+        smaller.trainer.batch_size //= 2
+        smaller.trainer.minibatch_size = max(1, smaller.trainer.minibatch_size // 2)
+        if smaller.trainer.batch_size < smaller.env.agents_per_env:
+            return ""
+        fit_sizes(smaller, lambda path: False)
+        if fits(smaller):
+            break
     paths = ("env.num_envs", "trainer.batch_size", "trainer.minibatch_size", "trainer.bptt_horizon")
     return " ".join(
         f"{path}={get(smaller, path)}" for path in paths if get(smaller, path) != get(config, path)

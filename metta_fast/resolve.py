@@ -9,22 +9,19 @@ cards are found by metta_fast/hardware.py (a feature that is on brings it in).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from math import prod
-from typing import Any
+from dataclasses import dataclass, field
 
-from metta_fast import hardware
+from metta_fast import hardware, memory
 from metta_fast.compose import Composed
-from metta_fast.config import Config, config_from_dict, config_to_dict, get, nearest, put, shown
+from metta_fast.config import Config, get, nearest
+from metta_fast.devices import Devices
 from metta_fast.errors import UserError
-from metta_fast.gpu_engine import PREFERENCES, Obstacle, cpu_wishes, differing, obstacle, said
-from metta_fast.hardware import GIB, Machine
+from metta_fast.hardware import Machine
+from metta_fast.memory import Part
 from metta_fast.sizes import fit_sizes
 from metta_fast.spec import EnvSpec
 
 POLICIES = ("mlp", "tokens")
-OWN_GRAPHS = {"reduce-overhead": "default", "max-autotune": "max-autotune-no-cudagraphs"}
-"""Modes of torch.compile that use CUDA graphs, and the same without."""
 
 NOT_BUILT_YET = (
     "contrastive",
@@ -49,6 +46,8 @@ class Resolved:
     """What the user should be told before training."""
     groups: dict[str, str] = field(default_factory=dict)
     """The option chosen of each group."""
+    memory: tuple[Part, ...] = ()
+    """What takes how much memory, reckoned."""
 
 
 def resolve(composed: Composed, *, machine: Machine | None = None) -> Resolved:
@@ -65,36 +64,19 @@ def resolve(composed: Composed, *, machine: Machine | None = None) -> Resolved:
     spec = work.environment()
     work.device()
     work.env_device(spec)
-    spec = replace(spec, num_envs=work.sizes())
+    work.sizes()
     work.vector(spec)
     work.graphs()
     work.policy(spec)
     work.features()
-    work.memory(spec)
+    parts = memory.check(work.config, spec, work.machine)
     if composed.groups.get("hardware") == "original":
         work.notes.append(f"hardware=original runs without what is not built yet: {', '.join(NOT_BUILT_YET)}")
-    return Resolved(work.config, work.origins, work.notes, dict(composed.groups))
+    return Resolved(work.config, work.origins, work.notes, dict(composed.groups), parts)
 
 
-class _Resolve:
-    def __init__(self, composed: Composed, machine: Machine) -> None:
-        self.config = config_from_dict(config_to_dict(composed.config))
-        self.origins = dict(composed.origins)
-        self.notes = list(composed.notes)
-        self.typed = composed.typed
-        self.machine = machine
-
-    def _set(self, path: str, value: Any, why: str) -> None:
-        put(self.config, path, value)
-        self.origins[path] = f"auto: {why}"
-
-    def _adjust(self, path: str, value: Any, why: str, *, tell: bool = True) -> None:
-        """Change a value that a profile, recipe or default gave, and tell the user."""
-        source = self.origins[path]
-        put(self.config, path, value)
-        self.origins[path] = f"auto: {why} ({source})"
-        if tell:
-            self.notes.append(f"{path}={shown(value)} ({source}: {why})")
+class _Resolve(Devices):
+    """The steps that are not about devices."""
 
     def environment(self) -> EnvSpec:
         """The environment can be made, and gives the number of agents."""
@@ -111,58 +93,10 @@ class _Resolve:
             self._adjust("env.agents_per_env", spec.agents_per_env, f"what {env.factory} has")
         return spec
 
-    def env_device(self, spec: EnvSpec) -> None:
-        """Where environments step, and what follows from it (metta_fast/gpu_engine.py)."""
-        env, vector = self.config.env, self.config.vector
-        missing = obstacle(spec, self.machine)
-        if env.device == "auto":
-            self._choose_env_device(spec, missing)
-        elif env.device == "cuda" and missing:
-            raise UserError(f"env.device=cuda: {missing.why}; {missing.cure}")
-        if env.device == "cuda":
-            if self.config.trainer.device == "cpu":
-                raise UserError(
-                    "env.device=cuda has the policy on the GPU as well, but trainer.device=cpu; leave one of "
-                    "them out"
-                )
-            for wish in differing(self.config):
-                if self.typed(wish.path):
-                    raise UserError(
-                        f"{said(self.config, wish)} does not go with env.device=cuda: {wish.why}; leave one of "
-                        "them out"
-                    )
-                self._adjust(wish.path, wish.needed, wish.why, tell=wish.path not in PREFERENCES)
-        elif vector.backend == "gpu":
-            if self.typed("vector.backend"):
-                why, cure = (missing.why, missing.cure) if missing else ("env.device=cpu", "leave one out")
-                raise UserError(f"vector.backend=gpu steps environments on the GPU, but {why}; {cure}")
-            vector.backend = "auto"
-
-    def _choose_env_device(self, spec: EnvSpec, missing: Obstacle | None) -> None:
-        """What env.device=auto becomes."""
-        on_gpu = self.config.trainer.device == "cuda"
-        wishes = cpu_wishes(self.config, self.typed)
-        if missing:
-            self._set("env.device", "cpu", missing.why)
-            if missing.surprising and on_gpu:
-                self.notes.append(f"environments step on the CPU: {missing.why}; {missing.cure}")
-        elif not on_gpu:
-            self._set("env.device", "cpu", "the policy runs on the CPU")
-        elif wishes:
-            asked = " and ".join(f"{said(self.config, w)} ({self.origins[w.path]})" for w in wishes)
-            self._set("env.device", "cpu", f"for {asked}")
-            self.notes.append(f"environments step on the CPU for {asked}; without, they step on the GPU")
-        else:
-            self._set("env.device", "cuda", f"{spec.name} has a GPU engine")
-
-    def sizes(self) -> int:
-        """Agents, segments, batch and minibatches that divide each other (metta_fast/sizes.py).
-
-        Returns the number of environments.
-        """
+    def sizes(self) -> None:
+        """Agents, segments, batch and minibatches that divide each other (metta_fast/sizes.py)."""
         for change in fit_sizes(self.config, self.typed):
             self._adjust(change.path, change.value, change.why)
-        return self.config.env.num_envs
 
     def vector(self, spec: EnvSpec) -> None:
         """Backend, workers and threads for this environment and the cores allowed."""
@@ -213,95 +147,6 @@ class _Resolve:
             )
         self._adjust(path, limit, f"{value} lowered to {what}")
 
-    def device(self) -> None:
-        """Where the policy runs, and in which arithmetic."""
-        trainer, machine = self.config.trainer, self.machine
-        if trainer.device == "auto":
-            if machine.gpus:
-                self._set("trainer.device", "cuda", machine.gpus[0].name)
-            else:
-                self._set("trainer.device", "cpu", "no GPU that the installed torch can use")
-        if trainer.device == "cuda" and not machine.gpus:
-            why = machine.notes[0] if machine.notes else "no GPU was found that the installed torch can use"
-            raise UserError(f"trainer.device=cuda: {why}; give trainer.device=cpu or leave it auto")
-        cuda = trainer.device == "cuda"
-        if trainer.precision == "auto":
-            if cuda and machine.gpus[0].bf16:
-                self._set("trainer.precision", "bf16", f"{machine.gpus[0].name} has it")
-            else:
-                self._set("trainer.precision", "fp32", "this GPU has no bf16" if cuda else "on the CPU")
-        if trainer.compile == "auto":
-            self._set("trainer.compile", cuda, "on a GPU" if cuda else "it does not pay on the CPU")
-        if trainer.torch_threads == "auto":
-            threads = min(4, machine.cores) if cuda else machine.cores
-            self._set(
-                "trainer.torch_threads",
-                threads,
-                f"{machine.cores} cores allowed" + (", few are needed beside a GPU" if cuda else ""),
-            )
-        if not cuda:
-            self._on_the_cpu()
-        if trainer.deterministic and trainer.cudnn_benchmark and cuda:
-            if self.typed("trainer.cudnn_benchmark"):
-                raise UserError(
-                    "trainer.cudnn_benchmark=true chooses kernels by time, which trainer.deterministic=true "
-                    "rules out; give only one of them"
-                )
-            self._set("trainer.cudnn_benchmark", False, "trainer.deterministic=true")
-
-    def _on_the_cpu(self) -> None:
-        """What only a GPU has: an error where typed, else switched off and said."""
-        trainer = self.config.trainer
-        if trainer.precision == "fp16":
-            if self.typed("trainer.precision"):
-                raise UserError(
-                    "trainer.precision=fp16 needs a GPU; give trainer.precision=fp32 or bf16 on the CPU"
-                )
-            self._adjust("trainer.precision", "fp32", "fp16 needs a GPU")
-        if trainer.cpu_offload:
-            if self.typed("trainer.cpu_offload"):
-                raise UserError(
-                    "trainer.cpu_offload=true keeps the rollout out of the GPU's memory, but the policy runs "
-                    "on the CPU; leave it out"
-                )
-            self._adjust("trainer.cpu_offload", False, "the policy runs on the CPU")
-        if (
-            trainer.compile
-            and not self.typed("trainer.compile")
-            and self.origins["trainer.compile"][:5] != "auto:"
-        ):
-            self._adjust(
-                "trainer.compile",
-                False,
-                "compiling for the CPU takes long and gains little; typed, trainer.compile=true does it",
-            )
-
-    def graphs(self) -> None:
-        """CUDA graphs of our own, and the mode of torch.compile that goes with them."""
-        trainer, on_gpu = self.config.trainer, self.config.env.device == "cuda"
-        if trainer.cuda_graphs == "auto":
-            self._set("trainer.cuda_graphs", on_gpu, f"env.device={self.config.env.device}")
-        if trainer.cuda_graphs and not on_gpu:
-            why = f"needs environments on the GPU, but env.device=cpu ({self.origins['env.device']})"
-            if self.typed("trainer.cuda_graphs"):
-                raise UserError(f"trainer.cuda_graphs=true {why}; leave it auto")
-            self._adjust("trainer.cuda_graphs", False, why)
-        if trainer.compile_mode == "auto":
-            if trainer.compile and trainer.device == "cuda" and not trainer.cuda_graphs:
-                self._set("trainer.compile_mode", "reduce-overhead", "no launch cost for each kernel")
-            else:
-                graphs = "trainer.cuda_graphs=true" if trainer.cuda_graphs else "on the CPU"
-                why = graphs if trainer.compile else "trainer.compile=false"
-                self._set("trainer.compile_mode", "default", why)
-        if trainer.cuda_graphs and trainer.compile and trainer.compile_mode in OWN_GRAPHS:
-            why = "torch's graphs cannot be captured into those of trainer.cuda_graphs"
-            if self.typed("trainer.compile_mode"):
-                raise UserError(
-                    f"trainer.compile_mode={trainer.compile_mode}: {why}; leave it out, or give "
-                    f"trainer.cuda_graphs=false"
-                )
-            self._adjust("trainer.compile_mode", OWN_GRAPHS[trainer.compile_mode], why)
-
     def policy(self, spec: EnvSpec) -> None:
         """The policy is known and reads this observation."""
         name, observation = self.config.policy.name, self.config.env.observation
@@ -331,24 +176,3 @@ class _Resolve:
             from metta_fast.features import make_features
 
             make_features(self.config.features)
-
-    def memory(self, spec: EnvSpec) -> None:
-        """The rollout's buffers fit the memory of where they lie, with room for the rest."""
-        trainer = self.config.trainer
-        row = sum(prod(leaf.shape) * _itemsize(leaf.dtype) for leaf in spec.obs.values()) + 32
-        agents = self.config.env.num_envs * self.config.env.agents_per_env
-        need = row * (trainer.batch_size + agents)
-        on_gpu = trainer.device == "cuda" and not trainer.cpu_offload
-        have = self.machine.gpus[0].memory if on_gpu else self.machine.memory
-        if need > 0.9 * have:
-            raise UserError(
-                f"the rollout of trainer.batch_size={trainer.batch_size} rows takes {need / GIB:.1f} GiB, "
-                f"but the {'GPU' if on_gpu else 'machine'} has {have / GIB:.1f}\n"
-                f"try {hardware.smaller_sizes(self.config)}"
-            )
-
-
-def _itemsize(dtype: str) -> int:
-    import numpy as np
-
-    return np.dtype(dtype).itemsize

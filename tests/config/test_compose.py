@@ -181,7 +181,7 @@ def test_ones_own_policy_and_environment_by_their_dotted_names() -> None:
     ("trainer.learning_rate=inf", "expected a number"),
     ("trainer.tf32=yes", "trainer.tf32=yes: expected true or false"),
     ("trainer.compile=1", "expected true or false or auto"),
-    ("policy.core=lstn", "expected one of none, lstm; did you mean 'lstm'?"),
+    ("policy.core=lstn", "expected one of none, lstm, mingru; did you mean 'lstm'?"),
     ("vector.num_workers=few", "expected a whole number of at least 1 or auto"),
     ("env.params=3", "expected keys and values"),
     ("trainer=3", "'trainer' is a group of keys"),

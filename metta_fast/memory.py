@@ -1,0 +1,157 @@
+"""How much memory a run takes, reckoned before it starts: shown by --explain, and an error where it cannot fit.
+
+    configuration, EnvSpec ─► estimate ─► parts of GPU and host memory ─► check against what is free
+
+Arrays of buffers.py, states of environments and weights are exact; activations are per row of a minibatch, from the
+bytes that autograd kept on the CPU for each policy (bf16, hidden 128 and 256), twice for gradients and temporaries.
+torch is not imported.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from metta_fast import hardware
+from metta_fast.config import Config
+from metta_fast.errors import UserError
+from metta_fast.hardware import GIB, Machine
+from metta_fast.spec import EnvSpec
+
+STATE_LAYERS = {"none": 0, "lstm": 2}
+"""Arrays of hidden_size that a core keeps of an agent; others: 1."""
+SAVED_BY_UNIT = {"none": 13, "lstm": 41, "mingru": 22}
+"""Bytes of activations for each unit of hidden_size and row in bf16, encoder included."""
+SAVED_BY_CHOICE = 17
+"""The same for each parameter of the action distribution."""
+SAVED_BY_ROW = 100
+"""The same for a row's action, ratio, advantage and other numbers of the loss."""
+GRID_COLUMNS = 4096
+"""Inputs of the first layer over a grid observation, at most; they are decoded within its kernel."""
+WEIGHT = 4 * 5
+"""Bytes of a weight: itself, its gradient, Adam's two moments, a copy in the products' dtype."""
+CONTEXT = GIB
+"""CUDA's context, its libraries' workspaces, loaded kernels. The driver does not tell it beforehand."""
+ROOM = 0.95
+"""The share of what is free that a run may fill: allocators lose some to fragments."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """One user of memory."""
+
+    name: str
+    bytes: int
+    on_gpu: bool
+
+
+def estimate(config: Config, spec: EnvSpec) -> tuple[Part, ...]:
+    """The parts of a resolved configuration's memory. Counts come from `config`, shapes from `spec`."""
+    env, trainer = config.env, config.trainer
+    cuda = trainer.device == "cuda"
+    parts = [Part("rollout", _rollout(config, spec), cuda and not trainer.cpu_offload)]
+    if not cuda:
+        return tuple(parts)
+    if env.device == "cuda":
+        parts.append(Part("environments", env.num_envs * spec.state_bytes, True))
+    saved, agents = _saved(config, spec), env.num_envs * env.agents_per_env
+    activations = 2 * saved * trainer.minibatch_size + saved * -(-agents // config.vector.async_factor)
+    parts.append(Part("activations", activations, True))
+    if trainer.cuda_graphs or (trainer.compile and trainer.compile_mode == "reduce-overhead"):
+        parts.append(
+            Part("pools of CUDA graphs", activations, True)
+        )  # the runs before capture have their own
+    parts += [Part("weights", WEIGHT * _weights(config, spec), True), Part("CUDA", CONTEXT, True)]
+    return tuple(parts)
+
+
+def total(parts: tuple[Part, ...], *, on_gpu: bool) -> int:
+    """Bytes on the GPU, or in the host's memory."""
+    return sum(part.bytes for part in parts if part.on_gpu == on_gpu)
+
+
+def describe(parts: tuple[Part, ...]) -> str:
+    """What the parts on the GPU are, the largest first: `rollout 1.2 GiB, CUDA 1.0 GiB`."""
+    rows = sorted((part for part in parts if part.on_gpu), key=lambda part: -part.bytes)
+    return ", ".join(f"{part.name} {part.bytes / GIB:.2f}" for part in rows) + " GiB"
+
+
+def check(config: Config, spec: EnvSpec, machine: Machine) -> tuple[Part, ...]:
+    """The estimate.
+
+    Raises:
+        UserError: it does not fit the machine, with sizes that do.
+    """
+    parts = estimate(config, spec)
+    card = machine.gpus[0] if machine.gpus else None
+    free = 0 if card is None else card.memory if card.free is None else card.free
+
+    def fits(smaller: Config) -> bool:
+        needs = estimate(smaller, spec)
+        return total(needs, on_gpu=False) <= 0.9 * machine.memory and total(needs, on_gpu=True) <= ROOM * free
+
+    if fits(config):
+        return parts
+    cure = f"try {hardware.smaller_sizes(config, fits) or 'a smaller policy.hidden_size'}"
+    need = total(parts, on_gpu=True)
+    if card is None or need <= ROOM * free:
+        raise UserError(
+            f"the rollout of trainer.batch_size={config.trainer.batch_size} rows takes "
+            f"{total(parts, on_gpu=False) / GIB:.1f} GiB, but the machine has {machine.memory / GIB:.1f}\n{cure}"
+        )
+    if need <= ROOM * card.memory:
+        cure += f", or end the programs that use {(card.memory - free) / GIB:.1f} GiB of it"
+    raise UserError(
+        f"about {need / GIB:.1f} GiB of GPU memory would be needed ({describe(parts)}), but {card.name} has "
+        f"{free / GIB:.1f} GiB free\n{cure}"
+    )
+
+
+def _rollout(config: Config, spec: EnvSpec) -> int:
+    """Buffers (buffers.py) and the rollout's noise."""
+    env, trainer = config.env, config.trainer
+    agents = env.num_envs * env.agents_per_env
+    width = spec.action.width
+    each = (
+        4 * width + 4 * 5 + 2 + 4 * len(spec.stats) + 4 * width
+    )  # action, five floats, two flags, stats, noise
+    state = 4 * STATE_LAYERS.get(config.policy.core, 1) * config.policy.hidden_size
+    every = _observation(spec) + 2 + 4  # mask, reset, value: one row more than the horizon
+    segments = trainer.batch_size // trainer.bptt_horizon
+    return every * (trainer.batch_size + agents) + each * trainer.batch_size + state * segments
+
+
+def _observation(spec: EnvSpec) -> int:
+    return sum(prod(leaf.shape) * np.dtype(leaf.dtype).itemsize for leaf in spec.obs.values())
+
+
+def _inputs(spec: EnvSpec) -> int:
+    """Inputs of the first layer that are held in memory as numbers: those of other than grid observations."""
+    return 0 if spec.name == "grid" else sum(prod(leaf.shape) for leaf in spec.obs.values())
+
+
+def _choices(spec: EnvSpec) -> int:
+    """Parameters of the action distribution."""
+    return sum(spec.action.nvec) if spec.action.kind == "discrete" else 2 * spec.action.width
+
+
+def _saved(config: Config, spec: EnvSpec) -> int:
+    """Bytes that autograd keeps of one row, gathered observation included."""
+    wide = 1 if config.trainer.precision in ("bf16", "fp16") else 2
+    unit = SAVED_BY_UNIT.get(config.policy.core, max(SAVED_BY_UNIT.values())) * wide
+    return (
+        _observation(spec)
+        + 6 * _inputs(spec)
+        + unit * config.policy.hidden_size
+        + SAVED_BY_CHOICE * _choices(spec)
+        + SAVED_BY_ROW
+    )
+
+
+def _weights(config: Config, spec: EnvSpec) -> int:
+    """Number of weights: two layers, core, heads."""
+    size = config.policy.hidden_size
+    core = {"none": 0, "lstm": 8}.get(config.policy.core, 3)
+    return size * ((_inputs(spec) or GRID_COLUMNS) + size * (1 + core) + _choices(spec) + 1)
