@@ -1,0 +1,391 @@
+"""One row of a rollout in one Triton kernel: compact observations to actions, log-probabilities and values.
+
+    bytes [n, 387] ─► first layer, decoded in registers ─► ReLU ─► second layer ─► ReLU ─► heads ─► sampling
+
+    packed = pack(policy, torch.bfloat16)           # once; `packed.update()` after the weights have changed
+    fused_act(packed, obs, noise, action, logprob, value)
+
+A program takes `rows` rows of the batch from the bytes to the actions; nothing in between leaves it. The first
+layer runs over channels (gpu_decode.py), and only over those that some cell of its rows has: which ones is found
+while the bytes are read, and the loop takes them from a word of 24 bits.
+
+Numbers are those of the network under autocast: products of 16-bit numbers added in float32, each layer's output
+rounded to 16 bits, heads in float32 (their weights as sums of three 16-bit ones: exact, as what they multiply is
+16-bit already). Differences to it are the order of additions, and that torch may round the heads' products to TF32.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from metta_fast.policy.base import Policy
+from metta_fast.policy.encoders import MLPEncoder
+from metta_fast.policy.gpu_decode import (
+    CELLS,
+    COMPACT_BYTES,
+    COMPACT_CHANNELS,
+    COMPACT_OWN,
+    compact_own,
+)
+from metta_fast.policy.grid_layout import LAYOUTS
+from metta_fast.policy.network import Network
+
+TILE = tl.constexpr(128)
+"""Cells and what fills them up to a power of two."""
+SHIFTS = tl.constexpr(9 | 11 << 5 | 4 << 10 | 5 << 15)
+MORE_SHIFTS = tl.constexpr(13 | 17 << 5 | 21 << 10 | 22 << 15 | 26 << 20)
+"""Where a cell's word has channels 15 … 18 and 19 … 23: five bits each, lowest first."""
+NEUTRAL = tl.constexpr(0b0101 << 9)
+"""A word's directions where nothing faces anywhere."""
+MAX_WIDTH = 256
+"""Two layers of this width fit a multiprocessor's shared memory."""
+MAX_CHOICES = 64
+"""Heads times choices, each filled up to a power of two: these logits stay in registers."""
+
+
+@triton.jit
+def _words(kind, status, items):
+    """What a compact cell's three bytes say, as one word; bits from the lowest:
+
+        4 kind; agents: 1 frozen, 4 group, 2 rows and 2 columns of the direction faced plus 1, 8 items and lasers;
+        converters: 1 busy, 8 what it gives and holds
+
+    A kind above 15 is 0, and so is what does not count; the directions are then 1.
+    """
+    flags = status - 1
+    facing = (0x9164 >> ((flags & 3) * 4)) & 15
+    agent = items << 13 | facing << 9 | (flags & 0x7C) << 2
+    converter = items << 22 | tl.where(status > 0, 1 << 21, 0) | NEUTRAL
+    word = tl.where((kind >= 3) & (kind <= 14), converter, NEUTRAL)
+    word = tl.where((kind == 1) & (status > 0), agent, word)
+    return word | tl.where(kind <= 15, kind, 0)
+
+
+@triton.jit
+def _field(word, c):
+    """The number 0 … 15 that a word has for channel c ≥ 15."""
+    shift = (
+        tl.where(c < 19, SHIFTS >> (5 * tl.minimum(c - 15, 3)), MORE_SHIFTS >> (5 * tl.maximum(c - 19, 0)))
+        & 31
+    )
+    mask = tl.where(c < 17, 3, tl.where((c == 17) | (c == 21), 1, 15))
+    return (word >> shift) & mask
+
+
+@triton.jit
+def _present(word):
+    """The channels that some cell of the tile has, as 24 bits."""
+    kinds = tl.reduce_or(1 << (word & 15), None)
+    others = tl.reduce_or(word, None)
+    bits = (kinds & 0xFFFF) >> 1 | tl.where((kinds & 2) > 0, 1 << 15 | 1 << 16, 0)
+    for c in tl.static_range(17, 24):
+        bits = bits | tl.where(_field(others, c) > 0, 1 << c, 0)
+    return bits
+
+
+@triton.jit
+def _lowest(bits):
+    """The place of the lowest bit that is set, of a number 1 … 2²⁴ − 1."""
+    return ((bits & -bits).to(tl.float32).to(tl.int32, bitcast=True) >> 23) - 127
+
+
+@triton.jit
+def _count(bits):
+    """How many of 24 bits are set."""
+    return tl.sum((bits >> tl.arange(0, 32)) & 1, 0)
+
+
+@triton.jit
+def _log2(x, ASM: tl.constexpr):
+    """log2 of 1 … 256, to 2⁻²² and exact for powers of two; tl.log2 takes twenty instructions."""
+    if ASM:
+        return tl.inline_asm_elementwise("lg2.approx.f32 $0, $1;", "=f,f", [x], tl.float32, True, 1)
+    else:
+        return tl.log2(x)
+
+
+@triton.jit
+def _feature(word, c, ASM: tl.constexpr):
+    """Column c (15 … 23) of cells, float32; c is known only when the kernel runs."""
+    number = _field(word, c).to(tl.float32)
+    scale = tl.where(c == 18, 1.0 / 15.0, 1.0)
+    offset = tl.where(c < 17, 1.0, 0.0)
+    return tl.where((c >= 19) & (c != 21), _log2(number + 1.0, ASM) * 0.5, number * scale - offset)
+
+
+@triton.jit
+def _first(
+    obs,
+    stride,
+    row,
+    n,
+    w1,
+    w1_own,
+    H: tl.constexpr,
+    B: tl.constexpr,
+    STAGES: tl.constexpr,
+    HOW: tl.constexpr,
+    ASM: tl.constexpr,
+):
+    """decode(obs) @ weight of B rows, [B, H] float32, without the bias."""
+    kept = row < n
+    own = tl.arange(0, COMPACT_OWN)
+    lane = tl.arange(0, H)
+    there = kept[:, None] & (own < COMPACT_OWN)[None, :]
+    inputs = compact_own(obs + CELLS * 3, (row * stride)[:, None], own[None, :], there).to(
+        w1.dtype.element_ty
+    )
+    acc = tl.dot(inputs, tl.load(w1_own + own[:, None] * H + lane[None, :]), input_precision=HOW)
+
+    cell = tl.arange(0, TILE)
+    there = (cell < CELLS)[:, None] & kept[None, :]
+    at = obs + (cell * 3)[:, None] + (row * stride)[None, :]
+    kind = tl.load(at, mask=there, other=0).to(tl.int32)
+    status = tl.load(at + 1, mask=there, other=0).to(tl.int32)
+    items = tl.load(at + 2, mask=there, other=0).to(tl.int32)
+    word = tl.trans(_words(kind, status, items))
+    present = _present(word)
+
+    one = tl.full([B, TILE], 1.0, w1.dtype.element_ty)
+    zero = tl.full([B, TILE], 0.0, w1.dtype.element_ty)
+    tile = w1 + cell[:, None] * H + lane[None, :]
+    bits = present & 0x7FFF
+    for _ in tl.range(0, _count(bits), num_stages=STAGES):
+        kind_channel = _lowest(bits)
+        hot = tl.where((word & 15) == kind_channel + 1, one, zero)
+        acc = tl.dot(hot, tl.load(tile + kind_channel * (TILE * H)), acc, input_precision=HOW)
+        bits = bits & (bits - 1)
+    bits = present & 0xFF8000
+    for _ in tl.range(0, _count(bits), num_stages=STAGES):
+        channel = _lowest(bits)
+        feature = _feature(word, channel, ASM).to(w1.dtype.element_ty)
+        acc = tl.dot(feature, tl.load(tile + channel * (TILE * H)), acc, input_precision=HOW)
+        bits = bits & (bits - 1)
+    return acc
+
+
+@triton.jit
+def _sample(logits, u):
+    """Inverse CDF as ActionHead.sample: logits [B, W, P], u [B, W] → action [B, W] int32, logprob [B, W]."""
+    choice = tl.arange(0, logits.shape[2])[None, None, :]
+    most = tl.max(logits, 2)[:, :, None]
+    logp = logits - (most + tl.log(tl.sum(tl.exp(logits - most), 2))[:, :, None])
+    p = tl.exp(logp)
+    # Sums of a scan may fall by a rounding, so a choice without probability is passed over by name.
+    possible = p > 0
+    last = tl.max(tl.where(possible, choice, 0), 2)
+    reached = possible & (tl.cumsum(p, 2) > (u * tl.sum(p, 2))[:, :, None])
+    action = tl.min(tl.where(reached, choice, last[:, :, None]), 2)
+    return action, tl.sum(tl.where(choice == action[:, :, None], logp, 0.0), 2)
+
+
+@triton.jit
+def _relu(x):
+    """NaN stays NaN, so that it is seen."""
+    return tl.where(x < 0.0, 0.0, x)
+
+
+@triton.jit
+def _act_kernel(
+    obs, noise, action, logprob, value,
+    n, stride, w1, w1_own, b1, w2, b2, wh, bh, wv, bv,
+    H: tl.constexpr, HEADS: tl.constexpr, W: tl.constexpr, P: tl.constexpr, SPLITS: tl.constexpr,
+    SAMPLE: tl.constexpr, HOW: tl.constexpr, ASM: tl.constexpr, STAGES: tl.constexpr, B: tl.constexpr,
+):  # fmt: skip
+    """B rows from the bytes to the actions. HEADS of W heads are real, each with up to P choices."""
+    row = tl.program_id(0) * B + tl.arange(0, B)
+    kept = row < n
+    lane = tl.arange(0, H)
+    acc = _first(obs, stride, row, n, w1, w1_own, H, B, STAGES, HOW, ASM)
+    hidden = _relu(acc + tl.load(b1 + lane)[None, :]).to(w1.dtype.element_ty)
+    second = tl.load(w2 + lane[:, None] * H + lane[None, :])
+    acc = tl.dot(hidden, second, input_precision=HOW)
+    hidden = _relu(acc + tl.load(b2 + lane)[None, :]).to(w1.dtype.element_ty)
+
+    v = tl.sum(hidden.to(tl.float32) * tl.load(wv + lane)[None, :], 1) + tl.load(bv)
+    tl.store(value + row, v, mask=kept)
+    if SAMPLE:
+        column = tl.arange(0, W * P)
+        logits = tl.zeros([B, W * P], tl.float32)
+        for part in tl.static_range(SPLITS):
+            heads = tl.load(wh + part * (H * W * P) + lane[:, None] * (W * P) + column[None, :])
+            logits = tl.dot(hidden, heads, logits, input_precision=HOW)
+        logits = tl.reshape(logits + tl.load(bh + column)[None, :], [B, W, P])
+        head = tl.arange(0, W)
+        there = kept[:, None] & (head < HEADS)[None, :]
+        place = (row * HEADS)[:, None] + head[None, :]
+        chosen, logp = _sample(logits, tl.load(noise + place, mask=there, other=0.0))
+        tl.store(action + place, chosen, mask=there)
+        tl.store(logprob + row, tl.sum(logp, 1), mask=kept)
+
+
+@dataclass
+class Packed:
+    """A policy's weights as the kernel reads them, in memory of their own: their addresses never change.
+
+    H is the width, filled up to a power of two; W heads of P choices likewise. Of what is filled up, weights are 0
+    and a choice's bias is −inf (a head's first choice: 0).
+    """
+
+    policy: Network
+    dtype: torch.dtype
+    heads: int
+    first: Tensor
+    """[24, 128, H]: a channel's rows, one for each cell."""
+    own: Tensor
+    """[64, H]."""
+    first_bias: Tensor
+    """[H] float32."""
+    second: Tensor
+    """[H, H], inputs first."""
+    second_bias: Tensor
+    """[H] float32, rounded to dtype as autocast does."""
+    head: Tensor
+    """[parts, H, W·P]: the weight is the sum of the parts."""
+    head_bias: Tensor
+    """[W·P] float32."""
+    value: Tensor
+    """[H] float32."""
+    value_bias: Tensor
+    """[1] float32."""
+    choices: int
+    """P."""
+
+    @torch.no_grad()
+    def update(self) -> None:
+        """Read the policy's weights again. On the device only: it may be part of a CUDA graph."""
+        layer, second, out = _layers(self.policy)
+        width, cells = second.weight.shape[0], int(CELLS)
+        channels = int(COMPACT_CHANNELS)
+        rows = layer.weight[: cells * channels].view(cells, channels, width)
+        self.first[:, :cells, :width].copy_(rows.transpose(0, 1))
+        self.own[:, :width].copy_(layer.weight[cells * channels :])
+        self.first_bias[:width].copy_(layer.bias)
+        self.second[:width, :width].copy_(second.weight.t())
+        self.second_bias[:width].copy_(second.bias.to(self.dtype))
+        start = 0
+        for i, count in enumerate(self.policy.head.nvec):
+            left = out.weight[start : start + count].t()
+            at = slice(i * self.choices, i * self.choices + count)
+            for part in self.head:
+                part[:width, at].copy_(left)
+                left = left - part[:width, at].float()
+            self.head_bias[at].copy_(out.bias[start : start + count])
+            start += count
+        self.value[:width].copy_(out.weight[-1])
+        self.value_bias.copy_(out.bias[-1:])
+
+
+def _layers(policy: Network) -> tuple[Any, Any, Any]:
+    """First layer, second layer, heads."""
+    encoder: Any = policy.encoder
+    (layer,) = encoder.parts.values()
+    return layer, encoder.second, policy.heads
+
+
+def _power(n: int, least: int = 1) -> int:
+    return max(least, triton.next_power_of_2(n))
+
+
+def supports(policy: Policy, dtype: torch.dtype) -> str | None:
+    """Why this policy's rollout cannot run in the kernel with layers in `dtype`, or None."""
+    if type(policy) is not Network:
+        return f"a policy of class {type(policy).__name__}"
+    if policy.core is not None:
+        return "a policy with memory"
+    encoder = policy.encoder
+    if not isinstance(encoder, MLPEncoder):
+        return f"the encoder {type(encoder).__name__}"
+    parts: Any = encoder.parts.values()
+    if encoder.flat or [x.layout for x in parts] != [LAYOUTS["compact"]]:
+        return "observations other than compact ones alone"
+    width = encoder.second.weight.shape[0]
+    if width > MAX_WIDTH:
+        return f"policy.hidden_size={width}, above {MAX_WIDTH}"
+    nvec = policy.head.nvec
+    if _power(len(nvec)) * _power(max(nvec)) > MAX_CHOICES:
+        return f"{len(nvec)} action heads of up to {max(nvec)} choices"
+    if dtype not in (torch.bfloat16, torch.float16):
+        return "layers in float32 (trainer.precision)"
+    return None
+
+
+def pack(policy: Network, dtype: torch.dtype) -> Packed:
+    """The weights for `fused_act`, on the policy's device.
+
+    Args:
+        policy: one that `supports` gives None for.
+        dtype: of the layers' products and outputs: autocast's.
+    """
+    second = _layers(policy)[1]
+    device, width = second.weight.device, _power(second.weight.shape[0], 16)
+    nvec = policy.head.nvec
+    heads, choices = _power(len(nvec)), _power(max(nvec))
+    choices = _power(choices, 16 // heads)  # a product has at least 16 columns
+    parts = 1 if dtype == torch.float32 else 3
+
+    def zeros(*shape: int, kind: torch.dtype = torch.float32) -> Tensor:
+        return torch.zeros(shape, dtype=kind, device=device)
+
+    bias = zeros(heads, choices).fill_(-torch.inf)
+    bias[len(nvec) :, 0] = 0
+    packed = Packed(
+        policy=policy,
+        dtype=dtype,
+        heads=len(nvec),
+        first=zeros(int(COMPACT_CHANNELS), int(TILE), width, kind=dtype),
+        own=zeros(int(COMPACT_OWN), width, kind=dtype),
+        first_bias=zeros(width),
+        second=zeros(width, width, kind=dtype),
+        second_bias=zeros(width),
+        head=zeros(parts, width, heads * choices, kind=dtype),
+        head_bias=bias.flatten(),
+        value=zeros(width),
+        value_bias=zeros(1),
+        choices=choices,
+    )
+    packed.update()
+    return packed
+
+
+def fused_act(
+    packed: Packed,
+    obs: Tensor,
+    noise: Tensor | None,
+    action: Tensor | None,
+    logprob: Tensor | None,
+    value: Tensor,
+    *,
+    rows: int = 64,
+    warps: int = 8,
+    stages: int = 3,
+) -> None:
+    """Act on n rows; without noise, action and logprob only the values are computed.
+
+    Args:
+        obs: [n, 387] uint8; rows may lie apart, the bytes of a row may not.
+        noise: [n, W] float32, as for `ActionHead.sample`. action: [n, W] int32. logprob, value: [n] float32. All
+            contiguous; the last three are written.
+        rows, warps, stages: of a program; how many tiles of the weights are on their way at once.
+    """
+    n = obs.shape[0]
+    assert obs.shape[1] == int(COMPACT_BYTES)
+    assert obs.stride(1) == 1
+    given = [x for x in (noise, action, logprob) if x is not None]
+    assert len(given) in (0, 3)
+    assert all(len(x) == n and x.is_contiguous() for x in (*given, value))
+    width, columns = packed.second.shape[0], packed.head.shape[2]
+    stages = min(stages, 3 if width <= 128 else 2)  # what shared memory holds
+    _act_kernel[(triton.cdiv(n, rows),)](
+        obs, noise, action, logprob, value, n, obs.stride(0),
+        packed.first, packed.own, packed.first_bias, packed.second, packed.second_bias,
+        packed.head, packed.head_bias, packed.value, packed.value_bias,
+        H=width, HEADS=packed.heads, W=columns // packed.choices, P=packed.choices, SPLITS=len(packed.head),
+        SAMPLE=action is not None, HOW="ieee", ASM=obs.is_cuda, STAGES=stages, B=rows, num_warps=warps,
+    )  # fmt: skip

@@ -1,0 +1,262 @@
+"""The kernel of a rollout's row against the network: values, log-probabilities and actions.
+
+On a GPU it runs there in bf16; else under Triton's interpreter, which has no bf16 products, in float32 and fp16, in
+a process of its own, as it is chosen at import:
+
+    TRITON_INTERPRET=1 python -m pytest tests/policy/test_gpu_act.py
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from metta_fast.config import PolicyConfig
+from metta_fast.policy import make_policy
+from metta_fast.policy.grid_layout import LAYOUTS
+from metta_fast.policy.network import Network
+from metta_fast.spec import EnvSpec, Leaf
+from tests.policy.specs import flat_spec, grid_obs, grid_spec
+
+ON_GPU = torch.cuda.is_available()
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+TRITON = importlib.util.find_spec("triton") is not None
+DEVICE = torch.device("cuda" if ON_GPU else "cpu")
+DTYPES = [torch.bfloat16, torch.float16] if ON_GPU else [torch.float32, torch.float16]
+ROWS = 64 if ON_GPU else 16
+TOLERANCE = {torch.float32: 2e-5, torch.float16: 1e-3, torch.bfloat16: 5e-3}
+NEAREST_ONE = 1 - 2.0**-24
+
+kernels = pytest.mark.skipif(
+    not TRITON or not (ON_GPU or INTERPRETED), reason="needs a CUDA device, or Triton's interpreter"
+)
+gpu = [pytest.mark.gpu, pytest.mark.skipif(not ON_GPU, reason="needs a CUDA device")]
+
+if TRITON and (ON_GPU or INTERPRETED):
+    from metta_fast.policy.gpu_act import Packed, fused_act, pack, supports
+
+
+@pytest.fixture(autouse=True)
+def loops_of_unknown_length(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The interpreter asks an array of one element for an int, which numpy 2.4 refuses."""
+    if not INTERPRETED:
+        return
+    from triton.runtime import interpreter
+
+    patch = interpreter._patch_lang_tensor
+
+    def patched(tensor: Any, scope: Any) -> None:
+        patch(tensor, scope)
+        scope.set_attr(tensor, "__index__", lambda self: int(self.handle.data.item()))
+
+    monkeypatch.setattr(interpreter, "_patch_lang_tensor", patched)
+
+
+@pytest.mark.skipif(not TRITON or ON_GPU or INTERPRETED, reason="the tests below run in this process")
+def test_in_the_interpreter() -> None:
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", __file__]
+    ran = subprocess.run(
+        command, env=os.environ | {"TRITON_INTERPRET": "1"}, capture_output=True, text=True, timeout=110
+    )
+    assert ran.returncode == 0, ran.stdout[-4000:] + ran.stderr[-2000:]
+    assert "passed" in ran.stdout
+
+
+def make(width: int = 32, nvec: tuple[int, ...] | None = None, seed: int = 0) -> Network:
+    """A network whose biases and heads are as large as after training."""
+    torch.manual_seed(seed)
+    spec = grid_spec("compact") if nvec is None else flat_spec(nvec, compact=Leaf((387,), "uint8"))
+    policy = make_policy(PolicyConfig(name="mlp", hidden_size=width), spec)
+    assert isinstance(policy, Network)
+    with torch.no_grad():
+        for p in policy.parameters():
+            if p.ndim == 1:
+                p.normal_(0, 0.2)
+        policy.heads.weight.normal_(0, 0.3 / width**0.5)
+    return policy.to(DEVICE)
+
+
+def observations(n: int) -> Tensor:
+    """Real ones, each byte in each place, and cells full of agents and converters: uint8 [n, 387]."""
+    g = torch.Generator().manual_seed(1)
+    full = torch.randint(0, 256, (n, 387), generator=g)
+    cells = full[:, :363].view(n, 121, 3)
+    cells[..., 0] = torch.randint(0, 18, (n, 121), generator=g) * (torch.rand(n, 121, generator=g) < 0.3)
+    cells[n // 2 :, :, 0] *= cells[n // 2 :, :, 0] == 1
+    every = (torch.arange(n)[:, None] + 37 * torch.arange(387)) % 256
+    parts = [grid_obs("compact", n // 3), every[: n // 3].to(torch.uint8), full.to(torch.uint8)]
+    return torch.cat(parts)[:n].to(DEVICE)
+
+
+def reference(policy: Network, obs: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """(params [n, P], value [n]) by exact sums of rounded numbers."""
+    (layer,) = policy.encoder.parts.values()
+    second, heads = policy.encoder.second, policy.heads
+
+    def rounded(x: Tensor) -> Tensor:
+        return x.detach().to(dtype).double()
+
+    x = rounded(LAYOUTS["compact"].decode(obs, torch.float32))
+    x = rounded((x @ rounded(layer.weight) + layer.bias.double()).relu())
+    x = rounded((x @ rounded(second.weight).t() + rounded(second.bias)).relu())
+    out = x @ heads.weight.detach().double().t() + heads.bias.detach().double()
+    return out[:, :-1].float(), out[:, -1].float()
+
+
+def act(packed: Packed, obs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    n = len(obs)
+    action = torch.full((n + 1, noise.shape[1]), -7, dtype=torch.int32, device=DEVICE)
+    logprob, value = (torch.full((n + 1,), 7.5, device=DEVICE) for _ in range(2))
+    fused_act(packed, obs, noise, action[:n], logprob[:n], value[:n], rows=ROWS)
+    past = [action[n, 0].item(), logprob[n].item(), value[n].item()]
+    assert past == [-7, 7.5, 7.5]
+    return action[:n], logprob[:n], value[:n]
+
+
+def compare(policy: Network, obs: Tensor, dtype: torch.dtype) -> None:
+    noise = torch.rand(len(obs), len(policy.head.nvec), device=DEVICE)
+    action, logprob, value = act(pack(policy, dtype), obs, noise)
+    params, want = reference(policy, obs, dtype)
+    tolerance = TOLERANCE[dtype]
+    torch.testing.assert_close(value, want, rtol=tolerance, atol=tolerance)
+    torch.testing.assert_close(
+        logprob, policy.head.logprob_entropy(params, action)[0], rtol=tolerance, atol=tolerance
+    )
+    # An action may only differ where the noise lies at the edge between two.
+    around = [
+        policy.head.sample(params, (noise + d).clamp(0, NEAREST_ONE))[0] for d in (-tolerance, tolerance)
+    ]
+    assert ((action >= around[0]) & (action <= around[1])).all()
+    assert (action == policy.head.sample(params, noise)[0]).float().mean() > 1 - 20 * tolerance
+
+
+@kernels
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_as_the_network_says(dtype: torch.dtype) -> None:
+    compare(make(), observations(48), dtype)
+
+
+@kernels
+@pytest.mark.parametrize("width", [16, 48, pytest.param(128, marks=gpu), pytest.param(256, marks=gpu)])
+def test_widths(width: int) -> None:
+    compare(make(width), observations(16 if INTERPRETED else 700), DTYPES[0])
+
+
+@kernels
+@pytest.mark.parametrize("nvec", [(5,), (1, 9, 4), (2, 17)])
+def test_action_heads(nvec: tuple[int, ...]) -> None:
+    compare(make(16, nvec), observations(16), DTYPES[0])
+
+
+@kernels
+def test_rows_may_lie_apart_and_be_few() -> None:
+    policy, obs = make(16), observations(19)
+    apart = torch.zeros(19, 500, dtype=torch.uint8, device=DEVICE)
+    apart[:, 100:487] = obs
+    noise = torch.rand(19, 2, device=DEVICE)
+    packed = pack(policy, DTYPES[0])
+    whole = act(packed, obs, noise)
+    for found, want in zip(act(packed, apart[:, 100:487], noise), whole):
+        assert torch.equal(found, want)
+    for found, want in zip(act(packed, obs[18:], noise[18:]), whole):
+        torch.testing.assert_close(found, want[18:], rtol=1e-5, atol=1e-5)
+
+
+@kernels
+def test_values_alone() -> None:
+    policy, obs = make(16), observations(16)
+    packed = pack(policy, DTYPES[0])
+    want = act(packed, obs, torch.rand(16, 2, device=DEVICE))[2]
+    value = torch.zeros(16, device=DEVICE)
+    fused_act(packed, obs, None, None, None, value, rows=ROWS)
+    assert torch.equal(value, want)
+
+
+@kernels
+def test_sampling_at_its_ends() -> None:
+    """The noise's ends, a forbidden choice, one that is all but certain."""
+    policy = make(16)
+    with torch.no_grad():
+        policy.heads.bias[[0, 8, 10, 17]] = -torch.inf
+        policy.heads.bias[12] = 60.0
+    noise = torch.zeros(16, 2, device=DEVICE)
+    noise[8:] = NEAREST_ONE
+    action, logprob, _ = act(pack(policy, DTYPES[0]), observations(16), noise)
+    assert (action[:8, 0] == 1).all()
+    assert (action[8:, 0] == 7).all()
+    assert (action[8:, 1] == 3).all()
+    assert logprob.isfinite().all()
+    assert not ((action == 1) & torch.tensor([False, True], device=DEVICE)).any()
+
+
+@kernels
+def test_nan_is_passed_on() -> None:
+    policy = make(16)
+    with torch.no_grad():
+        policy.encoder.second.bias[3] = torch.nan
+    action, logprob, value = act(pack(policy, DTYPES[0]), observations(16), torch.rand(16, 2, device=DEVICE))
+    assert (logprob.isnan() & value.isnan()).all()
+    assert ((action >= 0) & (action < 9)).all()
+
+
+@kernels
+def test_new_weights_in_the_same_place() -> None:
+    policy, other, obs = make(16), make(16, seed=5), observations(16)
+    noise = torch.rand(16, 2, device=DEVICE)
+    packed = pack(policy, DTYPES[0])
+    places = [x.data_ptr() for x in vars(packed).values() if isinstance(x, Tensor)]
+    policy.load_state_dict(other.state_dict())
+    packed.update()
+    assert places == [x.data_ptr() for x in vars(packed).values() if isinstance(x, Tensor)]
+    for found, want in zip(act(packed, obs, noise), act(pack(other, DTYPES[0]), obs, noise)):
+        assert torch.equal(found, want)
+
+
+@kernels
+def test_what_it_is_for() -> None:
+    def why(spec: EnvSpec, dtype: torch.dtype = torch.bfloat16, **config: Any) -> str | None:
+        return supports(make_policy(PolicyConfig(**{"name": "mlp", **config}), spec), dtype)
+
+    compact = grid_spec("compact")
+    assert why(compact) is None
+    assert "memory" in str(why(compact, core="lstm"))
+    assert "observations" in str(why(grid_spec("dense")))
+    assert "TokenEncoder" in str(why(grid_spec("tokens"), name="tokens"))
+    assert "observations" in str(why(flat_spec()))
+    assert "hidden_size=512" in str(why(compact, hidden_size=512))
+    assert "precision" in str(why(compact, torch.float32))
+    assert "choices" in str(why(flat_spec((100,), compact=Leaf((387,), "uint8"))))
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not ON_GPU, reason="needs a CUDA device")
+def test_the_learner_finds_a_ratio_of_one() -> None:
+    """8192 rows in a CUDA graph; the learner's forward under autocast."""
+    n = 8192
+    policy, obs = make(128), observations(768).repeat(11, 1)[:n]
+    packed = pack(policy, torch.bfloat16)
+    noise = torch.rand(n, 2, device=DEVICE)
+    action = torch.zeros(n, 2, dtype=torch.int32, device=DEVICE)
+    logprob, value = torch.zeros(n, device=DEVICE), torch.zeros(n, device=DEVICE)
+    fused_act(packed, obs, noise, action, logprob, value)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        packed.update()
+        fused_act(packed, obs, noise, action, logprob, value)
+    logprob.zero_()
+    graph.replay()
+    reset = torch.zeros(1, n, dtype=torch.bool, device=DEVICE)
+    with torch.no_grad(), torch.autocast("cuda", torch.bfloat16):
+        out = policy(obs.unsqueeze(0), policy.initial_state(n, DEVICE), reset)
+        again = policy.head.logprob_entropy(out.params, action.unsqueeze(0))[0][0]
+    ratio = (again - logprob).exp()
+    assert (ratio - 1).abs().mean() < 1e-3
+    assert (ratio - 1).abs().max() < 2e-2
+    assert (out.value[0] - value).abs().mean() < 1e-3
