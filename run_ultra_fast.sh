@@ -38,10 +38,13 @@ find_python() {
   anywhere:       https://docs.astral.sh/uv  then  uv python install 3.12"
 }
 
+# Environments step on NVIDIA cards with the extra packages of pyproject.toml.
+extra() { if compgen -G '/dev/nvidia[0-9]*' >/dev/null; then echo '[gpu]'; fi; }
+
 # Everything that the installed state depends on, as one number.
 inputs() {
     {
-        echo "$1 ${MF_ARCH:-} ${MF_DEBUG:-}"
+        echo "$1 ${MF_ARCH:-} ${MF_DEBUG:-} $(extra)"
         cksum setup.py pyproject.toml
         find envs metta_fast -type f \( -name '*.pyx' -o -name '*.pxd' -o -name '*.h' \) -print0 |
             LC_ALL=C sort -z | xargs -0 cksum
@@ -102,7 +105,7 @@ else
         say "installing metta_fast and what it needs into .venv (minutes the first time)"
         : >.venv/setup.log
         install_torch
-        pip_install --editable .
+        pip_install --editable ".$(extra)"
     }
 fi
 

@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from metta_fast import hardware, profiles
+from metta_fast.cuda.compile import cache_folder
+from metta_fast.gpu_engine import card_obstacle
 
 PACKAGE = Path(__file__).resolve().parent
 NEEDED = {
@@ -81,12 +83,9 @@ def examine() -> Iterator[Finding]:
     machine = hardware.detect()
     yield Finding("torch", _torch_text(machine.torch_build))
     for note in machine.notes:
-        yield Finding(
-            "gpu",
-            note,
-            "pip install torch from its CUDA index (https://pytorch.org/get-started)",
-            needed=False,
-        )
+        yield Finding("gpu", note, "https://pytorch.org/get-started has torch for each", needed=False)
+    if machine.gpus:
+        yield _engine(machine)
     yield Finding("machine", machine.describe())
     shm = shutil.disk_usage("/dev/shm").free if Path("/dev/shm").is_dir() else 0
     yield Finding(
@@ -125,6 +124,26 @@ def _unbuilt() -> Iterator[str]:
             ]
             if not built or (checkout and built[0].stat().st_mtime < source.stat().st_mtime):
                 yield ".".join((package, *parts))
+
+
+def _engine(machine: hardware.Machine) -> Finding:
+    """Whether environments that have a GPU engine can step on the card."""
+    missing = card_obstacle(machine)
+    if missing:
+        return Finding(
+            "gpu engine", f"environments step on the CPU: {missing.why}", missing.cure, needed=False
+        )
+    driver = ".".join(map(str, machine.driver)) if machine.driver[0] else "unknown"
+    folder = cache_folder()
+    place = next(path for path in (folder, *folder.parents) if path.exists())
+    return Finding(
+        "gpu engine",
+        f"NVRTC {machine.nvrtc}, a driver for CUDA {driver}, compiled kernels kept in {folder}",
+        ""
+        if os.access(place, os.W_OK)
+        else f"make {place} writable, or name another folder with METTA_FAST_CACHE",
+        needed=False,
+    )
 
 
 def _torch_text(build: str) -> str:

@@ -1,19 +1,22 @@
-"""Whether environments can step on the GPU, on this machine with this configuration, and if not, why and what to do.
+"""Whether environments can step on the GPU of this machine with this configuration; if not, why and what to do.
 
     obstacle(spec, machine)       the environment and the machine
     cpu_wishes(config, …)         keys whose values only CPU environments have
 
-Used by resolve.py for `env.device`; numbers and words only: neither torch nor cuda.core is imported.
+Used by resolve.py for `env.device`; numbers and words only: neither torch nor CUDA is imported.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from metta_fast.config import Config, get, shown
 from metta_fast.hardware import DRIVERS, Machine
-from metta_fast.spec import EnvSpec
+
+if TYPE_CHECKING:
+    from metta_fast.spec import EnvSpec
 
 INSTALL = "pip install 'metta-fast[gpu]' (in a checkout: pip install -e '.[gpu]')"
 
@@ -36,9 +39,15 @@ def obstacle(spec: EnvSpec, machine: Machine) -> Obstacle | None:
     if not spec.gpu:
         return Obstacle(
             f"{spec.name} has no GPU engine",
-            "give env.device=cpu or leave it auto: its environments step on the CPU, policy and learner run on the GPU",
+            "give env.device=cpu or leave it auto: its environments step on the CPU, policy and learner run on the "
+            "GPU",
             False,
         )
+    return card_obstacle(machine)
+
+
+def card_obstacle(machine: Machine) -> Obstacle | None:
+    """The same for any environment that has an engine, on a machine with a GPU."""
     card = machine.gpus[0]
     if card.vendor != "nvidia":
         return Obstacle(
@@ -47,13 +56,13 @@ def obstacle(spec: EnvSpec, machine: Machine) -> Obstacle | None:
             True,
         )
     if not machine.nvrtc:
-        return Obstacle("the package cuda-core is not installed", INSTALL, True)
-    if machine.driver and machine.driver[0] < machine.nvrtc:
+        return Obstacle("the package cuda-bindings is not installed", INSTALL, True)
+    if 0 < machine.driver[0] < machine.nvrtc:
         return Obstacle(
             f"NVIDIA's driver is for CUDA {machine.driver[0]}.{machine.driver[1]}, too old for code of "
             f"NVRTC {machine.nvrtc}",
             f"install driver {DRIVERS.get(machine.nvrtc, 'of that version')} or newer, or "
-            f"pip install 'cuda-core[cu{machine.driver[0]}]' 'cuda-bindings=={machine.driver[0]}.*'",
+            f"pip install 'cuda-bindings=={machine.driver[0]}.*'",
             True,
         )
     return None

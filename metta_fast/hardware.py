@@ -62,7 +62,7 @@ class Machine:
     driver: tuple[int, int] = (0, 0)
     """The CUDA version NVIDIA's driver is for; (0, 0): unknown."""
     nvrtc: int = 0
-    """The CUDA major version of the NVRTC that cuda.core compiles with; 0: cuda.core is not installed."""
+    """The CUDA major version of the NVRTC that cuda-bindings load; 0: they are not installed."""
     system: str = ""
     """System and processor: "Linux x86_64", "Darwin arm64"; "": unknown."""
 
@@ -163,12 +163,8 @@ def torch_build() -> tuple[str, int]:
 
 
 def nvrtc_version() -> int:
-    """The CUDA major version of the NVRTC that cuda.core compiles with; 0: it is not installed.
-
-    cuda-bindings of a major version load the NVRTC of the same one.
-    """
+    """The CUDA major version of the NVRTC that cuda-bindings load (their own); 0: they are not installed."""
     try:
-        metadata.version("cuda-core")
         return _number(metadata.version("cuda-bindings").split(".")[0])
     except metadata.PackageNotFoundError:
         return 0

@@ -10,9 +10,9 @@ import pytest
 from metta_fast.config import keys
 
 ROOT = Path(__file__).parents[2]
-OURS = {"schema.py", "config.py", "compose.py", "resolve.py", "sizes.py", "hardware.py", "explain.py"}
+OURS = {"schema.py", "config.py", "compose.py", "resolve.py", "sizes.py", "hardware.py", "explain.py", "devices.py",
+        "gpu_engine.py", "memory.py", "profiles.py"}  # fmt: skip
 ONE_VALUE = {
-    "env.device": "resolve refuses cuda until there is a GPU engine",
     "algorithm": "ppo is the only choice so far",
     "trainer.optimizer": "adam is the only choice so far",
 }

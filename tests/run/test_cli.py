@@ -1,12 +1,13 @@
 """The command line: exit codes, no tracebacks for a user's mistakes; doctor."""
 
+import dataclasses
 import importlib.util
 import subprocess
 import sys
 
 import pytest
 
-from metta_fast import __version__, doctor
+from metta_fast import __version__, doctor, hardware
 from metta_fast.cli import main
 
 
@@ -77,3 +78,23 @@ def test_doctor_names_each_missing_thing_with_its_cure(monkeypatch, capsys):
     text = capsys.readouterr().out
     for cure in ("pip install nvidia-ml-py", "apt install gcc", "build_ext --inplace"):
         assert cure in text
+
+
+def test_doctor_tells_whether_environments_can_step_on_the_card(monkeypatch, tmp_path):
+    card = hardware.Gpu("NVIDIA L4", 22 << 30, (8, 9))
+    machine = hardware.Machine(4, 4, 16 << 30, (card,), "cuda", driver=(13, 0), nvrtc=13)
+    monkeypatch.setenv("METTA_FAST_CACHE", str(tmp_path / "new"))
+
+    def finding(**changes):
+        found = dataclasses.replace(machine, **changes)
+        monkeypatch.setattr(hardware, "detect", lambda: found)
+        return next(f for f in doctor.examine() if f.topic == "gpu engine")
+
+    assert finding().cure == ""
+    assert "NVRTC 13, a driver for CUDA 13.0" in finding().text
+    assert "pip install" in finding(nvrtc=0).cure
+    assert "install driver 580" in finding(driver=(12, 4)).cure
+    assert "ROCm" in finding(gpus=(hardware.Gpu("AMD", 1, vendor="amd"),)).text
+    monkeypatch.setattr("os.access", lambda path, mode: False)
+    assert f"make {tmp_path} writable" in finding().cure
+    assert not finding().needed
