@@ -35,11 +35,6 @@ def _earlier(a, k, s, a_before, k_before, s_before):  # type: ignore[no-untyped-
 
 
 @triton.jit
-def _tanh(x):  # type: ignore[no-untyped-def]
-    return 2.0 * tl.sigmoid(2.0 * x) - 1.0
-
-
-@triton.jit
 def _features(WIDTH: tl.constexpr):  # type: ignore[no-untyped-def]
     """[1, WIDTH] this program's features. The hint keeps a tile's rows within threads: without it bf16 is read
     in pieces of 8, which half a warp covers, and the scan would cross threads."""
@@ -82,7 +77,7 @@ def _forward(
         keep = tl.load(reset + t.to(tl.int64) * reset_row + agent * reset_agent, t < T, 0) == 0
         z = tl.sigmoid(z_in.to(tl.float32))
         a = tl.where(keep, 1.0 - z, 0.0)
-        b = z * _tanh(c_in.to(tl.float32))
+        b = z * c_in.to(tl.float32)
         a = tl.where(t < T, a, 1.0)
         b = tl.where(t < T, b, 0.0)
         a, b = tl.associative_scan((a, b), 0, _after)
@@ -140,7 +135,7 @@ def _backward(
         keep = tl.load(reset + t.to(tl.int64) * reset_row + agent * reset_agent, t >= 0, 0) == 0
         z = tl.sigmoid(z_in.to(tl.float32))
         p = tl.sigmoid(p_in.to(tl.float32))
-        c = _tanh(c_in.to(tl.float32))
+        c = c_in.to(tl.float32)
         skip = x_in.to(tl.float32)
         dy = dy_in.to(tl.float32)
         before = tl.where(keep, tl.where(t > 0, h_in.to(tl.float32), start), 0.0)
@@ -154,7 +149,7 @@ def _backward(
         kind = grad_gates.dtype.element_ty
         tl.store(into, (dh * (c - before) * (z * (1.0 - z))).to(kind), ok)
         tl.store(into + SIZE, (dy * (h - skip) * (p * (1.0 - p))).to(kind), ok)
-        tl.store(into + 2 * SIZE, (dh * z * (1.0 - c * c)).to(kind), ok)
+        tl.store(into + 2 * SIZE, (dh * z).to(kind), ok)
         tl.store(grad_x + at + feature, (dy * (1.0 - p)).to(grad_x.dtype.element_ty), ok)
     tl.store(grad_state + agent * SIZE + feature, back, there)
 

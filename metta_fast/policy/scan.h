@@ -1,6 +1,6 @@
 /* scan.h: minGRU's recurrence over rows on the CPU, forward and backward, in float32 (see scan.py).
 
-       z, p, c = sigmoid, sigmoid, tanh of the gates' parts
+       z, p, c: the gates' parts, z and p through the sigmoid
        h = before + z (c - before),  y = x + p (h - x)          before: the last row's h, or 0 where reset
 
    Arrays are contiguous [rows, agents, size]; gates have 3 * size. A call takes the agents [lo, hi) through all
@@ -39,8 +39,6 @@ static inline mf_wide mf_exp(mf_wide x) {
 
 static inline mf_wide mf_sigmoid(mf_wide x) { return 1.0f / (1.0f + mf_exp(-x)); }
 
-static inline mf_wide mf_tanh(mf_wide x) { return 2.0f * mf_sigmoid(2.0f * x) - 1.0f; }
-
 /* The n <= 8 numbers at `from`, or zeros without it; lanes past n are 0. */
 static inline mf_wide mf_load(const float *from, ptrdiff_t n) {
     mf_wide x = {0};
@@ -65,7 +63,7 @@ static inline void mf_scan_forward(const float *gates, const float *x, const flo
                 const ptrdiff_t n = size - f < MF_WIDE ? size - f : MF_WIDE;
                 const float *gate = gates + 3 * at + f;
                 const mf_wide z = mf_sigmoid(mf_load(gate, n)), p = mf_sigmoid(mf_load(gate + size, n));
-                const mf_wide c = mf_tanh(mf_load(gate + 2 * size, n)), skip = mf_load(x + at + f, n);
+                const mf_wide c = mf_load(gate + 2 * size, n), skip = mf_load(x + at + f, n);
                 mf_wide h = mf_load(before ? before + f : NULL, n);
                 h += z * (c - h);
                 mf_store(last + b * size + f, h, n);
@@ -90,12 +88,12 @@ static inline void mf_scan_backward(const float *gates, const float *x, const fl
                 const float *gate = gates + 3 * at + f;
                 float *into = grad_gates + 3 * at + f, *back = grad_state + b * size + f;
                 const mf_wide z = mf_sigmoid(mf_load(gate, n)), p = mf_sigmoid(mf_load(gate + size, n));
-                const mf_wide c = mf_tanh(mf_load(gate + 2 * size, n)), skip = mf_load(x + at + f, n);
+                const mf_wide c = mf_load(gate + 2 * size, n), skip = mf_load(x + at + f, n);
                 const mf_wide before = mf_load(past ? past + f : NULL, n), h = mf_load(states + at + f, n);
                 const mf_wide d = mf_load(dy + at + f, n), dh = d * p + mf_load(back, n);
                 mf_store(into, dh * (c - before) * (z * (1.0f - z)), n);
                 mf_store(into + size, d * (h - skip) * (p * (1.0f - p)), n);
-                mf_store(into + 2 * size, dh * z * (1.0f - c * c), n);
+                mf_store(into + 2 * size, dh * z, n);
                 mf_store(grad_x + at + f, d * (1.0f - p), n);
                 mf_store(back, past ? dh * (1.0f - z) : (mf_wide){0}, n);
             }
