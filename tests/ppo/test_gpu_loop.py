@@ -1,0 +1,191 @@
+"""Environments, policy and update on the GPU, with and without CUDA graphs, against environments on the CPU.
+
+python -m pytest -m gpu tests/ppo/test_gpu_loop.py
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from metta_fast.config import EnvConfig, PolicyConfig
+from metta_fast.envs import make_factory
+from metta_fast.errors import NonFiniteError
+from metta_fast.features import make_features
+from metta_fast.policy import make_policy
+from metta_fast.ppo import PPO
+from metta_fast.vector import make_vector
+from tests.ppo.stand_in import make_config
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+]
+ROLLOUT = ("mask", "reset", "action", "reward", "terminal", "truncation", "logprob", "value")
+
+
+def gpu_ppo(
+    *,
+    backend: str = "gpu",
+    graphs: bool = True,
+    compiled: bool = False,
+    core: str = "none",
+    features: dict[str, Any] | None = None,
+    envs: int = 64,
+    horizon: int = 16,
+    bptt: int = 8,
+    minibatches: int = 2,
+    **keys: Any,
+) -> PPO:
+    """64 grid worlds of 4 agents that end every 24 steps."""
+    factory = make_factory(
+        EnvConfig(num_envs=envs, agents_per_env=4, max_steps=24, params={"map": "arena", "room_size": [8, 8]})
+    )
+    spec = factory.spec
+    batch = spec.num_agents * horizon
+    settings = {"device": "cuda", "compile": compiled, "cuda_graphs": graphs, "normalize_reward": True} | keys
+    config = make_config(batch_size=batch, minibatch_size=batch // minibatches, bptt_horizon=bptt, **settings)
+    device = torch.device("cuda")
+    vec = make_vector(factory, backend=backend, device=device)
+    torch.manual_seed(0)
+    policy = make_policy(PolicyConfig(core=core, hidden_size=64), spec).to(device)
+    return PPO(config, spec, vec, policy, device=device, hooks=make_features(features or {}))
+
+
+def epoch(ppo: PPO) -> None:
+    ppo.collect()
+    ppo.update()
+
+
+def weights(ppo: PPO) -> torch.Tensor:
+    return torch.cat([p.detach().flatten() for p in ppo.policy.parameters()])
+
+
+@pytest.mark.parametrize("core", ["none", "lstm", "mingru"])
+def test_first_rollout_is_that_of_environments_on_the_cpu(core: str) -> None:
+    gpu, cpu = gpu_ppo(graphs=False, core=core), gpu_ppo(backend="serial", graphs=False, core=core)
+    for ppo in (gpu, cpu):
+        ppo.collect()
+    torch.cuda.synchronize()
+    for name in ROLLOUT:
+        torch.testing.assert_close(
+            getattr(gpu.buffers, name), getattr(cpu.buffers, name), rtol=1e-5, atol=1e-5, msg=name
+        )
+    assert torch.equal(gpu.buffers.obs["obs"], cpu.buffers.obs["obs"])
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("core", ["none", "lstm", "mingru"])
+def test_graphs_change_nothing(core: str, compiled: bool) -> None:
+    keys: dict[str, Any] = dict(core=core, compiled=compiled, update_epochs=2)
+    graphed, plain = gpu_ppo(graphs=True, **keys), gpu_ppo(graphs=False, **keys)
+    for _ in range(4):
+        epoch(graphed)
+        epoch(plain)
+        torch.testing.assert_close(weights(graphed), weights(plain), rtol=1e-4, atol=1e-5)
+        for name in ROLLOUT:
+            torch.testing.assert_close(
+                getattr(graphed.buffers, name), getattr(plain.buffers, name), rtol=1e-3, atol=1e-4, msg=name
+            )
+    assert graphed.notes == [] and graphed.rollout._run.captured and graphed.learner._run.captured
+    a, b = graphed.metrics(), plain.metrics()
+    assert a["train/steps"] == b["train/steps"] and a["env/length"] == pytest.approx(b["env/length"])
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"advantage": "vtrace"},
+        {"recompute": "minibatch"},
+        {"gradient_accumulation": 2},
+        {"precision": "bf16"},
+        {"max_grad_norm": 0.0},
+    ],
+)
+def test_settings_that_graphs_take(keys: dict[str, Any]) -> None:
+    graphed, plain = gpu_ppo(**keys), gpu_ppo(graphs=False, **keys)
+    for _ in range(4):
+        epoch(graphed)
+        epoch(plain)
+    assert graphed.learner._run.captured and graphed.notes == []
+    torch.testing.assert_close(weights(graphed), weights(plain), rtol=1e-3, atol=1e-4)
+
+
+def test_the_schedule_reaches_captured_steps() -> None:
+    ppo = gpu_ppo(schedule="linear", total_timesteps=4 * 64 * 4 * 16)
+    for _ in range(6):
+        before = weights(ppo).clone()
+        epoch(ppo)
+        after = weights(ppo)
+    assert ppo.metrics()["train/learning_rate"] == 0.0
+    assert torch.equal(before, after)
+
+
+def test_target_kl_stops_captured_steps() -> None:
+    keys: dict[str, Any] = dict(update_epochs=6, learning_rate=0.05, target_kl=1e-3)
+    ppo = gpu_ppo(**keys)
+    for _ in range(3):
+        epoch(ppo)
+    steps = int(ppo.learner.sums[-1])
+    assert ppo.learner._run.captured and 0 < steps < 12
+    taken = float(next(iter(ppo.learner.optimizer.state.values()))["step"])
+    assert taken < 3 * 12
+
+
+def test_nothing_is_learnt_from_nan() -> None:
+    ppo = gpu_ppo()
+    for _ in range(3):
+        epoch(ppo)
+    good = weights(ppo).clone()
+    ppo.reward_scale.moments[2] = float("nan")  # every scaled reward is NaN, and so are all losses
+    ppo.collect()
+    with pytest.raises(NonFiniteError):
+        ppo.update()
+    assert torch.equal(weights(ppo), good)
+
+
+def test_a_state_goes_on_bit_for_bit() -> None:
+    one, two = gpu_ppo(core="lstm", deterministic=True), gpu_ppo(core="lstm", deterministic=True)
+    for _ in range(3):
+        epoch(one)
+    state, env = one.state_dict(), one.rollout.vec.state_dict()
+    for _ in range(2):
+        epoch(one)
+    two.rollout.vec.load_state_dict(env)
+    two.load_state_dict(state)
+    for _ in range(2):
+        epoch(two)
+    assert torch.equal(weights(one), weights(two)) and one.steps == two.steps
+
+
+def test_a_gpu_state_goes_on_with_environments_on_the_cpu() -> None:
+    gpu, cpu = gpu_ppo(), gpu_ppo(backend="serial", graphs=False)
+    for _ in range(3):
+        epoch(gpu)
+    cpu.rollout.vec.load_state_dict(gpu.rollout.vec.state_dict())
+    cpu.load_state_dict(gpu.state_dict())
+    for ppo in (gpu, cpu):
+        ppo.collect()
+    torch.cuda.synchronize()
+    assert torch.equal(gpu.buffers.obs["obs"], cpu.buffers.obs["obs"])
+    assert torch.equal(gpu.buffers.action, cpu.buffers.action)
+
+
+def test_what_cannot_be_captured_is_said() -> None:
+    ppo = gpu_ppo(features={"prioritized_replay": {}})
+    for _ in range(3):
+        epoch(ppo)
+    assert ppo.rollout._run.captured and not ppo.learner._run.captured
+    assert len(ppo.notes) == 1 and "segments" in ppo.notes[0]
+
+
+def test_a_policy_that_cannot_be_captured_is_said() -> None:
+    ppo = gpu_ppo()
+    encoder = ppo.policy.encoder
+    forward = encoder.forward
+    encoder.forward = lambda obs: forward(obs) * float(forward(obs).isfinite().all().item())
+    for _ in range(3):
+        epoch(ppo)
+    assert [("captured" in note) for note in ppo.notes] == [True, True]
