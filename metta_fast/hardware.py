@@ -278,4 +278,6 @@ def out_of_memory_advice(config: Config) -> str:
     )
     if not trainer.cpu_offload:
         advice += "\nor keep the rollout in host memory: trainer.cpu_offload=true"
+        if config.env.device == "cuda":
+            advice += " env.device=cpu"
     return advice

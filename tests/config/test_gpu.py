@@ -13,6 +13,7 @@ from metta_fast.envs import make_factory
 from metta_fast.errors import UserError
 from metta_fast.explain import explain_text
 from metta_fast.hardware import GIB, Gpu, Machine
+from metta_fast.profiles import CARDS
 from metta_fast.resolve import Resolved, resolve
 
 CARD = Gpu("NVIDIA H100 80GB HBM3", 79 * GIB, (9, 0), free=78 * GIB)
@@ -200,3 +201,30 @@ def test_offloaded_rollouts_lie_in_the_host() -> None:
     assert memory.total(done.memory, on_gpu=False) > 100 << 20
     host = dataclasses.replace(H100, memory=GIB // 16)
     assert "but the machine has 0.1" in refusal("trainer.cpu_offload=true", machine=host)
+
+
+@pytest.mark.parametrize("profile", [*CARDS, "apple_silicon"])
+def test_the_profile_of_every_card(profile: str) -> None:
+    for env in ("grid", "grid_arena", "counter"):
+        for machine in (H100, AMD, NO_GPU):
+            done = resolved(f"hardware={profile}", f"env={env}", machine=machine)
+            config = done.config
+            agents = config.env.num_envs * config.env.agents_per_env
+            assert config.trainer.batch_size == agents * config.trainer.bptt_horizon or env != "grid"
+            assert agents >= (8000 if config.trainer.batch_size == 262144 and env != "counter" else 256)
+    done = resolved(f"hardware={profile}")
+    assert done.notes == []  # nothing of it has to be fitted to the grid
+    assert memory.total(done.memory, on_gpu=True) < 3 * GIB
+
+
+def test_the_backend_asks_for_an_engine_and_a_card() -> None:
+    import torch
+
+    from metta_fast.vector import make_vector
+
+    for env, device in (("counter", torch.device("cuda")), ("grid", torch.device("cpu")), ("grid", None)):
+        factory = make_factory(resolved(f"env={env}").config.env)
+        with pytest.raises(UserError, match=r"takes an environment with a GPU engine and env\.device=cuda"):
+            make_vector(factory, backend="gpu", device=device)
+    with pytest.raises(UserError, match="did you mean 'gpu'"):
+        make_vector(factory, backend="gpus")

@@ -190,3 +190,40 @@ def test_out_of_memory_names_values_that_work() -> None:
         path, _, value = word.partition("=")
         setattr(getattr(config, path.split(".")[0]), path.split(".")[1], int(value))
     assert fit_sizes(config, lambda path: True) == []
+
+
+def test_a_driver_that_the_installed_torch_is_too_new_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    card = Gpu("NVIDIA L4", 22 * GIB, (8, 9))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr(hardware, "torch_build", lambda: ("cuda", 13))
+    for driver, gpus in (((12, 4), ()), ((13, 0), (card,)), ((13, 2), (card,)), ((0, 0), (card,))):
+        monkeypatch.setattr(hardware, "_nvidia", lambda driver=driver: ([card], driver))
+        found = hardware.detect()
+        assert (found.gpus, found.driver) == (gpus, driver)
+        assert len(found.notes) == (0 if gpus else 1)
+    monkeypatch.setattr(hardware, "_nvidia", lambda: ([card], (12, 4)))
+    assert hardware.detect().notes == (
+        "NVIDIA's driver is for CUDA 12.4, but torch is built for CUDA 13: install driver 580 or newer, or "
+        "torch's build for CUDA 12",
+    )
+
+
+def test_nvrtc_is_of_the_bindings_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    there: dict[str, str] = {}
+
+    def version(package: str) -> str:
+        if package not in there:
+            raise hardware.metadata.PackageNotFoundError(package)
+        return there[package]
+
+    monkeypatch.setattr(hardware.metadata, "version", version)
+    assert hardware.nvrtc_version() == 0
+    for number, major in (("13.0.3", 13), ("12.9.4", 12)):
+        there["cuda-bindings"] = number
+        assert hardware.nvrtc_version() == major
+
+
+def test_out_of_memory_with_environments_on_the_gpu() -> None:
+    config = Config()
+    config.env.device = "cuda"
+    assert "trainer.cpu_offload=true env.device=cpu" in out_of_memory_advice(config)
