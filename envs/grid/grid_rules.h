@@ -236,7 +236,6 @@ MF_FN void grid_reset(const grid_params *p, uint8_t *state, uint64_t seed, uint3
     }
     grid_build(&g, seed, env, episode, lane, lanes);
     grid_stock(&g, lane, lanes);
-    MF_LANES_SYNC();
     grid_paint_all(&g, lane, lanes);
     MF_LANES_SYNC();
 }

@@ -113,7 +113,6 @@ MF_KERNEL mf_build(MF_GIVEN MF_NAME(params) p, MF_GIVEN mf_world w) {
     uint8_t *state = mf_state(&p, &w, env);
     if (!MF_NAME(pending)(&p, state))
         return;
-    MF_LANES_SYNC(); /* all lanes have seen it before the new episode replaces it */
     MF_NAME(reset)(&p, state, *w.seed, w.first_env + (uint32_t)env, 0, lane, MF_WARP);
     if (lane == 0)
         w.built[env] = 1;

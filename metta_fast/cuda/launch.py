@@ -32,7 +32,7 @@ def _ok(result: tuple, what: str) -> Any:
         _, text = _driver().cuGetErrorString(result[0])
         said = text.decode() if text else ""
         raise LaunchError(f"{what}: {result[0].name} ({said})")
-    return result[1] if len(result) == 2 else result[1:]
+    return result[1] if len(result) > 1 else None
 
 
 def architecture(device: torch.device) -> int:
@@ -58,7 +58,9 @@ class Module:
         self.multiprocessors: int = torch.cuda.get_device_properties(device).multi_processor_count
 
     def kernel(self, name: str) -> Kernel:
+        """Its code is on the device afterwards: the first launch may be one that a graph captures."""
         function = _ok(_driver().cuModuleGetFunction(self._handle, name.encode()), f"kernel {name}")
+        _ok(_driver().cuFuncLoad(function), f"kernel {name}")
         return Kernel(name, function, self.device)
 
 

@@ -18,6 +18,7 @@ CUDA graphs (which outlive a reset: the seed lies in the GPU's memory). Without 
 from __future__ import annotations
 
 import ctypes
+import functools
 from collections import deque
 from collections.abc import Callable
 from typing import Any, Protocol, Self
@@ -71,8 +72,9 @@ class World(ctypes.Structure):
     ]
 
 
+@functools.cache
 def load_module(source: Source, device: torch.device) -> Module:
-    """Compile (or take from the cache) and load."""
+    """Compile (or take from the cache on disk) and load; once a process."""
     return Module(compile_source(source, architecture(device)), device)
 
 

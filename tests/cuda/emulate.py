@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import itertools
+import shutil
 import subprocess
 import tempfile
 from pathlib import Path
@@ -26,6 +27,10 @@ FLAGS = (
 )
 _folder = tempfile.TemporaryDirectory(prefix="metta_fast_emulator_")
 _built: dict[str, ctypes.CDLL] = {}
+
+
+def has_compiler() -> bool:
+    return shutil.which("g++") is not None
 
 
 def build(source) -> ctypes.CDLL:

@@ -1,0 +1,287 @@
+"""GpuVector: the vector contract, rows into buffers, states that CPU backends go on from, CUDA graphs."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from metta_fast.envs.grid.env import GridFactory
+from metta_fast.vector import VectorError, make_vector
+from metta_fast.vector.gpu_rows import on_host
+from tests.cuda.engines import (
+    ENGINES,
+    OnHost,
+    Twins,
+    assert_rows,
+    assert_states,
+    buffers_for,
+    busy_actions,
+    gpu_vector,
+    needs_card,
+)
+from tests.vector.suite import assert_same, play, tape_for
+
+ENVS, LENGTH = 11, 23
+
+
+@pytest.fixture(params=ENGINES)
+def engine(request):
+    return request.param
+
+
+def small(envs: int = ENVS, **keys) -> GridFactory:
+    objects = {"mine_red": 2, "altar": 1, "wall": 1}
+    return GridFactory(
+        envs, **{"num_agents": 3, "room_size": [6, 6], "objects": objects, "max_steps": 7, **keys}
+    )
+
+
+def by_cpu(factory, tape, *, seed=3, stagger=False):
+    with make_vector(factory, backend="serial") as vec:
+        vec.async_reset(seed, stagger=stagger)
+        return play(vec, tape), vec.state_dict()
+
+
+def assert_equal_states(a, b):
+    """Statistics of rows whose episode goes on are nobody's."""
+    np.testing.assert_equal(a["envs"], b["envs"])
+    for state in (a, b):
+        ends = state["rows"]["terminal"] | state["rows"]["truncation"]
+        state["rows"]["stats"] = np.where(ends[:, None], state["rows"]["stats"], 0)
+    np.testing.assert_equal(a["rows"], b["rows"])
+
+
+@pytest.mark.parametrize("shape", ["warp", "split"])
+def test_same_seed_and_tape_give_the_cpus_bytes(engine, shape):
+    factory = small()
+    tape = tape_for(factory.spec, LENGTH)
+    expected, state = by_cpu(factory, tape, seed=2**64 - 3)
+    half = LENGTH // 2
+    vec = OnHost(gpu_vector(engine, factory, 3, shape=shape))
+    vec.async_reset(2**64 - 3)
+    assert_same(play(vec, tape), expected)
+    assert_equal_states(vec.state_dict(), state)
+    vec.async_reset(2**64 - 3)
+    assert_same(play(vec, tape[:half]), {k: v[: half + 1] for k, v in expected.items()})
+    saved = vec.state_dict()
+    # GPU → CPU
+    with make_vector(factory, backend="serial", num_blocks=5) as other:
+        other.load_state_dict(saved)
+        rest = play(other, tape[half:], first=False)
+        assert_same(rest, {k: v[half:] for k, v in expected.items()})
+        assert_equal_states(other.state_dict(), state)
+    # CPU → GPU, and over what a GPU has done meanwhile
+    with make_vector(factory, backend="threads", num_threads=2, num_blocks=2) as other:
+        other.async_reset(2**64 - 3)
+        play(other, tape[:half])
+        from_cpu = other.state_dict()
+    vec.async_reset(9)
+    vec.load_state_dict(from_cpu)
+    assert_same(play(vec, tape[half:], first=False), rest)
+    assert_equal_states(vec.state_dict(), state)
+
+
+def test_stagger_reaches_the_environments(engine):
+    factory = small()
+    tape = tape_for(factory.spec, 9)
+    vec = OnHost(gpu_vector(engine, factory, 2))
+    vec.async_reset(3, stagger=True)
+    assert_same(play(vec, tape), by_cpu(factory, tape, stagger=True)[0])
+
+
+def test_misuse_raises(engine):
+    vec = gpu_vector(engine, small(6), 3)
+    for call in (vec.recv, vec.hold_all, vec.state_dict, lambda: vec.send(vec.blocks[0])):
+        with pytest.raises(VectorError):
+            call()
+    with pytest.raises(ValueError, match="seed -1"):
+        vec.async_reset(-1)
+    vec.async_reset(0)
+    with pytest.raises(VectorError, match="not held"):
+        vec.send(vec.blocks[0])
+    with pytest.raises(VectorError, match="0 of 3 blocks"):
+        vec.state_dict()
+    block = vec.recv()
+    actions = np.zeros((block.size, 2), np.int32)
+    for wrong in (actions[:1], actions[:, :1], np.zeros((block.size, 2, 1), np.int32)):
+        with pytest.raises(ValueError, match=r"shape .* expected"):
+            vec.send(block, wrong)
+    with pytest.raises(TypeError):
+        vec.send(block, actions.astype(np.float32))
+    vec.send(block, actions.astype(np.int64))
+    with pytest.raises(VectorError, match="not held"):
+        vec.send(block, actions)
+    vec.hold_all()
+    other = gpu_vector(engine, small(6), 3)
+    other.async_reset(0)
+    with pytest.raises(VectorError, match="not held"):
+        vec.send(other.recv(), actions)
+    with pytest.raises(VectorError, match="no block in flight"):
+        vec.recv()
+    vec.send(vec.blocks[1], torch.zeros((vec.blocks[1].size, 2), dtype=torch.int32))
+    assert vec.recv() is vec.blocks[1]
+    for wrong in ({"shape": "square"}, {"warps": 0}):
+        with pytest.raises(ValueError, match=next(iter(wrong))):
+            gpu_vector(engine, small(6), **wrong)
+
+
+def test_blocks_step_apart(engine):
+    """Only the block that was sent changes; blocks come back in the order of the sends."""
+    vec = gpu_vector(engine, small(6), 3)
+    vec.async_reset(0)
+    assert [b.index for b in vec.hold_all()] == [0, 1, 2]
+    assert [(b.start, b.stop) for b in vec.blocks] == [(0, 6), (6, 12), (12, 18)]
+    before = on_host(vec.rows)
+    for index in (2, 0):
+        vec.send(vec.blocks[index], np.ones((6, 2), np.int32))
+    assert [vec.recv().index, vec.recv().index] == [2, 0]
+    after = on_host(vec.rows)
+    assert_rows(before.slice(6, 12), after.slice(6, 12), "block 1")
+    assert not after.reset[:6].any()
+    assert not after.reset[12:].any()
+
+
+def test_closing(engine):
+    vec = gpu_vector(engine, small(6), 2)
+    vec.async_reset(0)
+    block = vec.recv()
+    vec.close()
+    vec.close()
+    for call in (
+        vec.recv,
+        vec.hold_all,
+        vec.state_dict,
+        lambda: vec.send(block),
+        lambda: vec.async_reset(0),
+        lambda: vec.load_state_dict({}),
+    ):
+        with pytest.raises(VectorError, match="closed"):
+            call()
+
+
+def test_state_of_another_run_is_refused(engine):
+    vec = gpu_vector(engine, small(6), 2)
+    vec.async_reset(0)
+    vec.hold_all()
+    state = vec.state_dict()
+    for other in (small(5), small(6, room_size=[7, 7])):
+        with pytest.raises(ValueError, match="expected"):
+            gpu_vector(engine, other).load_state_dict(state)
+    with pytest.raises(ValueError, match="obs/obs is uint8"):
+        gpu_vector(engine, small(6, observation="dense")).load_state_dict(state)
+
+
+# ---- attached ----
+
+
+def test_rows_go_into_the_buffers(engine):
+    """Epochs of 4 rows: nothing but the rows of a step is written, and stats only where an episode ended."""
+    twins = Twins(engine, small(5), horizon=4)
+    vec, b = twins.vec, twins.buffers
+    twins.reset(1)
+    assert (b.obs["obs"][:4] == 77).all()
+    assert b.mask[4].all()
+    assert b.reset[4].all()
+    for call in (vec.recv, lambda: vec.send(vec.blocks[0])):
+        with pytest.raises(VectorError):
+            call()
+    rng = np.random.default_rng(0)
+    for row in range(12):
+        b.reward.fill_(77)
+        b.stats.fill_(77)
+        twins.step(busy_actions(rng, 15))
+        t = row % 4
+        assert (b.reward[[i for i in range(4) if i != t]] == 77).all()
+        ended = (b.terminal | b.truncation)[t]
+        assert (b.stats[t][~ended] == 77).all()
+    assert len(vec.hold_all()) == 1
+
+
+def test_attached_states_go_on_anywhere(engine):
+    """After an epoch: attached GPU → CPU, and back into other buffers."""
+    factory = small(5)
+    tape = tape_for(factory.spec, 12)
+    expected, state = by_cpu(factory, tape)
+    vec = gpu_vector(engine, factory)
+    buffers = buffers_for(vec, 6)
+    vec.attach(buffers)
+    vec.async_reset(3)
+    buffers.action.copy_(torch.from_numpy(tape[:6]))
+    for t in range(6):
+        vec.build_ended()
+        vec.step_row(t)
+    saved = vec.state_dict()
+    with make_vector(factory, backend="serial", num_blocks=2) as cpu:
+        cpu.load_state_dict(saved)
+        rest = play(cpu, tape[6:], first=False)
+    assert_same(rest, {k: v[6:] for k, v in expected.items()})
+    other = gpu_vector(engine, factory)
+    buffers = buffers_for(other, 6)
+    other.attach(buffers)
+    other.load_state_dict(saved)
+    buffers.action.copy_(torch.from_numpy(tape[6:]))
+    for t in range(6):
+        other.build_ended()
+        other.step_row(t)
+    assert_equal_states(other.state_dict(), state)
+
+
+def test_buffers_of_another_run_are_refused(engine):
+    vec = gpu_vector(engine, small(5))
+    with pytest.raises(ValueError, match="buffers of 18 agents"):
+        vec.attach(buffers_for(gpu_vector(engine, small(6)), 4))
+    with pytest.raises(ValueError, match=r"rows\.obs/obs is"):
+        vec.attach(buffers_for(gpu_vector(engine, small(5, observation="tokens")), 4))
+
+
+@pytest.mark.gpu
+@needs_card
+@pytest.mark.parametrize("shape", ["warp", "split"])
+def test_captured_in_a_graph(shape):
+    """Replayed over several epochs and a reset with another seed, maps built on a second stream."""
+    horizon, envs = 8, 512
+    twins = Twins("card", small(envs, max_steps=13), horizon=horizon, shape=shape)
+    vec, b = twins.vec, twins.buffers
+    side, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
+
+    def epoch() -> None:
+        for array in (*b.obs.values(), b.mask, b.reset):
+            array[0].copy_(array[horizon])
+        for t in range(horizon):
+            side.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(side):
+                vec.build_ended()
+            torch.cuda.current_stream().wait_stream(side)
+            vec.step_row(t)
+
+    vec.async_reset(0)
+    torch.cuda.synchronize()
+    with torch.cuda.graph(graph):
+        epoch()
+    rng = np.random.default_rng(5)
+    for seed in (11, 2**63 + 12):
+        twins.reset(seed, stagger=True)
+        for number in range(4):
+            tape = np.stack([busy_actions(rng, vec.spec.num_agents) for _ in range(horizon)])
+            b.action.copy_(torch.from_numpy(tape))
+            graph.replay()
+            for t in range(horizon):
+                twins.rows.action[...] = tape[t]
+                twins.batch.step()
+                found = {
+                    name: getattr(b, name)[t]
+                    for name in ("action", "reward", "terminal", "truncation", "stats")
+                }
+                found |= {name: getattr(b, name)[t + 1] for name in ("mask", "reset")}
+                rows = type(twins.rows)({"obs": b.obs["obs"][t + 1]}, **found)
+                assert_rows(twins.rows, rows, f"epoch {number} step {t}")
+            assert_states(vec, twins.batch, f"epoch {number}")
+
+
+@pytest.mark.gpu
+@needs_card
+def test_make_vector_makes_it():
+    with make_vector(small(), backend="gpu", device=torch.device("cuda")) as vec:
+        vec.async_reset(1)
+        assert vec.recv().rows.obs["obs"].is_cuda

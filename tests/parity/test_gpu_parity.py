@@ -1,0 +1,135 @@
+"""The GPU's kernels against the CPU's code, bit for bit at every step: state, observations, rewards, flags, stats.
+
+python -m pytest tests/parity/test_gpu_parity.py            # emulated: few small envs
+python -m pytest -m gpu tests/parity/test_gpu_parity.py     # on a card: thousands
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from metta_fast.envs.grid.config import ACTIONS, ITEMS
+from metta_fast.envs.grid.env import GridFactory
+from tests.cuda.engines import ENGINES, RecordFactory, Twins, busy_actions, needs_card, needs_compiler
+from tests.parity.grid_cases import Case, cases
+
+ASCII = """
+#########
+#@.m.g..#
+#.@.L.bb#
+#..A..@.#
+#########
+
+#######
+#@m@.a#
+#.L..b#
+#@A.#.#
+"""
+CROWD = {
+    "mine_red": 2, "mine_blue": 1, "generator_red": 1, "altar": 1, "armory": 1, "lasery": 1, "temple": 1,
+    "wall": 3, "block": 2,
+}  # fmt: skip
+BUILDERS = {
+    "arena": {"map": "arena", "num_agents": 4, "room_size": [7, 6], "objects": CROWD},
+    "arenas": {
+        "map": "arena", "num_agents": 7, "rooms": [2, 2], "room_size": [5, 6], "border": 3, "objects": CROWD,
+        "groups": "per_room",
+    },
+    "rooms": {
+        "map": "rooms", "num_agents": 5, "rooms": [2, 3], "room_size": [5, 5], "objects": CROWD,
+        "groups": "per_room",
+    },
+    "maze": {"map": "maze", "num_agents": 5, "room_size": [5, 21], "objects": CROWD, "border": 2},
+    "table": {"map": "maps.txt", "num_agents": 3},
+}  # fmt: skip
+STOCK = {
+    name: {"initial": 3, "cooldown": 2, "conversion_ticks": 2} for name in ("mine_red", "armory", "lasery")
+}
+RULES = {
+    "classic": {"max_steps": 23},
+    "busy": {
+        "max_steps": 31, "recipes": {**STOCK, "altar": {"inputs": {"ore_red": 1}, "cooldown": 0, "max_output": 9}},
+        "rewards": {name: {"weight": 0.033 * (i + 1), "cap": 0.1 * (i + 1)} for i, name in enumerate(ITEMS)},
+        "actions": list(ACTIONS), "freeze_duration": 3,
+    },
+    "shared": {
+        "max_steps": 17, "recipes": STOCK, "group_reward_pct": 0.3, "limit_is_terminal": True,
+        "rewards": {"ore_red": 0.7, "laser": -0.333, "armor": 0.1, "heart": 1.0}, "freeze_duration": 0,
+    },
+}  # fmt: skip
+
+
+@pytest.fixture
+def factory_for(tmp_path, monkeypatch):
+    (tmp_path / "maps.txt").write_text(ASCII.strip() + "\n")
+    monkeypatch.chdir(tmp_path)
+    return lambda num_envs, builder, rules, observation: GridFactory(
+        num_envs, observation=observation, **BUILDERS[builder], **RULES[rules]
+    )
+
+
+def play(twins: Twins, seed: int, steps: int, *, stagger: bool = False, every: int = 1) -> None:
+    """`every`: states are compared at each so-many-th step."""
+    rng = np.random.default_rng(seed)
+    twins.reset(seed << 40 | 5, stagger=stagger)
+    for step in range(steps):
+        twins.step(
+            busy_actions(rng, twins.vec.spec.num_agents), states=step % every == 0 or step == steps - 1
+        )
+
+
+@pytest.mark.parametrize("observation", ["tokens", "dense", "compact"])
+@pytest.mark.parametrize("builder", BUILDERS)
+@pytest.mark.parametrize("engine", ENGINES)
+def test_episodes_are_the_cpus(engine, builder, observation, factory_for) -> None:
+    """Two episodes and more of every builder, observation and set of rules, in both shapes of kernels."""
+    envs, steps = (3, 40) if engine == "emulated" else (2048, 70)
+    for i, rules in enumerate(RULES):
+        factory = factory_for(envs, builder, rules, observation)
+        shape = {"shape": "split"} if i == 1 else {"shape": "warp", "warps": 1 + i}
+        play(Twins(engine, factory, **shape), i + 1, steps, every=1 if engine == "emulated" else 8)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_staggered_first_episodes(engine, factory_for) -> None:
+    envs = 5 if engine == "emulated" else 4096
+    play(Twins(engine, factory_for(envs, "arena", "busy", "compact")), 9, 40, stagger=True)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_large_maps(engine) -> None:
+    """62 × 62 cells in four rooms, 24 agents; a wide maze: more cells, objects and words than lanes."""
+    counts = {"mine_red": 40, "generator_red": 5, "altar": 5, "wall": 60, "block": 20}
+    for keys in (
+        {"rooms": [2, 2], "room_size": [25, 25], "border": 6, "num_agents": 24, "groups": "per_room"},
+        {"map": "maze", "room_size": [6, 90], "num_agents": 40},
+        {"map": "rooms", "rooms": [1, 3], "room_size": [40, 35], "num_agents": 2},
+    ):
+        factory = GridFactory(2 if engine == "emulated" else 300, objects=counts, max_steps=6, **keys)
+        play(Twins(engine, factory, warps=4), 3, 9)
+
+
+def check(engine: str, case: Case, envs: int, actor_seed: int, steps: int) -> None:
+    twins = Twins(engine, RecordFactory(envs, case.config, case.table))
+    rng = np.random.default_rng(actor_seed)
+    twins.reset(case.seed)
+    for _ in range(steps):
+        twins.step(busy_actions(rng, twins.vec.spec.num_agents))
+
+
+@needs_compiler
+@settings(max_examples=15)
+@given(cases(), st.integers(0, 2**32 - 1))
+def test_any_configuration_emulated(case: Case, actor_seed: int) -> None:
+    check("emulated", case, 2, actor_seed, 12)
+
+
+@pytest.mark.gpu
+@needs_card
+@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+@given(cases(), st.integers(0, 2**32 - 1))
+def test_any_configuration_on_a_card(case: Case, actor_seed: int) -> None:
+    check("card", case, 200, actor_seed, 30)
