@@ -2,8 +2,9 @@
 
     bytes [n, 387] ─► first layer, decoded in registers ─► ReLU ─► second layer ─► ReLU ─► heads ─► sampling
 
-    packed = pack(policy, torch.bfloat16)           # once; `packed.update()` after the weights have changed
-    fused_act(packed, obs, noise, action, logprob, value)
+    act = FusedAct(policy, torch.bfloat16)        # if supports(policy, torch.bfloat16) is None
+    act.update()                                  # after the weights have changed
+    act(obs, state, reset, noise, action, logprob, value)
 
 A program takes `rows` rows of the batch from the bytes to the actions; nothing in between leaves it. The first
 layer runs over channels (gpu_decode.py), and only over those that some cell of its rows has: which ones is found
@@ -30,14 +31,18 @@ from metta_fast.policy.gpu_decode import (
     CELLS,
     COMPACT_BYTES,
     COMPACT_CHANNELS,
-    COMPACT_OWN,
-    compact_own,
+    amount,
+    compact_single,
 )
 from metta_fast.policy.grid_layout import LAYOUTS
 from metta_fast.policy.network import Network
 
 TILE = tl.constexpr(128)
-"""Cells and what fills them up to a power of two."""
+"""The window's cells, the faced cell, and what fills them up to a power of two."""
+FACED = tl.constexpr(20)
+"""Which of an agent's own bytes starts the faced cell, a cell as the others: columns 39 … 62 of its own."""
+OWN = tl.constexpr(40)
+"""The other columns of its own: 0 … 38 and 63, in this order."""
 SHIFTS = tl.constexpr(9 | 11 << 5 | 4 << 10 | 5 << 15)
 MORE_SHIFTS = tl.constexpr(13 | 17 << 5 | 21 << 10 | 22 << 15 | 26 << 20)
 """Where a cell's word has channels 15 … 18 and 19 … 23: five bits each, lowest first."""
@@ -102,21 +107,12 @@ def _count(bits):
 
 
 @triton.jit
-def _log2(x, ASM: tl.constexpr):
-    """log2 of 1 … 256, to 2⁻²² and exact for powers of two; tl.log2 takes twenty instructions."""
-    if ASM:
-        return tl.inline_asm_elementwise("lg2.approx.f32 $0, $1;", "=f,f", [x], tl.float32, True, 1)
-    else:
-        return tl.log2(x)
-
-
-@triton.jit
-def _feature(word, c, ASM: tl.constexpr):
+def _feature(word, c):
     """Column c (15 … 23) of cells, float32; c is known only when the kernel runs."""
-    number = _field(word, c).to(tl.float32)
+    number = _field(word, c)
     scale = tl.where(c == 18, 1.0 / 15.0, 1.0)
     offset = tl.where(c < 17, 1.0, 0.0)
-    return tl.where((c >= 19) & (c != 21), _log2(number + 1.0, ASM) * 0.5, number * scale - offset)
+    return tl.where((c >= 19) & (c != 21), amount(number), number.to(tl.float32) * scale - offset)
 
 
 @triton.jit
@@ -131,21 +127,23 @@ def _first(
     B: tl.constexpr,
     STAGES: tl.constexpr,
     HOW: tl.constexpr,
-    ASM: tl.constexpr,
 ):
     """decode(obs) @ weight of B rows, [B, H] float32, without the bias."""
     kept = row < n
-    own = tl.arange(0, COMPACT_OWN)
+    own = tl.arange(0, 64)
     lane = tl.arange(0, H)
-    there = kept[:, None] & (own < COMPACT_OWN)[None, :]
-    inputs = compact_own(obs + CELLS * 3, (row * stride)[:, None], own[None, :], there).to(
-        w1.dtype.element_ty
-    )
+    # Bytes are loaded as [bytes, rows]: where neither axis is contiguous Triton lays a warp's lanes along the first,
+    # and along a row they touch one line of the cache instead of 32.
+    column = tl.where(own == OWN - 1, 63, own)[:, None]
+    there = (own < OWN)[:, None] & kept[None, :]
+    inputs = tl.trans(compact_single(obs + CELLS * 3, (row * stride)[None, :], column, there))
+    inputs = inputs.to(w1.dtype.element_ty)
     acc = tl.dot(inputs, tl.load(w1_own + own[:, None] * H + lane[None, :]), input_precision=HOW)
 
     cell = tl.arange(0, TILE)
-    there = (cell < CELLS)[:, None] & kept[None, :]
-    at = obs + (cell * 3)[:, None] + (row * stride)[None, :]
+    there = (cell <= CELLS)[:, None] & kept[None, :]
+    place = tl.where(cell < CELLS, cell * 3, CELLS * 3 + FACED)
+    at = obs + place[:, None] + (row * stride)[None, :]
     kind = tl.load(at, mask=there, other=0).to(tl.int32)
     status = tl.load(at + 1, mask=there, other=0).to(tl.int32)
     items = tl.load(at + 2, mask=there, other=0).to(tl.int32)
@@ -164,7 +162,7 @@ def _first(
     bits = present & 0xFF8000
     for _ in tl.range(0, _count(bits), num_stages=STAGES):
         channel = _lowest(bits)
-        feature = _feature(word, channel, ASM).to(w1.dtype.element_ty)
+        feature = _feature(word, channel).to(w1.dtype.element_ty)
         acc = tl.dot(feature, tl.load(tile + channel * (TILE * H)), acc, input_precision=HOW)
         bits = bits & (bits - 1)
     return acc
@@ -196,13 +194,13 @@ def _act_kernel(
     obs, noise, action, logprob, value,
     n, stride, w1, w1_own, b1, w2, b2, wh, bh, wv, bv,
     H: tl.constexpr, HEADS: tl.constexpr, W: tl.constexpr, P: tl.constexpr, SPLITS: tl.constexpr,
-    SAMPLE: tl.constexpr, HOW: tl.constexpr, ASM: tl.constexpr, STAGES: tl.constexpr, B: tl.constexpr,
+    SAMPLE: tl.constexpr, HOW: tl.constexpr, STAGES: tl.constexpr, B: tl.constexpr,
 ):  # fmt: skip
     """B rows from the bytes to the actions. HEADS of W heads are real, each with up to P choices."""
     row = tl.program_id(0) * B + tl.arange(0, B)
     kept = row < n
     lane = tl.arange(0, H)
-    acc = _first(obs, stride, row, n, w1, w1_own, H, B, STAGES, HOW, ASM)
+    acc = _first(obs, stride, row, n, w1, w1_own, H, B, STAGES, HOW)
     hidden = _relu(acc + tl.load(b1 + lane)[None, :]).to(w1.dtype.element_ty)
     second = tl.load(w2 + lane[:, None] * H + lane[None, :])
     acc = tl.dot(hidden, second, input_precision=HOW)
@@ -265,7 +263,10 @@ class Packed:
         channels = int(COMPACT_CHANNELS)
         rows = layer.weight[: cells * channels].view(cells, channels, width)
         self.first[:, :cells, :width].copy_(rows.transpose(0, 1))
-        self.own[:, :width].copy_(layer.weight[cells * channels :])
+        own, others = layer.weight[cells * channels :], int(OWN) - 1
+        self.first[:, cells, :width].copy_(own[others : others + channels])
+        self.own[:others, :width].copy_(own[:others])
+        self.own[others, :width].copy_(own[-1])
         self.first_bias[:width].copy_(layer.bias)
         self.second[:width, :width].copy_(second.weight.t())
         self.second_bias[:width].copy_(second.bias.to(self.dtype))
@@ -340,7 +341,7 @@ def pack(policy: Network, dtype: torch.dtype) -> Packed:
         dtype=dtype,
         heads=len(nvec),
         first=zeros(int(COMPACT_CHANNELS), int(TILE), width, kind=dtype),
-        own=zeros(int(COMPACT_OWN), width, kind=dtype),
+        own=zeros(64, width, kind=dtype),
         first_bias=zeros(width),
         second=zeros(width, width, kind=dtype),
         second_bias=zeros(width),
@@ -387,5 +388,31 @@ def fused_act(
         packed.first, packed.own, packed.first_bias, packed.second, packed.second_bias,
         packed.head, packed.head_bias, packed.value, packed.value_bias,
         H=width, HEADS=packed.heads, W=columns // packed.choices, P=packed.choices, SPLITS=len(packed.head),
-        SAMPLE=action is not None, HOW="ieee", ASM=obs.is_cuda, STAGES=stages, B=rows, num_warps=warps,
+        SAMPLE=action is not None, HOW="ieee", STAGES=stages, B=rows, num_warps=warps,
     )  # fmt: skip
+
+
+class FusedAct:
+    """`fused_act` in the place of a rollout's step (ppo/device_rollout.py: ActInto)."""
+
+    def __init__(self, policy: Network, dtype: torch.dtype) -> None:
+        self.packed = pack(policy, dtype)
+
+    def update(self) -> None:
+        """See `Packed.update`."""
+        self.packed.update()
+
+    def __call__(
+        self,
+        obs: dict[str, Tensor],
+        state: Tensor,
+        reset: Tensor,
+        noise: Tensor,
+        action: Tensor,
+        logprob: Tensor,
+        value: Tensor,
+    ) -> None:
+        """obs {leaf: [1, N, 387]}, noise [1, N, W] → action [1, N, W], logprob, value [1, N]; without memory, state
+        and reset are not read."""
+        (rows,) = obs.values()
+        fused_act(self.packed, rows[0], noise[0], action[0], logprob[0], value[0])

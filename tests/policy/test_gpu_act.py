@@ -14,6 +14,7 @@ import subprocess
 import sys
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -22,6 +23,7 @@ from metta_fast.config import PolicyConfig
 from metta_fast.policy import make_policy
 from metta_fast.policy.grid_layout import LAYOUTS
 from metta_fast.policy.network import Network
+from metta_fast.ppo.device_rollout import ActInto
 from metta_fast.spec import EnvSpec, Leaf
 from tests.policy.specs import flat_spec, grid_obs, grid_spec
 
@@ -40,23 +42,31 @@ kernels = pytest.mark.skipif(
 gpu = [pytest.mark.gpu, pytest.mark.skipif(not ON_GPU, reason="needs a CUDA device")]
 
 if TRITON and (ON_GPU or INTERPRETED):
-    from metta_fast.policy.gpu_act import Packed, fused_act, pack, supports
+    from metta_fast.policy.gpu_act import FusedAct, Packed, fused_act, pack, supports
 
 
 @pytest.fixture(autouse=True)
-def loops_of_unknown_length(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The interpreter asks an array of one element for an int, which numpy 2.4 refuses."""
+def interpreter_mended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Loops of unknown length: the interpreter asks an array of one element for an int, which numpy 2.4 refuses.
+    Reductions by `or`: it calls Python for every element."""
     if not INTERPRETED:
         return
+    import triton.language as tl
     from triton.runtime import interpreter
 
-    patch = interpreter._patch_lang_tensor
+    patch, reduce = interpreter._patch_lang_tensor, interpreter.ReduceOps.generic_reduce
 
     def patched(tensor: Any, scope: Any) -> None:
         patch(tensor, scope)
         scope.set_attr(tensor, "__index__", lambda self: int(self.handle.data.item()))
 
+    def quick(self: Any, given: Any) -> Any:
+        if self.combine_fn is not tl.standard._or_combine or self.axis is not None:
+            return reduce(self, given)
+        return [self.to_tensor(np.bitwise_or.reduce(x.handle.data, None), x.dtype) for x in given]
+
     monkeypatch.setattr(interpreter, "_patch_lang_tensor", patched)
+    monkeypatch.setattr(interpreter.ReduceOps, "generic_reduce", quick)
 
 
 @pytest.mark.skipif(not TRITON or ON_GPU or INTERPRETED, reason="the tests below run in this process")
@@ -97,8 +107,9 @@ def observations(n: int) -> Tensor:
 
 def reference(policy: Network, obs: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """(params [n, P], value [n]) by exact sums of rounded numbers."""
-    (layer,) = policy.encoder.parts.values()
-    second, heads = policy.encoder.second, policy.heads
+    encoder: Any = policy.encoder
+    (layer,) = encoder.parts.values()
+    second, heads = encoder.second, policy.heads
 
     def rounded(x: Tensor) -> Tensor:
         return x.detach().to(dtype).double()
@@ -199,8 +210,9 @@ def test_sampling_at_its_ends() -> None:
 @kernels
 def test_nan_is_passed_on() -> None:
     policy = make(16)
+    encoder: Any = policy.encoder
     with torch.no_grad():
-        policy.encoder.second.bias[3] = torch.nan
+        encoder.second.bias[3] = torch.nan
     action, logprob, value = act(pack(policy, DTYPES[0]), observations(16), torch.rand(16, 2, device=DEVICE))
     assert (logprob.isnan() & value.isnan()).all()
     assert ((action >= 0) & (action < 9)).all()
@@ -260,3 +272,19 @@ def test_the_learner_finds_a_ratio_of_one() -> None:
     assert (ratio - 1).abs().mean() < 1e-3
     assert (ratio - 1).abs().max() < 2e-2
     assert (out.value[0] - value).abs().mean() < 1e-3
+
+
+@kernels
+def test_in_the_place_of_a_rollouts_step() -> None:
+    policy, obs = make(16), observations(16).unsqueeze(0)
+    noise = torch.rand(1, 16, 2, device=DEVICE)
+    state, reset = policy.initial_state(16, DEVICE), torch.zeros(1, 16, dtype=torch.bool, device=DEVICE)
+    results = []
+    for step in (FusedAct(policy, DTYPES[0]), ActInto(policy)):
+        action = torch.zeros(1, 16, 2, dtype=torch.int32, device=DEVICE)
+        logprob, value = torch.zeros(1, 16, device=DEVICE), torch.zeros(1, 16, device=DEVICE)
+        with torch.no_grad(), torch.autocast("cuda", torch.bfloat16, enabled=ON_GPU):
+            step({"obs": obs}, state, reset, noise, action, logprob, value)
+        results.append((logprob.exp(), value, action.float()))
+    for found, want in list(zip(*results))[: 2 if ON_GPU else 3]:
+        torch.testing.assert_close(found, want, rtol=2e-2, atol=2e-2)

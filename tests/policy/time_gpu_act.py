@@ -1,0 +1,92 @@
+"""How long the kernel of a rollout's row takes, against the compiled policy, on a GPU.
+
+    python -m tests.policy.time_gpu_act [rows] [width]
+
+Microseconds a call, of calls replayed in one CUDA graph over different rows, as in a rollout.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from itertools import product
+
+import torch
+
+from metta_fast.config import PolicyConfig
+from metta_fast.policy import make_policy
+from metta_fast.policy.gpu_act import fused_act, pack
+from metta_fast.policy.network import Network
+from metta_fast.ppo.device_rollout import ActInto
+from tests.policy.specs import grid_obs, grid_spec
+
+CALLS, REPEATS = 32, 20
+
+
+def microseconds(call: Callable[[int], None]) -> float:
+    """The median replay of CALLS calls."""
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        for t in range(3):
+            call(t)
+    stream.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for t in range(CALLS):
+            call(t)
+    times = []
+    for _ in range(REPEATS):
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        graph.replay()
+        end.record()
+        end.synchronize()
+        times.append(start.elapsed_time(end) * 1000 / CALLS)
+    return sorted(times)[REPEATS // 2]
+
+
+def main(n: int, width: int) -> None:
+    policy = make_policy(PolicyConfig(name="mlp", hidden_size=width), grid_spec("compact")).cuda()
+    assert isinstance(policy, Network)
+    rows = grid_obs("compact", 4096).cuda()
+    at = torch.randint(0, len(rows), (CALLS, n), device="cuda")
+    obs = rows[at]  # [CALLS, n, 387]
+    noise = torch.rand(CALLS, n, 2, device="cuda")
+    action = torch.zeros(CALLS, n, 2, dtype=torch.int32, device="cuda")
+    logprob, value = torch.zeros(CALLS, n, device="cuda"), torch.zeros(CALLS, n, device="cuda")
+    packed = pack(policy, torch.bfloat16)
+    print(f"{torch.cuda.get_device_name()}, {n} rows, width {width}")
+    for block, warps, stages in product((32, 64, 128), (4, 8), (2, 3, 4)):
+
+        def call(t: int, block: int = block, warps: int = warps, stages: int = stages) -> None:
+            fused_act(
+                packed,
+                obs[t],
+                noise[t],
+                action[t],
+                logprob[t],
+                value[t],
+                rows=block,
+                warps=warps,
+                stages=stages,
+            )
+
+        print(f"rows={block:3} warps={warps} stages={stages}: {microseconds(call):6.1f} us", flush=True)
+    value_only = microseconds(lambda t: fused_act(packed, obs[t], None, None, None, value[t]))
+    print(f"values alone: {value_only:.1f} us; packing: {microseconds(lambda t: packed.update()):.1f} us")
+
+    state, reset = policy.initial_state(n, "cuda"), torch.zeros(1, n, dtype=torch.bool, device="cuda")
+    act = torch.compile(ActInto(policy), dynamic=False)
+    with torch.no_grad(), torch.autocast("cuda", torch.bfloat16):
+        plain = microseconds(
+            lambda t: act(
+                {"obs": obs[t : t + 1]}, state, reset, noise[t : t + 1], action[t : t + 1], logprob[t : t + 1],
+                value[t : t + 1],
+            )
+        )  # fmt: skip
+    print(f"compiled: {plain:.1f} us")
+
+
+if __name__ == "__main__":
+    given = [int(x) for x in sys.argv[1:]]
+    main(*(given + [8192, 128][len(given) :]))
