@@ -52,6 +52,15 @@ class ActInto:
             state.copy_(out.state)
 
 
+def make_fused(policy: nn.Module, dtype: torch.dtype | None) -> Any:
+    """The policy's row as one kernel with layers in `dtype`, or None where there is none for it."""
+    if dtype is None:
+        return None
+    from metta_fast.policy.gpu_act import FusedAct, supports
+
+    return FusedAct(policy, dtype) if supports(policy, dtype) is None else None  # type: ignore[arg-type]
+
+
 class DeviceRollout:
     """As `Rollout` (rollout.py), for a vector that has `attach`, `build_ended` and `step_row`."""
 
@@ -66,19 +75,27 @@ class DeviceRollout:
         autocast: Callable[[], AbstractContextManager],
         timer: Timer,
         then: Callable[[], None],
+        fused: torch.dtype | None = None,
         compile_mode: str | None = None,
         graphs: bool = False,
         say: Say = print,
     ) -> None:
-        """then: what follows the last row, on the device. graphs: replay it all as a CUDA graph."""
+        """then: what follows the last row, on the device. graphs: replay it all as a CUDA graph.
+        fused: one kernel of ours for a row where the policy is one it knows (policy/gpu_act.py), with its layers
+        in this dtype; None: never."""
         self.vec, self.buffers, self.device, self.seed, self.timer = vec, buffers, device, seed, timer
         self.policy: Any = policy
         self._autocast, self._then = autocast, then
         self._keyed = Keyed(seed, device)
-        self._compiled = compile_mode is not None
         self._plain = act = ActInto(policy)
-        self._unchecked = self._compiled
-        self._act: Any = torch.compile(act, mode=compile_mode, dynamic=False) if self._compiled else act
+        self._fused = make_fused(policy, fused)
+        if self._fused is not None:
+            self._act: Any = self._fused
+        elif compile_mode is not None:
+            self._act = torch.compile(act, mode=compile_mode, dynamic=False)
+        else:
+            self._act = act
+        self._unchecked = self._act is not act
         agents, width = buffers.num_agents, vec.spec.action.width
         self._noise = torch.empty((buffers.horizon, agents, width), device=device)
         self._state: Tensor = policy.initial_state(agents, device)  # type: ignore[operator]
@@ -120,6 +137,8 @@ class DeviceRollout:
 
     def _rows(self) -> None:
         b, horizon = self.buffers, self.buffers.horizon
+        if self._fused is not None:
+            self._fused.update()
         for rows in (*b.obs.values(), b.mask, b.reset):
             rows[0].copy_(rows[horizon])
         for t in range(horizon):

@@ -21,7 +21,7 @@ from torch import nn
 from metta_fast.algorithm import Metrics
 from metta_fast.buffers import Buffers
 from metta_fast.config import Config
-from metta_fast.ppo.backend import autocast, configure_torch
+from metta_fast.ppo.backend import AUTOCAST, autocast, configure_torch, has_triton
 from metta_fast.ppo.device_rollout import DeviceRollout
 from metta_fast.ppo.episode_stats import EpisodeStats
 from metta_fast.ppo.guard import check_loss_scale, check_update
@@ -95,6 +95,7 @@ class PPO:
                 policy,
                 self.buffers,
                 then=self.summary.run,
+                fused=AUTOCAST.get(trainer.precision) if has_triton(device) else None,
                 compile_mode=mode,
                 graphs=graphs,
                 say=self.notes.append,
