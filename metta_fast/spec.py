@@ -75,7 +75,7 @@ class EnvSpec:
     cheap_state: bool = False
     """True: `EnvBatch.state_dict` is small and exact, so a checkpoint always holds it."""
     gpu: bool = False
-    """True: the environment has a GPU engine (metta_fast/vector/gpu.py)."""
+    """True: its factory gives `gpu_program()`, so that it can step on the GPU (metta_fast/vector/gpu.py)."""
     state_bytes: int = 0
     """Size of one environment's state on the GPU; 0 without an engine."""
     stagger: bool = False

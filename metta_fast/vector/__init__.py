@@ -13,7 +13,7 @@ Importing this imports no backend.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from metta_fast.config import nearest
 from metta_fast.errors import UserError
@@ -74,7 +74,8 @@ def make_vector(
             )
         from metta_fast.vector.gpu import GpuVector
 
-        return GpuVector(factory, num_blocks, device)
+        engine: Any = factory  # EnvSpec.gpu promises `gpu_program`
+        return GpuVector(engine, num_blocks, device)
     if backend == "serial":
         from metta_fast.vector.serial import SerialVector
 
