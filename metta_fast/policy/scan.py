@@ -9,8 +9,8 @@ In float32 whatever the gates are in. `reference` is these lines left to autogra
 float32 on the CPU (scan.h), a Triton kernel for GPUs (gpu_scan.py), and torch's operators for all else: the
 gates of all rows at once, then one multiply-add a row.
 
-4096 rows of width 128 on one core, forward | backward in ms: the C kernel CTIMES; torch's operators TTIMES; the
-product that gives the gates GTIMES.
+4096 rows of width 128 on one core of a loaded machine, forward | backward in ms: the C kernel 2.2 | 3.7, torch's
+operators 8.3 | 16; the product that gives the gates 4.8.
 """
 
 from __future__ import annotations

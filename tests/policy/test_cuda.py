@@ -43,7 +43,7 @@ def test_decoding_gives_the_same_numbers(kind: str, dtype: torch.dtype, mode: st
     torch.testing.assert_close(found, layout.decode(obs, torch.float32), rtol=0.02, atol=0.02)
 
 
-@pytest.mark.parametrize("core", ["none", "lstm"])
+@pytest.mark.parametrize("core", ["none", "lstm", "mingru"])
 @pytest.mark.parametrize("kind", LAYOUTS)
 def test_what_was_compiled_for_training_is_what_is_evaluated(kind: str, core: str) -> None:
     """bf16 in a graph, as on the card; eager float32, as in an evaluation; the C kernel, on the CPU."""

@@ -32,7 +32,7 @@ def run(policy: Policy, obs: dict[str, Tensor], reset: Tensor) -> tuple[Tensor, 
     return policy(obs, policy.initial_state(reset.shape[1]), reset)
 
 
-@pytest.mark.parametrize("core", ["none", "lstm"])
+@pytest.mark.parametrize("core", ["none", "lstm", "mingru"])
 @pytest.mark.parametrize("name", list(SPECS))
 def test_shapes_types_and_gradients(name: str, core: str) -> None:
     policy, spec = policy_for(name, core), SPECS[name]
@@ -40,18 +40,19 @@ def test_shapes_types_and_gradients(name: str, core: str) -> None:
     assert out.params.shape == (4, 3, sum(spec.action.nvec))
     assert out.value.shape == (4, 3)
     assert out.value.dtype == torch.float32
-    assert out.state.shape == ((2, 3, 16) if core == "lstm" else (0, 3, 0))
+    assert out.state.shape == {"none": (0, 3, 0), "lstm": (2, 3, 16), "mingru": (1, 3, 16)}[core]
     action, _ = policy.head.sample(out.params, torch.rand(4, 3, spec.action.width))
     logprob, entropy = policy.head.logprob_entropy(out.params, action)
     (logprob.sum() + entropy.sum() + out.value.square().sum()).backward()
     assert all(p.grad is not None and p.grad.isfinite().all() for p in policy.parameters())
 
 
+@pytest.mark.parametrize("core", ["lstm", "mingru"])
 @pytest.mark.parametrize("name", ["compact", "tokens", "floats"])
-def test_the_learner_finds_the_rollouts_probabilities(name: str) -> None:
+def test_the_learner_finds_the_rollouts_probabilities(name: str, core: str) -> None:
     """Ratio 1: one row at a time with the state carried, then 32 at once in two segments, with resets inside,
     for MultiDiscrete heads of unequal size too."""
-    policy, spec = policy_for(name, "lstm"), SPECS[name]
+    policy, spec = policy_for(name, core), SPECS[name]
     rows, agents = 32, 5
     obs = random_obs(spec, rows, agents)
     reset = torch.rand(rows, agents, generator=torch.Generator().manual_seed(2)) < 0.15
@@ -112,9 +113,10 @@ def test_empty_foreign_tokens_change_nothing() -> None:
     torch.testing.assert_close(encoder({"obs": obs}), before)
 
 
+@pytest.mark.parametrize("core", ["lstm", "mingru"])
 @pytest.mark.parametrize("name", ["compact", "tokens"])
-def test_bf16(name: str) -> None:
-    policy, obs = policy_for(name, "lstm"), random_obs(SPECS[name], 3, 4)
+def test_bf16(name: str, core: str) -> None:
+    policy, obs = policy_for(name, core), random_obs(SPECS[name], 3, 4)
     reset = torch.zeros(3, 4, dtype=torch.bool)
     exact = run(policy, obs, reset)
     with torch.autocast("cpu", torch.bfloat16):
@@ -124,7 +126,7 @@ def test_bf16(name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("core", ["none", "lstm"])
+@pytest.mark.parametrize("core", ["none", "lstm", "mingru"])
 @pytest.mark.parametrize("name", ["compact", "dense", "tokens", "floats", "foreign tokens"])
 def test_it_compiles_whole(name: str, core: str) -> None:
     """One graph, forward and backward, with the same numbers."""

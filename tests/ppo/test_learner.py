@@ -36,11 +36,12 @@ def learnt_logprobs(ppo: PPO) -> torch.Tensor:
 
 
 @pytest.mark.parametrize(
-    ("kind", "box"), [("ours", False), ("ours+lstm", False), ("tiny+lstm", False), ("tiny", True)]
+    ("kind", "box"),
+    [("ours", False), ("ours+lstm", False), ("ours+mingru", False), ("tiny+lstm", False), ("tiny", True)],
 )
 def test_with_unchanged_weights_the_learner_sees_the_rollout(kind: str, box: bool) -> None:
     """Ratio 1 across episode ends, masked rows, segment borders and blocks."""
-    factory, core = tickers(5, box=box), "lstm" if "lstm" in kind else "none"
+    factory, core = tickers(5, box=box), kind.partition("+")[2] or "none"
     policy = make_policy(PolicyConfig(hidden_size=32, core=core), factory.spec) if "ours" in kind else None
     ppo = make_ppo(
         factory,

@@ -17,7 +17,7 @@ from tests.ppo.stand_in import make_ppo, run
 from tests.ppo.test_rollout import weights
 
 
-@pytest.mark.parametrize("core", ["none", "lstm"])
+@pytest.mark.parametrize("core", ["none", "lstm", "mingru"])
 def test_the_counter_is_solved(core: str) -> None:
     """Always right is 64 steps of reward 1; a random agent has half of it."""
     factory = CounterFactory(64, max_steps=64, goal=2)

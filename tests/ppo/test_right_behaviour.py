@@ -156,7 +156,7 @@ def with_policy(factory: PythonEnvFactory, core: str = "none", **keys: Any) -> P
     return make_ppo(factory, policy=make_policy(config.policy, factory.spec), **keys)
 
 
-@pytest.mark.parametrize("core", ["none", "lstm"])
+@pytest.mark.parametrize("core", ["none", "lstm", "mingru"])
 def test_11_multidiscrete_branches_of_unequal_size_work_with_a_recurrent_core(core: str) -> None:
     ppo = with_policy(PythonEnvFactory(lambda i: Branches(), 4), core, horizon=22, bptt=11, blocks=2)
     for _ in range(3):
