@@ -121,5 +121,5 @@ class _Recurrence(torch.autograd.Function):
         return grad, grad.flatten(0, 1).t() @ hs.flatten(0, 1), dh, dc, None, None
 
 
-CORES = {"lstm": LSTMCore, "mingru": MinGRUCore}
+CORES: dict[str, type[LSTMCore | MinGRUCore]] = {"lstm": LSTMCore, "mingru": MinGRUCore}
 """By their names in policy.core."""

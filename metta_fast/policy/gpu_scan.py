@@ -43,7 +43,7 @@ def _features(WIDTH: tl.constexpr):  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def _forward(
+def _forward(  # type: ignore[no-untyped-def]
     gates,
     x,
     state,
@@ -92,7 +92,7 @@ def _forward(
 
 
 @triton.jit
-def _backward(
+def _backward(  # type: ignore[no-untyped-def]
     gates,
     x,
     state,
