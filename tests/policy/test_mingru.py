@@ -183,6 +183,29 @@ def test_triton_at_the_ends_of_resets(resets: float) -> None:
 @pytest.mark.gpu
 @pytest.mark.skipif(not ON_GPU, reason="needs a CUDA device")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_triton_all_rows_at_once_equal_one_row_at_a_time(dtype: torch.dtype) -> None:
+    """Products of other shapes may round bf16 otherwise; states stay float32."""
+    torch.manual_seed(0)
+    core = MinGRUCore(128).cuda()
+    x, reset = torch.randn(32, 512, 128, device="cuda"), torch.rand(32, 512, device="cuda") < 0.05
+    state = torch.randn(1, 512, 128, device="cuda")
+    with torch.autocast("cuda", dtype, enabled=dtype != torch.float32):
+        together, last = core(x, state, reset)
+        with torch.inference_mode():
+            rows = []
+            for t in range(32):
+                y, state = core(x[t : t + 1], state, reset[t : t + 1])
+                rows.append(y)
+    assert together.dtype == dtype
+    assert last.dtype == state.dtype == torch.float32
+    tolerance = 0.02 if dtype == torch.bfloat16 else 1e-3  # TF32 may be on
+    torch.testing.assert_close(torch.cat(rows), together, rtol=tolerance, atol=tolerance)
+    torch.testing.assert_close(state, last, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not ON_GPU, reason="needs a CUDA device")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("compiled", [False, True])
 def test_triton_in_a_cuda_graph(compiled: bool, dtype: torch.dtype) -> None:
     """Forward and backward of the core, eager or compiled, captured once and replayed on other numbers."""
