@@ -227,13 +227,10 @@ MF_FN const uint8_t *grid_faced_cell(const Grid *g, const GridAgent *a) {
     return grid_plane(g, a->row + dr, a->col + dc);
 }
 
-enum { GRID_ROW_BYTES = GRID_VIEW * 3, GRID_OWN_AT = GRID_CELLS * 3, GRID_COMPACT = GRID_OWN_AT + 24 };
+enum { GRID_ROW_BYTES = GRID_VIEW * 3, GRID_OWN_AT = GRID_CELLS * 3 };
 
-/* Byte i of the compact observation; `window` is its upper left cell. */
-MF_FN uint8_t grid_compact_byte(const Grid *g, const GridAgent *a, const uint8_t *window, int32_t i) {
-    if (i < GRID_OWN_AT)
-        return window[i / GRID_ROW_BYTES * g->p->plane_stride + i % GRID_ROW_BYTES];
-    i -= GRID_OWN_AT;
+/* Byte i of own. */
+MF_FN uint8_t grid_own_byte(const Grid *g, const GridAgent *a, int32_t i) {
     return i < 17   ? ((const uint8_t *)a)[i]
            : i < 18 ? (uint8_t)grid_last_reward(a)
            : i < 19 ? (uint8_t)g->head->cache_completion
@@ -245,7 +242,7 @@ MF_FN uint8_t grid_compact_byte(const Grid *g, const GridAgent *a, const uint8_t
 /* One lane copies rows. Many write bytes beside each other's; each reads all of its own before it writes, as the
    compiler must think that a write changes what is read next. */
 MF_FN void grid_observe_compact(const Grid *g, const GridAgent *a, uint8_t *out, int32_t lane, int32_t lanes) {
-    enum { AT_ONCE = (GRID_COMPACT + 31) / 32 };
+    enum { AT_ONCE = (GRID_OWN_AT + 31) / 32 };
     const uint8_t *window = g->plane + a->row * g->p->plane_stride + 3 * a->col;
     if (lanes == 1) {
         uint8_t *own = out + GRID_OWN_AT;
@@ -259,16 +256,20 @@ MF_FN void grid_observe_compact(const Grid *g, const GridAgent *a, uint8_t *out,
         own[23] = 0;
         return;
     }
-    for (int32_t first = lane; first < GRID_COMPACT; first += AT_ONCE * lanes) {
+    for (int32_t first = lane; first < GRID_OWN_AT; first += AT_ONCE * lanes) {
         uint8_t byte[AT_ONCE];
         MF_UNROLL
-        for (int32_t k = 0; k < AT_ONCE; k++)
-            byte[k] = first + k * lanes < GRID_COMPACT ? grid_compact_byte(g, a, window, first + k * lanes) : (uint8_t)0;
+        for (int32_t k = 0; k < AT_ONCE; k++) {
+            const int32_t i = mf_min(first + k * lanes, GRID_OWN_AT - 1); /* no branch round a read */
+            byte[k] = window[i / GRID_ROW_BYTES * g->p->plane_stride + i % GRID_ROW_BYTES];
+        }
         MF_UNROLL
         for (int32_t k = 0; k < AT_ONCE; k++)
-            if (first + k * lanes < GRID_COMPACT)
+            if (first + k * lanes < GRID_OWN_AT)
                 out[first + k * lanes] = byte[k];
     }
+    for (int32_t i = lane; i < 24; i += lanes)
+        out[GRID_OWN_AT + i] = grid_own_byte(g, a, i);
 }
 
 MF_FN void grid_observe(const grid_params *p, uint8_t *state, int32_t agent, uint8_t *out, int32_t lane,

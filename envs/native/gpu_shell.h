@@ -122,8 +122,11 @@ MF_KERNEL mf_step(MF_GIVEN MF_NAME(params) p, MF_GIVEN mf_world w, MF_GIVEN mf_r
     const int32_t env = w.start + (int32_t)blockIdx.x, lane = (int32_t)threadIdx.x;
     if (threadIdx.y == 0) {
         const uint8_t *state = mf_state(&p, &w, env), built = w.built[env];
+        const int32_t width = MF_NAME(num_agents)(&p) * MF_NAME(action_width);
         for (int32_t i = 32 * lane; i < w.warm; i += 32 * MF_WARP) /* a sector of the cache each */
             MF_WARM(state + i);
+        for (int32_t i = 8 * lane; i < width; i += 8 * MF_WARP)
+            MF_WARM((const uint8_t *)(r.action + (int64_t)env * width + i));
         MF_LANES_SYNC();
         if (built)
             mf_new_rows(&p, &r, env, lane, MF_WARP);

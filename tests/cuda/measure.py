@@ -1,0 +1,76 @@
+"""Times of the GPU engine's kernels, captured in a graph as the rollout has them (needs a card).
+
+python -m tests.cuda.measure                 # 2048 envs of the recipe `grid`, every shape
+python -m tests.cuda.measure 8192 tokens     # other numbers of envs, another observation
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+
+import torch
+
+from metta_fast.envs.grid.env import GridFactory
+from metta_fast.vector import gpu
+from metta_fast.vector.gpu import GpuVector
+from tests.cuda.engines import buffers_for
+
+HORIZON, REPEATS = 32, 30
+
+
+def microseconds(work) -> float:
+    """Median time of one row, of a graph of HORIZON rows."""
+    side, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for t in range(HORIZON):
+            work(t, side)
+    times = []
+    for _ in range(REPEATS):
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        graph.replay()
+        end.record()
+        end.synchronize()
+        times.append(1000 * start.elapsed_time(end) / HORIZON)
+    return statistics.median(times)
+
+
+def row(envs: int, observation: str, shape: dict, warm: bool = True) -> str:
+    kept, gpu.WARM_BYTES = gpu.WARM_BYTES, gpu.WARM_BYTES if warm else 0
+    vec = GpuVector(GridFactory(envs, observation=observation), **shape)
+    gpu.WARM_BYTES = kept
+    b = buffers_for(vec, HORIZON)
+    vec.attach(b)
+    vec.async_reset(1, stagger=True)
+    heads = torch.tensor(vec.spec.action.nvec, device=vec.device)
+    b.action.copy_((torch.rand(b.action.shape, device=vec.device) * heads).int())
+
+    def both(t: int, _) -> None:
+        vec.build_ended()
+        vec.step_row(t)
+
+    def build(_t: int, _side) -> None:
+        vec.build_ended()
+
+    for _ in range(3):  # away from the first rows
+        for t in range(HORIZON):
+            both(t, None)
+    together, alone = microseconds(both), microseconds(build)
+    name = f"{shape} {'' if warm else 'without reading ahead'}"
+    speed = vec.spec.num_agents / together
+    return f"{name:48} build + step {together:7.2f} us   build {alone:7.2f} us   {speed:8.1f} M/s"
+
+
+def main() -> None:
+    envs = int(sys.argv[1]) if len(sys.argv) > 1 else 2048
+    observation = sys.argv[2] if len(sys.argv) > 2 else "compact"
+    print(f"{torch.cuda.get_device_name()}: {envs} envs x 4 agents, {observation}, a row:")
+    for warps in (1, 2, 4):
+        print(row(envs, observation, {"shape": "warp", "warps": warps}))
+    print(row(envs, observation, {"shape": "warp", "warps": 1}, warm=False))
+    print(row(envs, observation, {"shape": "split"}))
+
+
+if __name__ == "__main__":
+    main()
