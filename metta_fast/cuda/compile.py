@@ -99,6 +99,7 @@ def _write(path: Path, code: bytes) -> None:
         handle, beside = tempfile.mkstemp(dir=path.parent, prefix=path.name)
         with os.fdopen(handle, "wb") as file:
             file.write(hashlib.sha256(code).digest() + code)
+        os.chmod(beside, 0o644)  # a folder may be shared
         os.replace(beside, path)
     except OSError as error:
         raise UserError(
