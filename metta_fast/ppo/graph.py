@@ -65,6 +65,8 @@ class Graph:
                 self._work()
         except RuntimeError as error:
             torch.cuda.synchronize()
+            generator = torch.cuda.default_generators[torch.cuda.current_device()]
+            generator.graphsafe_set_state(generator.clone_state())  # it still thinks of itself as captured
             self.enabled = False
             self._say(
                 f"the {self.name} runs without a CUDA graph, which is slower: it cannot be captured "

@@ -112,7 +112,7 @@ class Learner:
             return "a feature adds to the loss"
         if self.config.precision == "fp16":
             return "trainer.precision=fp16 looks at its loss scale"
-        if self.buffers.device != self.device:
+        if self.buffers.device.type != self.device.type:
             return "the rollout lies in host memory (trainer.cpu_offload)"
         return None
 
