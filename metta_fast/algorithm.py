@@ -28,4 +28,7 @@ class Algorithm(Protocol):
     def state_dict(self) -> dict[str, Any]:
         """Policy, optimizer, schedule, normalisers, counters, RNG: tensors and plain values, copied."""
 
+    def env_state(self) -> Any:
+        """State of the environments as of the last boundary, or a function that gives it: a copy."""
+
     def load_state_dict(self, state: dict[str, Any]) -> None: ...

@@ -42,6 +42,7 @@ def build_parts(config: Config) -> Parts:
     from metta_fast.features import make_features
     from metta_fast.policy import make_policy
     from metta_fast.ppo import PPO
+    from metta_fast.ppo.device_ppo import DevicePPO
     from metta_fast.vector import make_vector
 
     vector, trainer = config.vector, config.trainer
@@ -61,7 +62,8 @@ def build_parts(config: Config) -> Parts:
     try:
         torch.manual_seed(config.seed)
         policy = make_policy(config.policy, factory.spec).to(device)
-        algorithm = PPO(config, factory.spec, vec, policy, device=device, hooks=hooks)
+        kind = DevicePPO if vector.backend == "gpu" else PPO
+        algorithm = kind(config, factory.spec, vec, policy, device=device, hooks=hooks)
     except BaseException:
         vec.close()
         raise

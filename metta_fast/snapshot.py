@@ -15,7 +15,7 @@ class Snapshot:
     step: int
     epoch: int
     states: dict[str, Any]
-    """{"algorithm": …, "env": … or None}: see checkpoint.save."""
+    """{"algorithm": …, "env": a state, a function that gives it, or None}: see checkpoint.save."""
     seconds: float
     """Training time of the run up to here, over all its sessions."""
     score: dict[str, Any] | None = None

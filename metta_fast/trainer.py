@@ -210,7 +210,7 @@ class Trainer:
     def _take(self, *, with_env: bool) -> Snapshot:
         states = {
             "algorithm": self.algorithm.state_dict(),
-            "env": self.vec.state_dict() if with_env else None,
+            "env": self.algorithm.env_state() if with_env else None,
         }
         return Snapshot(
             self.algorithm.steps, self.algorithm.epoch, states, self._seconds + time.monotonic() - self._began
@@ -254,7 +254,8 @@ class Trainer:
             "version": __version__,
             "torch": torch.__version__,
         }
-        path = checkpoint.save(self.folder.checkpoints, snapshot.step, snapshot.states, meta)
+        states = {name: state() if callable(state) else state for name, state in snapshot.states.items()}
+        path = checkpoint.save(self.folder.checkpoints, snapshot.step, states, meta)
         checkpoint.prune(self.folder.checkpoints, self.config.run.keep_checkpoints)
         self._saved = snapshot.step
         self._score.clear()

@@ -246,7 +246,9 @@ class Learner:
     def state_dict(self) -> dict[str, Any]:
         """Copies of weights, optimizer and loss scaler."""
         optimizer = self.optimizer.state_dict()
-        groups = [group | {"lr": self.config.learning_rate, **PORTABLE} for group in optimizer["param_groups"]]
+        groups = [
+            group | {"lr": self.config.learning_rate, **PORTABLE} for group in optimizer["param_groups"]
+        ]
         return {
             "policy": _copied(self.policy.state_dict()),
             "optimizer": _copied(optimizer | {"param_groups": groups}),
@@ -258,7 +260,9 @@ class Learner:
         here = {"lr": self._rate, "capturable": self._on_device, "fused": True}
         groups = [group | here for group in state["optimizer"]["param_groups"]]
         self.optimizer.load_state_dict(state["optimizer"] | {"param_groups": groups})
-        for group in self.optimizer.param_groups:  # load_state_dict copies: the tensor must be the one we fill
+        for (
+            group
+        ) in self.optimizer.param_groups:  # load_state_dict copies: the tensor must be the one we fill
             group["lr"] = self._rate
         if state["scaler"]:
             self.scaler.load_state_dict(state["scaler"])

@@ -3,10 +3,7 @@
     collect:  rollout ─► summary (guard, episode statistics, reward scale) ─► features' on_rollout
     update:   advantage ─► learner ─► guard ─► features' on_epoch
 
-With environments on the GPU both only launch; all figures are read once, after the update, and a rollout or a
-step that is not finite has changed no weight by then.
-
-An epoch is counted when its update is done. Everything random is keyed by (seed, epoch), so a resumed run
+device_ppo.py is the same with environments on the GPU. An epoch is counted when its update is done. Everything random is keyed by (seed, epoch), so a resumed run
 needs no RNG state.
 """
 
@@ -21,8 +18,7 @@ from torch import nn
 from metta_fast.algorithm import Metrics
 from metta_fast.buffers import Buffers
 from metta_fast.config import Config
-from metta_fast.ppo.backend import AUTOCAST, autocast, configure_torch, has_triton
-from metta_fast.ppo.device_rollout import DeviceRollout
+from metta_fast.ppo.backend import autocast, configure_torch
 from metta_fast.ppo.episode_stats import EpisodeStats
 from metta_fast.ppo.guard import check_loss_scale, check_update
 from metta_fast.ppo.hooks import Context, Hooks
@@ -32,7 +28,7 @@ from metta_fast.ppo.reward_scale import RewardScale
 from metta_fast.ppo.rollout import Rollout
 from metta_fast.ppo.schedule import learning_rate, progress
 from metta_fast.ppo.summary import Summary
-from metta_fast.ppo.timer import DeviceTimer, Timer
+from metta_fast.ppo.timer import Timer
 from metta_fast.spec import EnvSpec
 from metta_fast.vector.api import VectorEnv
 
@@ -63,11 +59,9 @@ class PPO:
         self.hooks = hooks or Hooks()
         self.steps = steps
         self.epoch = 0
+        self.vec = vec
         self.notes: list[str] = []
-        self._late = hasattr(vec, "step_row")
-        """Environments on the policy's device: the host looks once an epoch, after the update."""
-        self.timer = DeviceTimer() if self._late and device.type == "cuda" else Timer()
-        graphs = self._late and trainer.cuda_graphs is True
+        self.timer = self._make_timer()
         configure_torch(trainer, device)
         offload = trainer.cpu_offload and device.type == "cuda"
         self.buffers = Buffers.allocate(
@@ -86,48 +80,40 @@ class PPO:
             else None
         )
         self.summary = Summary(spec, self.buffers, self.episodes, self.reward_scale)
-        mode = trainer.compile_mode if trainer.compile else None
         context = partial(autocast, trainer, device)
-        common: Any = dict(device=device, seed=config.seed, autocast=context, timer=self.timer)
-        self.rollout: Rollout | DeviceRollout = (
-            DeviceRollout(
-                vec,
-                policy,
-                self.buffers,
-                then=self.summary.run,
-                fused=AUTOCAST.get(trainer.precision) if has_triton(device) else None,
-                compile_mode=mode,
-                graphs=graphs,
-                say=self.notes.append,
-                **common,
-            )
-            if self._late
-            else Rollout(
-                vec,
-                policy,
-                self.buffers,
-                zero_copy=config.vector.zero_copy,
-                compile_mode=mode,
-                **common,
-            )
+        common: dict[str, Any] = dict(
+            device=device,
+            seed=config.seed,
+            autocast=context,
+            timer=self.timer,
+            compile_mode=trainer.compile_mode if trainer.compile else None,
         )
+        self.rollout: Any = self._make_rollout(common)
         self.learner = Learner(
             policy,
             self.buffers,
             trainer,
             hooks=self.hooks,
             has_final_obs=spec.has_final_obs,
-            compile_mode=mode,
-            graphs=graphs,
+            graphs=self.graphs,
             say=self.notes.append,
             **common,
         )
-        if self._late:
-            self.learner.bad_rollout = self.summary.bad
         self._rollout_steps = 0
         self._episode_means: Metrics = {}
         self._keep_rollout = trainer.deterministic or spec.cheap_state
         self._metrics: Metrics = {}
+
+    graphs = False
+    """Rollout and update replay as CUDA graphs."""
+
+    def _make_timer(self) -> Timer:
+        return Timer()
+
+    def _make_rollout(self, common: dict[str, Any]) -> Any:
+        """Rollout, or what stands in its place; `common` are arguments that the learner takes as well."""
+        zero_copy = self.config.vector.zero_copy
+        return Rollout(self.vec, self.policy, self.buffers, zero_copy=zero_copy, **common)
 
     def collect(self) -> None:
         """Fill the buffers with one rollout.
@@ -136,27 +122,32 @@ class PPO:
             NonFiniteError: an observation, reward, action or value is NaN or infinite; nothing was learnt.
             VectorError, EnvError: what the vector raises.
         """
+        self._roll()
+        self.summary.run()
+        self._read_summary(self.summary.figures.tolist(), self.epoch)
+        self._after_rollout()
+        self.timer.lap("copy")
+
+    def _roll(self) -> None:
+        """The rollout of the epoch, whatever it is."""
         self.timer.clear()
-        buffers, debug = self.buffers, self.config.trainer.debug
-        if debug:
-            buffers.fill_magic()
+        if self.config.trainer.debug:
+            self.buffers.fill_magic()
         if self.config.trainer.advantage == "vtrace":
-            buffers.ratio.fill_(1)
+            self.buffers.ratio.fill_(1)
         if not self.rollout.held:
             self.episodes.restart(staggered=self.spec.stagger)
             if self.reward_scale:
                 self.reward_scale.restart()
         self.rollout.collect(self.epoch)
-        if not self._late:
-            self.summary.run()
-            self._read_summary(self.summary.figures.tolist())
+
+    def _read_summary(self, figures: list[float], epoch: int) -> None:
+        self._rollout_steps, self._episode_means = self.summary.read(figures, epoch)
+
+    def _after_rollout(self) -> None:
         context = self._context()
         for hook in self.hooks.on_rollout:
             hook(context)
-        self.timer.lap("copy")
-
-    def _read_summary(self, figures: list[float]) -> None:
-        self._rollout_steps, self._episode_means = self.summary.read(figures, self.epoch)
 
     def update(self) -> None:
         """Learn from the rollout and count the epoch.
@@ -168,37 +159,39 @@ class PPO:
         self.timer.start()
         context = self._context()
         self.learner.update(context, self.steps)
+        self._check_debug()
+        self._learnt(self.learner.sums.tolist(), self.epoch)
+        self.epoch += 1
+        self._finish(context)
+        self.timer.lap("update")
+
+    def _check_debug(self) -> None:
         if self.config.trainer.debug:
             unwritten = self.buffers.unwritten()
             if unwritten is not None:
                 raise RuntimeError(
                     f"trainer.debug: nobody wrote some row of {unwritten} in epoch {self.epoch}"
                 )
-        sums = self.learner.sums.double()
-        if self._late:
-            read = torch.cat([sums, self.summary.figures]).tolist()
-            sums, figures = read[: len(SUMS)], read[len(SUMS) :]
-            self._read_summary(figures)
-        else:
-            sums = sums.tolist()
-        check_update(sums, SUMS, self.buffers, self.spec, self.epoch)
-        check_loss_scale(self.learner.scaler, self.epoch)
+
+    def _learnt(self, sums: list[float], epoch: int) -> None:
+        """Judge the update by the learner's sums; count its steps."""
+        check_update(sums, SUMS, self.buffers, self.spec, epoch)
+        check_loss_scale(self.learner.scaler, epoch)
         rate = learning_rate(self.config.trainer, self.steps)
         self.steps += self._rollout_steps
-        self.epoch += 1
         total = dict(zip(SUMS, sums))
         self._metrics = {f"loss/{name}": total[name] / total["minibatches"] for name in STATS}
         self._metrics |= self._episode_means
-        self._metrics |= {"train/learning_rate": rate, "train/epoch": self.epoch, "train/steps": self.steps}
+        self._metrics |= {"train/learning_rate": rate, "train/epoch": epoch + 1, "train/steps": self.steps}
+
+    def _finish(self, context: Context) -> None:
         for hook in self.hooks.on_epoch:
             self._metrics |= hook(context)
-        self.timer.lap("update")
 
     def metrics(self) -> Metrics:
         """Figures of the last epoch; env/* only where an episode ended in it."""
-        return self._metrics | {
-            f"perf/time/{phase}": seconds for phase, seconds in self.timer.phases().items()
-        }
+        phases = self.timer.phases()
+        return self._metrics | {f"perf/time/{phase}": seconds for phase, seconds in phases.items()}
 
     def _context(self) -> Context:
         return Context(self.buffers, self.config.seed, self.epoch, progress(self.config.trainer, self.steps))
@@ -214,7 +207,14 @@ class PPO:
 
         The held row's state is in it where the run is deterministic or the environments' state is cheap.
         """
-        state = {**self.learner.state_dict(), "steps": self.steps, "epoch": self.epoch}
+        return {**self._tensors(), "steps": self.steps, "epoch": self.epoch}
+
+    def env_state(self) -> Any:
+        """State of the environments as of the last boundary, or a function that gives it."""
+        return self.vec.state_dict()
+
+    def _tensors(self) -> dict[str, Any]:
+        state = self.learner.state_dict()
         if self.reward_scale:
             state["reward_scale"] = self.reward_scale.state_dict()
         if self._keep_rollout and self.rollout.held:

@@ -5,6 +5,7 @@ With environments on the GPU the host only launches; there DeviceTimer asks the 
 
 from __future__ import annotations
 
+from itertools import pairwise
 from time import perf_counter
 
 import torch
@@ -55,23 +56,22 @@ class DeviceTimer(Timer):
 
     def __init__(self) -> None:
         super().__init__()
-        self._start = torch.cuda.Event(enable_timing=True)
-        self._marks: dict[str, torch.cuda.Event] = {}
+        self._marks: list[tuple[str, torch.cuda.Event]] = []
+        self._done: list[tuple[str, torch.cuda.Event]] = []
 
     def clear(self) -> None:
-        self._start.record()
+        """Begin an epoch; the marks of the one before are what `phases` tells of."""
+        self._done, self._marks = self._marks, []
+        self.mark("")
 
     def lap(self, phase: str) -> None:
         pass
 
     def mark(self, phase: str) -> None:
-        if phase not in self._marks:
-            self._marks[phase] = torch.cuda.Event(enable_timing=True)
-        self._marks[phase].record()
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        self._marks.append((phase, event))
 
     def phases(self) -> dict[str, float]:
-        found, before = {}, self._start
-        for phase, event in self._marks.items():
-            found[phase] = before.elapsed_time(event) / 1000
-            before = event
-        return found
+        marks = self._marks if len(self._marks) > 2 else self._done
+        return {phase: before.elapsed_time(event) / 1000 for (_, before), (phase, event) in pairwise(marks)}

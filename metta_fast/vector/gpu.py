@@ -33,7 +33,7 @@ from metta_fast.cuda.launch import Module, architecture
 from metta_fast.spec import Array, EnvSpec, Rows
 from metta_fast.vector import state as states
 from metta_fast.vector.api import Block, VectorError
-from metta_fast.vector.gpu_rows import buffer_rows, named, on_host, own_rows, pointers, put_actions
+from metta_fast.vector.gpu_rows import buffer_rows, copy_rows, named, on_host, own_rows, pointers, put_actions
 from metta_fast.vector.layout import split
 
 WARP = 32
@@ -214,13 +214,22 @@ class GpuVector:
 
     def state_dict(self) -> dict[str, Any]:
         """As of the CPU backends, which can go on from it. Waits for the GPU. Attached: between epochs."""
+        return self.snapshot()()
+
+    def snapshot(self) -> Callable[[], dict[str, Any]]:
+        """What `state_dict` would give now, copied on the GPU; the function gives it, and waits only then."""
         self._check_open()
         if len(self._held) != len(self.blocks):
             raise VectorError(
                 f"state_dict with {len(self._held)} of {len(self.blocks)} blocks held: hold_all first"
             )
-        envs = {"states": self.states.cpu().numpy(), "seed": self._seed_value}
-        return {"envs": envs, "rows": states.save_rows(on_host(self.rows))}
+        copied, rows, seed = self.states.clone(), copy_rows(self.rows), self._seed_value
+
+        def state() -> dict[str, Any]:
+            envs = {"states": copied.cpu().numpy(), "seed": seed}
+            return {"envs": envs, "rows": states.save_rows(on_host(rows))}
+
+        return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self._check_open()

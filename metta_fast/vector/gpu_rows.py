@@ -53,6 +53,12 @@ def named(rows: Rows) -> list[tuple[str, Any]]:
     return [*((f"obs/{k}", v) for k, v in rows.obs.items()), *zip(Rows._fields[1:], rows[1:])]
 
 
+def copy_rows(rows: Rows) -> Rows:
+    """A copy on the device."""
+    tensors: dict[str, Any] = {name: tensor.clone() for name, tensor in named(rows)}
+    return Rows({name: tensors.pop(f"obs/{name}") for name in rows.obs}, **tensors)
+
+
 def on_host(rows: Rows) -> Rows:
     """A copy as numpy arrays."""
     tensors: dict[str, Any] = dict(named(rows))

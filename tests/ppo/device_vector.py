@@ -55,6 +55,10 @@ class DeviceVector:
     def state_dict(self) -> dict[str, Any]:
         return self.inner.state_dict()
 
+    def snapshot(self) -> Any:
+        state = self.inner.state_dict()
+        return lambda: state
+
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.inner.load_state_dict(state)
         assert self.buffers is not None

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from metta_fast.envs import make_factory
 from metta_fast.config import EnvConfig
 from metta_fast.ppo import PPO
+from metta_fast.ppo.device_ppo import DevicePPO
 from tests.ppo.device_vector import DeviceVector
 from tests.ppo.envs import tickers
 from tests.ppo.stand_in import TinyPolicy, make_config, make_ppo
@@ -30,14 +32,23 @@ FIELDS = (
 
 
 def device_ppo(
-    factory: Any, *, horizon: int = 16, bptt: int = 8, minibatches: int = 2, lstm: bool = False, **keys: Any
+    factory: Any,
+    *,
+    horizon: int = 16,
+    bptt: int = 8,
+    minibatches: int = 2,
+    lstm: bool = False,
+    ahead: bool = False,
+    **keys: Any,
 ) -> PPO:
     spec = factory.spec
     batch = spec.num_agents * horizon
     config = make_config(batch_size=batch, minibatch_size=batch // minibatches, bptt_horizon=bptt, **keys)
     torch.manual_seed(0)
     policy = TinyPolicy(spec, lstm=lstm)
-    return PPO(config, spec, DeviceVector(factory), policy, device=torch.device("cpu"))
+    ppo = DevicePPO(config, spec, DeviceVector(factory), policy, device=torch.device("cpu"))
+    ppo._may_go_ahead = ahead  # False: the buffers can be looked at after an update
+    return ppo
 
 
 @pytest.mark.parametrize("lstm", [False, True])
@@ -60,6 +71,41 @@ def test_same_as_with_a_vector_of_blocks(keys: dict[str, Any], lstm: bool) -> No
             if not name.startswith("perf/"):
                 assert device.metrics()[name] == value, name
     assert device.steps == plain.steps
+
+
+@pytest.mark.parametrize("lstm", [False, True])
+def test_a_rollout_ahead_changes_nothing(lstm: bool) -> None:
+    keys: dict[str, Any] = dict(lstm=lstm, deterministic=True, normalize_reward=True)
+    ahead, plain = device_ppo(tickers(5), ahead=True, **keys), make_ppo(tickers(5), **keys)
+    for _ in range(4):
+        for ppo in (ahead, plain):
+            ppo.collect()
+            ppo.update()
+        same(ahead.state_dict(), plain.state_dict())
+        same(ahead.env_state()(), plain.env_state())
+        assert figures(ahead) == figures(plain)
+
+
+def same(a: Any, b: Any) -> None:
+    """Nested states are equal to the bit."""
+    if isinstance(a, dict):
+        assert a.keys() == b.keys()
+        for key in a:
+            same(a[key], b[key])
+    elif isinstance(a, (list, tuple)):
+        assert len(a) == len(b)
+        for x, y in zip(a, b):
+            same(x, y)
+    elif isinstance(a, torch.Tensor):
+        assert torch.equal(a, b)
+    elif isinstance(a, np.ndarray):
+        assert np.array_equal(a, b)
+    else:
+        assert a == b
+
+
+def figures(ppo: PPO) -> dict[str, float]:
+    return {name: value for name, value in ppo.metrics().items() if not name.startswith("perf/")}
 
 
 def test_statistics_of_episodes() -> None:

@@ -16,6 +16,7 @@ from metta_fast.errors import NonFiniteError
 from metta_fast.features import make_features
 from metta_fast.policy import make_policy
 from metta_fast.ppo import PPO
+from metta_fast.ppo.device_ppo import DevicePPO
 from metta_fast.vector import make_vector
 from tests.ppo.stand_in import make_config
 
@@ -37,6 +38,7 @@ def gpu_ppo(
     horizon: int = 16,
     bptt: int = 8,
     minibatches: int = 2,
+    ahead: bool = False,
     **keys: Any,
 ) -> PPO:
     """64 grid worlds of 4 agents that end every 24 steps."""
@@ -51,7 +53,11 @@ def gpu_ppo(
     vec = make_vector(factory, backend=backend, device=device)
     torch.manual_seed(0)
     policy = make_policy(PolicyConfig(core=core, hidden_size=64), spec).to(device)
-    return PPO(config, spec, vec, policy, device=device, hooks=make_features(features or {}))
+    kind = DevicePPO if backend == "gpu" else PPO
+    ppo = kind(config, spec, vec, policy, device=device, hooks=make_features(features or {}))
+    if isinstance(ppo, DevicePPO):
+        ppo._may_go_ahead = ahead  # False: the buffers can be looked at after an update
+    return ppo
 
 
 def epoch(ppo: PPO) -> None:
@@ -84,7 +90,9 @@ def test_graphs_change_nothing(core: str, compiled: bool) -> None:
     for _ in range(4):
         epoch(graphed)
         epoch(plain)
-        torch.testing.assert_close(weights(graphed), weights(plain), rtol=1e-4, atol=2e-3 if compiled else 1e-5)
+        torch.testing.assert_close(
+            weights(graphed), weights(plain), rtol=1e-4, atol=2e-3 if compiled else 1e-5
+        )
         for name in () if compiled else ROLLOUT:  # compiled: rounding may tip the choice of an action
             torch.testing.assert_close(
                 getattr(graphed.buffers, name), getattr(plain.buffers, name), rtol=1e-3, atol=1e-4, msg=name
@@ -114,7 +122,7 @@ def test_settings_that_graphs_take(keys: dict[str, Any]) -> None:
 
 
 def test_the_schedule_reaches_captured_steps() -> None:
-    ppo = gpu_ppo(schedule="linear", total_timesteps=4 * 64 * 4 * 16)
+    ppo = gpu_ppo(ahead=True, schedule="linear", total_timesteps=4 * 64 * 4 * 16)
     for _ in range(6):
         before = weights(ppo).clone()
         epoch(ppo)
@@ -147,10 +155,11 @@ def test_nothing_is_learnt_from_nan() -> None:
 
 
 def test_a_state_goes_on_bit_for_bit() -> None:
-    one, two = gpu_ppo(core="lstm", deterministic=True), gpu_ppo(core="lstm", deterministic=True)
+    keys: dict[str, Any] = dict(core="lstm", deterministic=True, ahead=True)
+    one, two = gpu_ppo(**keys), gpu_ppo(**keys)
     for _ in range(3):
         epoch(one)
-    state, env = one.state_dict(), one.rollout.vec.state_dict()
+    state, env = one.state_dict(), one.env_state()()
     for _ in range(2):
         epoch(one)
     two.rollout.vec.load_state_dict(env)
@@ -164,7 +173,7 @@ def test_a_gpu_state_goes_on_with_environments_on_the_cpu() -> None:
     gpu, cpu = gpu_ppo(), gpu_ppo(backend="serial", graphs=False)
     for _ in range(3):
         epoch(gpu)
-    cpu.rollout.vec.load_state_dict(gpu.rollout.vec.state_dict())
+    cpu.rollout.vec.load_state_dict(gpu.env_state()())
     cpu.load_state_dict(gpu.state_dict())
     for ppo in (gpu, cpu):
         ppo.collect()

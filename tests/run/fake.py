@@ -79,6 +79,9 @@ class FakeAlgorithm:
             "random": self.random.get_state(),
         }
 
+    def env_state(self) -> dict[str, Any]:
+        return self.vec.state_dict()
+
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.weight = state["policy"]["weight"].clone()
         self.steps, self.epoch = state["steps"], state["epoch"]
