@@ -169,7 +169,7 @@ def on_kernels(
 @pytest.mark.parametrize(("rows", "agents", "size"), SHAPES)
 def test_triton_gives_the_references_numbers(rows: int, agents: int, size: int, dtype: torch.dtype) -> None:
     inputs, reset, grads = case(rows, agents, size, dtype=dtype)
-    close(on_kernels(inputs, reset, grads), exact(inputs, reset, grads), 4 * HALVES.get(dtype, 2e-6))
+    close(on_kernels(inputs, reset, grads), exact(inputs, reset, grads), 4 * HALVES.get(dtype, 2e-5))
 
 
 @kernels
