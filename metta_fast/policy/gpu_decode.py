@@ -10,6 +10,7 @@ gives 0 in every channel, so that rows and cells past the end are loaded as 0.
 
 from __future__ import annotations
 
+import torch
 import triton
 import triton.language as tl
 
@@ -24,12 +25,21 @@ DENSE_BYTES = tl.constexpr(2904)
 DENSE_FEATURES = tl.constexpr(24)
 DENSE_CHANNELS = tl.constexpr(32)
 DENSE_OWN = tl.constexpr(24)
+PTX = tl.constexpr(torch.version.hip is None and not triton.knobs.runtime.interpret)
+"""Compiled for NVIDIA: PTX instructions can be named."""
 
 
 @triton.jit
 def amount(n):
-    """log2(1 + n) / 2 of an amount 0 … 255."""
-    return tl.log2((n + 1).to(tl.float32)) * 0.5
+    """log2(1 + n) / 2 of an amount 0 … 255; on NVIDIA by one instruction, right to 2^-22."""
+    x = (n + 1).to(tl.float32)
+    if PTX:
+        log = tl.inline_asm_elementwise(
+            "lg2.approx.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
+        )
+    else:
+        log = tl.log2(x)
+    return log * 0.5
 
 
 @triton.jit
@@ -67,11 +77,11 @@ def compact_channel(kind, status, items, c: tl.constexpr):
 
 
 @triton.jit
-def compact_own(own, rows, columns, mask):
-    """The 64 columns after the cells.
+def compact_single(own, rows, columns, mask):
+    """The columns after the cells that one byte decides: 0 … 53 and 63 of the 64.
 
-    own: pointer to byte 363 of row 0; rows: offset of each row's first byte and its mask, broadcastable to the tile;
-    columns: 0 … 63, broadcastable to the tile: [R, 1] and [1, 64], or [1, R] and [64, 1] for the transposed tile.
+    own: pointer to byte 363 of row 0; rows: offset of each row's first byte, and its mask; columns: numbers 0 … 63.
+    They broadcast to the tile: [R, 1] and [1, n], or [1, R] and [n, 1] for the transposed tile.
     """
     j = columns
     source = tl.where(j < 10, j, 0)
@@ -96,11 +106,18 @@ def compact_own(own, rows, columns, mask):
     value = tl.where(equals, one_if(byte == wanted), value)
     value = tl.where((j >= 31) & (j < 39), ((byte >> bit) & 1).to(tl.float32), value)
     value = tl.where(j == 14, one_if(byte > 0), value)
+    return tl.where(mask, value, 0.0)
+
+
+@triton.jit
+def compact_own(own, rows, columns, mask):
+    """The 64 columns after the cells; arguments as compact_single's."""
+    value = compact_single(own, rows, columns, mask)
     kind = tl.load(own + rows + 20, mask=mask, other=0).to(tl.int32)
     status = tl.load(own + rows + 21, mask=mask, other=0).to(tl.int32)
     items = tl.load(own + rows + 22, mask=mask, other=0).to(tl.int32)
     for c in tl.static_range(15, 24):
-        value = tl.where(j == 39 + c, compact_channel(kind, status, items, c), value)
+        value = tl.where(columns == 39 + c, compact_channel(kind, status, items, c), value)
     return tl.where(mask, value, 0.0)
 
 

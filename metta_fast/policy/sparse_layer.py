@@ -1,8 +1,10 @@
-"""The first layer over a grid observation: `decode(obs) @ weight + bias`, on the CPU without decoded inputs.
+"""The first layer over a grid observation: `decode(obs) @ weight + bias` without decoded inputs in memory.
 
-On the CPU a C kernel adds up the few weight rows whose inputs are not zero (sparse_layer.h); it is a torch
-operator, so autograd and torch.compile know it. Elsewhere torch decodes the inputs (one kernel when
-compiled) and multiplies them in the autocast dtype.
+    CPU           a C kernel adds up the few weight rows whose inputs are not zero (sparse_layer.h)
+    CUDA, ROCm    Triton kernels decode in registers and multiply in the autocast dtype (gpu_sparse.py)
+    elsewhere     torch decodes the inputs and multiplies them in the autocast dtype
+
+The first two are torch operators, so autograd and torch.compile know them.
 
 Tried for compact and width 128, thousands of rows/s on one core of a loaded machine, forward | with backward:
 this kernel 2200 | 950; a float32 product of decoded inputs 30 | 16; `embedding_bag` of one row for each cell
@@ -10,6 +12,9 @@ this kernel 2200 | 950; a float32 product of decoded inputs 30 | 16; `embedding_
 """
 
 from __future__ import annotations
+
+from functools import cache
+from importlib.util import find_spec
 
 import torch
 from torch import Tensor, nn
@@ -37,19 +42,41 @@ class SparseLayer(nn.Module):
         self.weight = nn.Parameter(sparse_rows(layout.columns, width, layout.active))
         """[columns, width]: row per input."""
         self.bias = nn.Parameter(torch.zeros(width))
+        self.triton = triton_operators()
 
     def forward(self, obs: Tensor) -> Tensor:
-        if obs.device.type == "cpu":
-            rows = obs.flatten(-len(self.layout.shape)) if len(self.layout.shape) > 1 else obs
-            out = sparse_layer(rows.reshape(-1, rows.shape[-1]), self.weight, self.bias, self.layout.index)
-            return out.view(*rows.shape[:-1], out.shape[-1])
-        return self.decoded(obs)
+        device = obs.device.type
+        if device != "cpu" and not (device == "cuda" and self.triton):
+            return self.decoded(obs)
+        rows = obs.flatten(-len(self.layout.shape)) if len(self.layout.shape) > 1 else obs
+        flat = rows.reshape(-1, rows.shape[-1])
+        if device == "cpu":
+            out = sparse_layer(flat, self.weight, self.bias, self.layout.index)
+        else:
+            operators = torch.ops.metta_fast
+            flat = operators.gpu_dense_of_tokens(flat) if self.layout is LAYOUTS["tokens"] else flat
+            out = operators.gpu_layer(flat, self.weight, self.bias, product_dtype(device))[0]
+        return out.view(*rows.shape[:-1], out.shape[-1])
 
     def decoded(self, obs: Tensor) -> Tensor:
         """The same by a matrix product, on any device."""
-        kind = obs.device.type
-        dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else torch.float32
-        return F.linear(self.layout.decode(obs, dtype), self.weight.t(), self.bias)
+        inputs = self.layout.decode(obs, product_dtype(obs.device.type))
+        return F.linear(inputs, self.weight.t(), self.bias)
+
+
+def product_dtype(device: str) -> torch.dtype:
+    """The dtype in which a linear layer multiplies there: autocast's, else float32."""
+    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else torch.float32
+
+
+@cache
+def triton_operators() -> bool:
+    """Register gpu_sparse's operators. Returns False where there is no CUDA or ROCm device, or no Triton."""
+    if not torch.cuda.is_available() or find_spec("triton") is None:
+        return False
+    from metta_fast.policy import gpu_sparse  # noqa: F401
+
+    return True
 
 
 @torch.library.custom_op("metta_fast::sparse_layer", mutates_args=(), device_types="cpu")

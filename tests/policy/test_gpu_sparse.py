@@ -1,0 +1,192 @@
+"""The Triton first layer, forward and backward, against a float64 product of decoded inputs.
+
+On a GPU in every dtype; else under Triton's interpreter, which has no bf16 products, in float32 and fp16, in a process
+of its own, as it is chosen at import:
+
+    TRITON_INTERPRET=1 python -m pytest tests/policy/test_gpu_sparse.py
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+import torch
+from torch import Tensor
+
+from metta_fast.policy.grid_layout import LAYOUTS, Layout, tokens_to_dense
+from tests.policy.specs import grid_obs
+
+ON_GPU = torch.cuda.is_available()
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+TRITON = importlib.util.find_spec("triton") is not None
+DEVICE = "cuda" if ON_GPU else "cpu"
+ROUNDING = {torch.float32: 2e-6, torch.float16: 1e-3, torch.bfloat16: 6e-3}
+"""‖found − exact‖ / ‖exact‖, where exact multiplies inputs and weights as they are rounded."""
+
+kernels = pytest.mark.skipif(
+    not TRITON or not (ON_GPU or INTERPRETED), reason="needs a CUDA device, or Triton's interpreter"
+)
+gpu = [pytest.mark.gpu, pytest.mark.skipif(not ON_GPU, reason="needs a CUDA device")]
+if TRITON and INTERPRETED:
+    from triton.runtime import interpreter
+
+    def index_of_a_tensor(tensor: type, scope: object, patch=interpreter._patch_lang_tensor) -> None:  # type: ignore[no-untyped-def]
+        """numpy 2.4 refuses int(array of one), with which Triton 3.6 reads a loop's bounds."""
+        patch(tensor, scope)
+        scope.set_attr(tensor, "__index__", lambda self: self.handle.data.item())  # type: ignore[attr-defined]
+
+    interpreter._patch_lang_tensor = index_of_a_tensor
+
+
+@pytest.mark.skipif(not TRITON or ON_GPU or INTERPRETED, reason="the tests below run in this process")
+def test_in_the_interpreter() -> None:
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-k", "triton", __file__]
+    ran = subprocess.run(
+        command, env=os.environ | {"TRITON_INTERPRET": "1"}, capture_output=True, text=True, timeout=110
+    )
+    assert ran.returncode == 0, ran.stdout[-4000:] + ran.stderr[-2000:]
+    assert "passed" in ran.stdout
+
+
+@pytest.fixture(autouse=True)
+def exact_float32() -> Iterator[None]:
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("highest")
+    yield
+    torch.set_float32_matmul_precision(before)
+
+
+def every_byte(layout: Layout) -> Tensor:
+    """uint8 [256, bytes]: each place takes each value once."""
+    places = torch.arange(torch.Size(layout.shape).numel())
+    return ((torch.arange(256).unsqueeze(1) + 37 * places) % 256).to(torch.uint8)
+
+
+def played(kind: str, rows: int) -> Tensor:
+    """uint8 [rows, bytes] of real games."""
+    return grid_obs(kind, min(rows, 512)).flatten(1).repeat(rows // 512 + 1, 1)[:rows]
+
+
+def case(kind: str, obs: Tensor, width: int, dtype: torch.dtype) -> tuple[Tensor, ...]:
+    g = torch.Generator().manual_seed(width)
+    weight = torch.randn(LAYOUTS[kind].columns, width, generator=g) / 16
+    bias = torch.randn(width, generator=g)
+    return obs, weight, bias, torch.randn(len(obs), width, generator=g).to(dtype)
+
+
+def exact(kind: str, obs: Tensor, weight: Tensor, bias: Tensor, grad: Tensor) -> list[Tensor]:
+    """Output and gradients of weight and bias, float64, inputs and weights rounded to grad's dtype."""
+    inputs = LAYOUTS[kind].decode(obs.view(-1, *LAYOUTS[kind].shape), torch.float32).to(grad.dtype).double()
+    grad64 = grad.double()
+    return [
+        inputs @ weight.to(grad.dtype).double() + bias.double(),
+        inputs.t() @ grad64,
+        grad64.sum(0),
+    ]
+
+
+def found(obs: Tensor, weight: Tensor, bias: Tensor, grad: Tensor) -> list[Tensor]:
+    from metta_fast.policy import gpu_sparse
+
+    obs, weight, bias, grad = (x.to(DEVICE) for x in (obs, weight, bias, grad))
+    out, seen = gpu_sparse.forward(obs, weight, bias, grad.dtype)
+    grad_weight, grad_bias = gpu_sparse.gradient(obs, grad, seen, len(weight))
+    return [out.cpu(), grad_weight.cpu(), grad_bias.cpu()]
+
+
+def close(given: list[Tensor], wanted: list[Tensor], dtype: torch.dtype) -> None:
+    for name, one, two in zip(("out", "weight's gradient", "bias's gradient"), given, wanted):
+        limit = ROUNDING[dtype if name == "out" else torch.float32]
+        difference = (one.double() - two).norm() / two.norm()
+        assert difference < limit, f"{name}: {float(difference)}"
+
+
+@kernels
+@pytest.mark.parametrize(
+    "dtype", [torch.float16, *(pytest.param(x, marks=gpu) for x in (torch.float32, torch.bfloat16))]
+)
+@pytest.mark.parametrize("kind", ["compact", "dense"])
+def test_triton_gives_each_byte_its_meaning(kind: str, dtype: torch.dtype) -> None:
+    given = case(kind, every_byte(LAYOUTS[kind])[:: 1 if ON_GPU else 6], 16, dtype)
+    close(found(*given), exact(kind, *given), dtype)
+
+
+@kernels
+@pytest.mark.parametrize(
+    ("rows", "width"),
+    [
+        (35, 24),
+        pytest.param(1, 16, marks=gpu),
+        pytest.param(1000, 130, marks=gpu),
+        pytest.param(8192, 128, marks=gpu),
+        pytest.param(20001, 256, marks=gpu),
+        pytest.param(32768, 32, marks=gpu),
+        pytest.param(32768, 64, marks=gpu),
+        pytest.param(32768, 128, marks=gpu),
+    ],
+)
+@pytest.mark.parametrize("kind", ["compact", "dense"])
+def test_triton_on_games(kind: str, rows: int, width: int) -> None:
+    dtype = torch.bfloat16 if ON_GPU else torch.float16
+    given = case(kind, played(kind, rows), width, dtype)
+    close(found(*given), exact(kind, *given), dtype)
+
+
+@kernels
+@pytest.mark.parametrize("kind", ["compact", pytest.param("dense", marks=gpu)])
+def test_triton_reads_rows_apart_and_sums_splits(kind: str) -> None:
+    """Rows as a slice of wider ones; more rows than one split of the gradient, and kinds that differ by split."""
+    obs = played(kind, 516)
+    obs[:512, 0] = 4
+    obs[512:] = 0
+    obs[512:, 0] = 7
+    wide = torch.cat([obs, torch.full((len(obs), 5), 255, dtype=torch.uint8)], 1).to(DEVICE)
+    given = case(kind, obs, 16, torch.float16)
+    close(found(wide[:, : obs.shape[1]], *given[1:]), exact(kind, *given), torch.float16)
+
+
+@kernels
+def test_triton_without_rows_in_float32() -> None:
+    out, grad_weight, grad_bias = found(*case("compact", played("compact", 1)[:0], 16, torch.float32))
+    assert out.shape == (0, 16)
+    assert not grad_weight.any()
+    assert not grad_bias.any()
+
+
+@kernels
+def test_triton_puts_tokens_back() -> None:
+    """Real ones, and any bytes: of tokens that say the same the last counts."""
+    from metta_fast.policy import gpu_sparse
+
+    g = torch.Generator().manual_seed(0)
+    wild = torch.randint(0, 256, (8, 200, 3), generator=g).to(torch.uint8)
+    wild[:4, :, 0] = wild[:4, :, 0] % 2
+    tokens = torch.cat([grid_obs("tokens", 16), wild])
+    dense = gpu_sparse.dense_of_tokens(tokens.flatten(1).to(DEVICE)).cpu()
+    wanted = torch.stack([last_of_tokens(row) for row in tokens])
+    assert torch.equal(dense, wanted)
+    assert torch.equal(dense[:16], tokens_to_dense(tokens[:16]).flatten(1))
+
+
+def last_of_tokens(tokens: Tensor) -> Tensor:
+    dense = torch.zeros(121 * 24, dtype=torch.uint8)
+    for location, feature, value in tokens.tolist():
+        if location >> 4 < 11 and location & 15 < 11 and feature < 24:
+            dense[((location >> 4) * 11 + (location & 15)) * 24 + feature] = (value + (feature == 0)) % 256
+    return dense
+
+
+@kernels
+def test_triton_refuses_what_does_not_fit() -> None:
+    obs, weight, bias, _ = case("compact", played("compact", 2), 16, torch.float32)
+    from metta_fast.policy import gpu_sparse
+
+    with pytest.raises(ValueError, match="expected \\[rows, 387 or 2904\\] uint8"):
+        gpu_sparse.forward(obs[:, 1:], weight, bias, torch.float32)
+    with pytest.raises(ValueError, match="expected \\[2968, 16\\]"):
+        gpu_sparse.forward(obs, weight[1:], bias, torch.float32)
