@@ -48,6 +48,13 @@ MORE_SHIFTS = tl.constexpr(13 | 17 << 5 | 21 << 10 | 22 << 15 | 26 << 20)
 """Where a cell's word has channels 15 … 18 and 19 … 23: five bits each, lowest first."""
 NEUTRAL = tl.constexpr(0b0101 << 9)
 """A word's directions where nothing faces anywhere."""
+BLOCK = 32
+"""Rows of one product: below 64, so that Triton takes a warp's own instructions (mma) and not a warp group's (wgmma).
+
+With the latter ptxas 12.8, which comes with Triton 3.6, may lose the base of an operand's descriptors: at width 128
+the heads were multiplied with other parts of shared memory (12.9 does right by the same PTX). And in loops Triton 3.6
+lets a product's left side be overwritten while it is still read (github.com/triton-lang/triton/issues/9433).
+"""
 MAX_WIDTH = 256
 """Two layers of this width fit a multiprocessor's shared memory."""
 MAX_CHOICES = 64
@@ -116,56 +123,72 @@ def _feature(word, c):
 
 
 @triton.jit
-def _first(
-    obs,
-    stride,
-    row,
-    n,
-    w1,
-    w1_own,
-    H: tl.constexpr,
-    B: tl.constexpr,
-    STAGES: tl.constexpr,
-    HOW: tl.constexpr,
-):
-    """decode(obs) @ weight of B rows, [B, H] float32, without the bias."""
-    kept = row < n
-    own = tl.arange(0, 64)
-    lane = tl.arange(0, H)
+def _cells(obs, stride, row, n):
+    """The words of rows' cells, int32 [rows, TILE]."""
     # Bytes are loaded as [bytes, rows]: where neither axis is contiguous Triton lays a warp's lanes along the first,
     # and along a row they touch one line of the cache instead of 32.
-    column = tl.where(own == OWN - 1, 63, own)[:, None]
-    there = (own < OWN)[:, None] & kept[None, :]
-    inputs = tl.trans(compact_single(obs + CELLS * 3, (row * stride)[None, :], column, there))
-    inputs = inputs.to(w1.dtype.element_ty)
-    acc = tl.dot(inputs, tl.load(w1_own + own[:, None] * H + lane[None, :]), input_precision=HOW)
-
     cell = tl.arange(0, TILE)
-    there = (cell <= CELLS)[:, None] & kept[None, :]
+    there = (cell <= CELLS)[:, None] & (row < n)[None, :]
     place = tl.where(cell < CELLS, cell * 3, CELLS * 3 + FACED)
     at = obs + place[:, None] + (row * stride)[None, :]
     kind = tl.load(at, mask=there, other=0).to(tl.int32)
     status = tl.load(at + 1, mask=there, other=0).to(tl.int32)
     items = tl.load(at + 2, mask=there, other=0).to(tl.int32)
-    word = tl.trans(_words(kind, status, items))
+    return tl.trans(_words(kind, status, items))
+
+
+@triton.jit
+def _own(obs, stride, row, n, weights, HOW: tl.constexpr):
+    """The product of rows' own bytes and weights [64, H], float32."""
+    own = tl.arange(0, 64)
+    column = tl.where(own == OWN - 1, 63, own)[:, None]
+    there = (own < OWN)[:, None] & (row < n)[None, :]
+    inputs = tl.trans(compact_single(obs + CELLS * 3, (row * stride)[None, :], column, there))
+    return tl.dot(inputs.to(weights.dtype), weights, input_precision=HOW)
+
+
+@triton.jit
+def _first(
+    obs, stride, row, n, w1, w1_own, H: tl.constexpr, B: tl.constexpr, PARTS: tl.constexpr, STAGES: tl.constexpr,
+    HOW: tl.constexpr,
+):  # fmt: skip
+    """decode(obs) @ weight of B rows from `row` on and, of two PARTS, of the B rows after them, without the bias:
+    two times [B, H] float32 (of one part the second is the first)."""
+    own = tl.arange(0, 64)
+    lane = tl.arange(0, H)
+    own_weights = tl.load(w1_own + own[:, None] * H + lane[None, :])
+    word = _cells(obs, stride, row, n)
     present = _present(word)
+    acc = _own(obs, stride, row, n, own_weights, HOW)
+    if PARTS == 2:
+        word_2 = _cells(obs, stride, row + B, n)
+        present = present | _present(word_2)
+        acc_2 = _own(obs, stride, row + B, n, own_weights, HOW)
 
     one = tl.full([B, TILE], 1.0, w1.dtype.element_ty)
     zero = tl.full([B, TILE], 0.0, w1.dtype.element_ty)
-    tile = w1 + cell[:, None] * H + lane[None, :]
+    tile = w1 + tl.arange(0, TILE)[:, None] * H + lane[None, :]
     bits = present & 0x7FFF
     for _ in tl.range(0, _count(bits), num_stages=STAGES):
-        kind_channel = _lowest(bits)
-        hot = tl.where((word & 15) == kind_channel + 1, one, zero)
-        acc = tl.dot(hot, tl.load(tile + kind_channel * (TILE * H)), acc, input_precision=HOW)
+        channel = _lowest(bits)
+        weights = tl.load(tile + channel * (TILE * H))
+        acc = tl.dot(tl.where((word & 15) == channel + 1, one, zero), weights, acc, input_precision=HOW)
+        if PARTS == 2:
+            hot = tl.where((word_2 & 15) == channel + 1, one, zero)
+            acc_2 = tl.dot(hot, weights, acc_2, input_precision=HOW)
         bits = bits & (bits - 1)
     bits = present & 0xFF8000
     for _ in tl.range(0, _count(bits), num_stages=STAGES):
         channel = _lowest(bits)
-        feature = _feature(word, channel).to(w1.dtype.element_ty)
-        acc = tl.dot(feature, tl.load(tile + channel * (TILE * H)), acc, input_precision=HOW)
+        weights = tl.load(tile + channel * (TILE * H))
+        acc = tl.dot(_feature(word, channel).to(weights.dtype), weights, acc, input_precision=HOW)
+        if PARTS == 2:
+            acc_2 = tl.dot(_feature(word_2, channel).to(weights.dtype), weights, acc_2, input_precision=HOW)
         bits = bits & (bits - 1)
-    return acc
+    if PARTS == 2:
+        return acc, acc_2
+    else:
+        return acc, acc
 
 
 @triton.jit
@@ -190,21 +213,18 @@ def _relu(x):
 
 
 @triton.jit
-def _act_kernel(
-    obs, noise, action, logprob, value,
-    n, stride, w1, w1_own, b1, w2, b2, wh, bh, wv, bv,
+def _finish(
+    acc, row, noise, action, logprob, value, n, b1, w2, b2, wh, bh, wv, bv,
     H: tl.constexpr, HEADS: tl.constexpr, W: tl.constexpr, P: tl.constexpr, SPLITS: tl.constexpr,
-    SAMPLE: tl.constexpr, HOW: tl.constexpr, STAGES: tl.constexpr, B: tl.constexpr,
+    SAMPLE: tl.constexpr, HOW: tl.constexpr, B: tl.constexpr,
 ):  # fmt: skip
-    """B rows from the bytes to the actions. HEADS of W heads are real, each with up to P choices."""
-    row = tl.program_id(0) * B + tl.arange(0, B)
+    """From the first layer's sums [B, H] of rows to their actions."""
     kept = row < n
     lane = tl.arange(0, H)
-    acc = _first(obs, stride, row, n, w1, w1_own, H, B, STAGES, HOW)
-    hidden = _relu(acc + tl.load(b1 + lane)[None, :]).to(w1.dtype.element_ty)
+    hidden = _relu(acc + tl.load(b1 + lane)[None, :]).to(w2.dtype.element_ty)
     second = tl.load(w2 + lane[:, None] * H + lane[None, :])
     acc = tl.dot(hidden, second, input_precision=HOW)
-    hidden = _relu(acc + tl.load(b2 + lane)[None, :]).to(w1.dtype.element_ty)
+    hidden = _relu(acc + tl.load(b2 + lane)[None, :]).to(w2.dtype.element_ty)
 
     v = tl.sum(hidden.to(tl.float32) * tl.load(wv + lane)[None, :], 1) + tl.load(bv)
     tl.store(value + row, v, mask=kept)
@@ -221,6 +241,27 @@ def _act_kernel(
         chosen, logp = _sample(logits, tl.load(noise + place, mask=there, other=0.0))
         tl.store(action + place, chosen, mask=there)
         tl.store(logprob + row, tl.sum(logp, 1), mask=kept)
+
+
+@triton.jit
+def _act_kernel(
+    obs, noise, action, logprob, value,
+    n, stride, w1, w1_own, b1, w2, b2, wh, bh, wv, bv,
+    H: tl.constexpr, HEADS: tl.constexpr, W: tl.constexpr, P: tl.constexpr, SPLITS: tl.constexpr,
+    SAMPLE: tl.constexpr, HOW: tl.constexpr, STAGES: tl.constexpr, B: tl.constexpr, PARTS: tl.constexpr,
+):  # fmt: skip
+    """PARTS times B rows from the bytes to the actions. HEADS of W heads are real, each with up to P choices."""
+    row = tl.program_id(0) * (B * PARTS) + tl.arange(0, B)
+    acc, acc_2 = _first(obs, stride, row, n, w1, w1_own, H, B, PARTS, STAGES, HOW)
+    _finish(
+        acc, row, noise, action, logprob, value, n, b1, w2, b2, wh, bh, wv, bv,
+        H, HEADS, W, P, SPLITS, SAMPLE, HOW, B,
+    )  # fmt: skip
+    if PARTS == 2:
+        _finish(
+            acc_2, row + B, noise, action, logprob, value, n, b1, w2, b2, wh, bh, wv, bv,
+            H, HEADS, W, P, SPLITS, SAMPLE, HOW, B,
+        )  # fmt: skip
 
 
 @dataclass
@@ -363,7 +404,7 @@ def fused_act(
     logprob: Tensor | None,
     value: Tensor,
     *,
-    rows: int = 64,
+    rows: int | None = None,
     warps: int = 8,
     stages: int = 3,
 ) -> None:
@@ -373,7 +414,8 @@ def fused_act(
         obs: [n, 387] uint8; rows may lie apart, the bytes of a row may not.
         noise: [n, W] float32, as for `ActionHead.sample`. action: [n, W] int32. logprob, value: [n] float32. All
             contiguous; the last three are written.
-        rows, warps, stages: of a program; how many tiles of the weights are on their way at once.
+        rows, warps, stages: of a program, 16, 32 or 64 rows (None: what registers hold); how many tiles of the weights
+            are on their way at once.
     """
     n = obs.shape[0]
     assert obs.shape[1] == int(COMPACT_BYTES)
@@ -383,12 +425,16 @@ def fused_act(
     assert all(len(x) == n and x.is_contiguous() for x in (*given, value))
     width, columns = packed.second.shape[0], packed.head.shape[2]
     stages = min(stages, 3 if width <= 128 else 2)  # what shared memory holds
+    rows = rows or (2 * BLOCK if width <= 128 else BLOCK)
+    block = min(rows, BLOCK)
+    assert rows in (block, 2 * block)
     _act_kernel[(triton.cdiv(n, rows),)](
         obs, noise, action, logprob, value, n, obs.stride(0),
         packed.first, packed.own, packed.first_bias, packed.second, packed.second_bias,
         packed.head, packed.head_bias, packed.value, packed.value_bias,
         H=width, HEADS=packed.heads, W=columns // packed.choices, P=packed.choices, SPLITS=len(packed.head),
-        SAMPLE=action is not None, HOW="ieee", STAGES=stages, B=rows, num_warps=warps,
+        SAMPLE=action is not None, HOW="ieee", STAGES=stages, B=block,
+        PARTS=rows // block, num_warps=warps,
     )  # fmt: skip
 
 

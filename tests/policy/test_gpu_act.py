@@ -121,11 +121,11 @@ def reference(policy: Network, obs: Tensor, dtype: torch.dtype) -> tuple[Tensor,
     return out[:, :-1].float(), out[:, -1].float()
 
 
-def act(packed: Packed, obs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def act(packed: Packed, obs: Tensor, noise: Tensor, rows: int = ROWS) -> tuple[Tensor, Tensor, Tensor]:
     n = len(obs)
     action = torch.full((n + 1, noise.shape[1]), -7, dtype=torch.int32, device=DEVICE)
     logprob, value = (torch.full((n + 1,), 7.5, device=DEVICE) for _ in range(2))
-    fused_act(packed, obs, noise, action[:n], logprob[:n], value[:n], rows=ROWS)
+    fused_act(packed, obs, noise, action[:n], logprob[:n], value[:n], rows=rows)
     past = [action[n, 0].item(), logprob[n].item(), value[n].item()]
     assert past == [-7, 7.5, 7.5]
     return action[:n], logprob[:n], value[:n]
@@ -187,7 +187,18 @@ def test_values_alone() -> None:
     want = act(packed, obs, torch.rand(16, 2, device=DEVICE))[2]
     value = torch.zeros(16, device=DEVICE)
     fused_act(packed, obs, None, None, None, value, rows=ROWS)
-    assert torch.equal(value, want)
+    torch.testing.assert_close(value, want, rtol=1e-5, atol=1e-5)  # sums may run in another order
+
+
+@kernels
+def test_programs_of_any_number_of_rows() -> None:
+    policy, obs = make(16), observations(80)
+    noise = torch.rand(80, 2, device=DEVICE)
+    packed = pack(policy, DTYPES[0])
+    want = act(packed, obs, noise, rows=32)
+    for rows in (16, 64):
+        for found, wanted in zip(act(packed, obs, noise, rows=rows), want):
+            torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)
 
 
 @kernels

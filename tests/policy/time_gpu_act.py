@@ -56,7 +56,7 @@ def main(n: int, width: int) -> None:
     logprob, value = torch.zeros(CALLS, n, device="cuda"), torch.zeros(CALLS, n, device="cuda")
     packed = pack(policy, torch.bfloat16)
     print(f"{torch.cuda.get_device_name()}, {n} rows, width {width}")
-    for block, warps, stages in product((32, 64, 128), (4, 8), (2, 3, 4)):
+    for block, warps, stages in product((16, 32, 64), (4, 8), (2, 3, 4)):
 
         def call(t: int, block: int = block, warps: int = warps, stages: int = stages) -> None:
             fused_act(
