@@ -8,6 +8,7 @@ Arguments are int32 tensors of byte values 0 … 255, results float32. Every byt
 gives 0 in every channel, so that rows and cells past the end are loaded as 0.
 """
 
+# mypy: allow-untyped-defs, allow-incomplete-defs
 from __future__ import annotations
 
 import torch

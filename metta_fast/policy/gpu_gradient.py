@@ -6,6 +6,7 @@ The channels' inputs are decoded again, as [cells, rows], and multiplied with th
 made by one program in the order of the rows: no atomics, so that a run repeats in bits.
 """
 
+# mypy: allow-untyped-defs, allow-incomplete-defs
 from __future__ import annotations
 
 import triton

@@ -6,6 +6,7 @@ cells] of one formula (gpu_decode.py), and tensor cores multiply it with that ch
 no row of the tile shows costs nothing. gpu_gradient.py is the backward pass.
 """
 
+# mypy: allow-untyped-defs, allow-incomplete-defs
 from __future__ import annotations
 
 import triton
@@ -71,12 +72,10 @@ def own_inputs(obs, offset, column, DENSE: tl.constexpr):
     """float32 [columns, rows]: the inputs of the packed rows after the channels'. The last is 1: the bias's."""
     if DENSE:
         a = dense_own(obs, offset[None, :], column[:, None], (column < 24)[:, None])
-        last: tl.constexpr = 31
     else:
         number = tl.where(column == 39, 63, column)[:, None]
         a = compact_single(obs + 3 * CELLS, offset[None, :], number, (column < 40)[:, None])
-        last: tl.constexpr = 47
-    return tl.where((column == last)[:, None], 1.0, a)
+    return tl.where((column == (31 if DENSE else 47))[:, None], 1.0, a)
 
 
 @triton.jit

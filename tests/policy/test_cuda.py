@@ -13,6 +13,7 @@ import torch
 from metta_fast.config import PolicyConfig
 from metta_fast.policy import make_policy
 from metta_fast.policy.grid_layout import LAYOUTS
+from metta_fast.policy.sparse_layer import SparseLayer
 from tests.policy.specs import grid_obs, grid_spec
 
 pytestmark = [
@@ -31,16 +32,33 @@ def every_byte(kind: str) -> torch.Tensor:
 @pytest.mark.parametrize("mode", ["eager", "default", "reduce-overhead"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("kind", LAYOUTS)
-def test_decoding_gives_the_same_numbers(kind: str, dtype: torch.dtype, mode: str) -> None:
-    layout = LAYOUTS[kind]
+def test_the_first_layer_gives_the_same_numbers(kind: str, dtype: torch.dtype, mode: str) -> None:
+    """As the rollout calls it, [1, n, …] of a wider buffer, and its gradients, against float64 on the CPU."""
+    layer = SparseLayer(LAYOUTS[kind], 96)
+    torch.nn.init.normal_(layer.bias)
+    bytes_ = grid_obs(kind, 64) if kind == "tokens" else torch.cat([every_byte(kind), grid_obs(kind, 64)])
+    obs = bytes_.unsqueeze(0)
+    pull = torch.randn(*obs.shape[:2], 96).to(dtype)
 
-    def decode(x: torch.Tensor) -> torch.Tensor:
-        return layout.decode(x, dtype)
+    def rounded(x: torch.Tensor) -> torch.Tensor:
+        return x.to(dtype).double()
 
-    run = decode if mode == "eager" else torch.compile(decode, mode=mode, dynamic=False)
-    obs = torch.cat([every_byte(kind), grid_obs(kind, 64)])
-    found = run(obs.cuda()).float().cpu()
-    torch.testing.assert_close(found, layout.decode(obs, torch.float32), rtol=0.02, atol=0.02)
+    inputs = rounded(LAYOUTS[kind].decode(obs, torch.float32))[0]
+    wanted = [
+        inputs @ rounded(layer.weight) + layer.bias.double(),
+        inputs.t() @ pull[0].double(),
+        pull[0].double().sum(0),
+    ]
+    on_gpu = copy.deepcopy(layer).cuda()
+    run = on_gpu if mode == "eager" else torch.compile(on_gpu, mode=mode, dynamic=False)
+    with torch.autocast("cuda", torch.bfloat16, enabled=dtype == torch.bfloat16):
+        out = run(obs.cuda())
+    assert out.dtype == dtype
+    grads = torch.autograd.grad(out, [on_gpu.weight, on_gpu.bias], pull.cuda())
+    limits = (6e-3 if dtype == torch.bfloat16 else 2e-6, 2e-6, 2e-6)
+    for found, want, limit in zip((out[0], *grads), wanted, limits):
+        difference = (found.detach().cpu().double() - want).norm() / want.norm()
+        assert difference < limit, float(difference)
 
 
 @pytest.mark.parametrize("core", ["none", "lstm", "mingru"])
