@@ -13,6 +13,8 @@ from metta_fast.policy.scan import mingru
 
 HORIZON = 32
 """The longest of minGRU's first memories, in rows: σ(−ln τ) = 1 / (1 + τ) is what a row renews of it."""
+CLOSED = -3.0
+"""First bias of minGRU's output gate: a twentieth of the output is the state."""
 
 
 class MinGRUCore(nn.Module):
@@ -24,8 +26,8 @@ class MinGRUCore(nn.Module):
 
     The candidate is linear (the paper's first form; its positive one is for a scan of logarithms, which is not
     needed here): the state is then a mean of past candidates, so that it cannot grow. At first its features look
-    back over 1 to 32 rows (Tallec & Ollivier 2018, arXiv 1804.11188), and half of the output is the input.
-    What was tried: docs/learning.md.
+    back over 1 to 32 rows (Tallec & Ollivier 2018, arXiv 1804.11188), and the output is nearly the input: the
+    policy begins as the feed-forward one. What was tried: docs/learning.md.
     """
 
     def __init__(self, size: int) -> None:
@@ -35,8 +37,10 @@ class MinGRUCore(nn.Module):
         with torch.no_grad():
             for part in self.input.weight.split(size):
                 nn.init.orthogonal_(part)
-            self.input.bias.zero_()
-            self.input.bias[:size] = -torch.logspace(0, math.log2(HORIZON), size, base=2.0).log()
+            update, output, candidate = self.input.bias.split(size)
+            update.copy_(-torch.logspace(0, math.log2(HORIZON), size, base=2.0).log())
+            output.fill_(CLOSED)
+            candidate.zero_()
 
     def forward(self, x: Tensor, state: Tensor, reset: Tensor) -> tuple[Tensor, Tensor]:
         """x [T, B, size], state [1, B, size], reset [T, B] bool → (y [T, B, size] in the products' dtype, state)."""

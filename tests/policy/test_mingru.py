@@ -297,7 +297,9 @@ def test_under_bf16_the_state_stays_float32_and_gradients_flow() -> None:
     assert all(p.grad is not None and p.grad.dtype == torch.float32 for p in core.parameters())
 
 
-def test_it_starts_with_memories_of_one_row_up_to_the_horizon() -> None:
+def test_it_starts_nearly_feed_forward_with_memories_of_one_row_up_to_the_horizon() -> None:
+    core, x, state, reset = core_case(5, 4, 0.2)
+    assert (core(x, state, reset)[0] - x).abs().mean() < 0.1
     renewed = MinGRUCore(128).input.bias[:128].detach().sigmoid()
     assert float(renewed[0]) == pytest.approx(1 / 2)
     assert float(renewed[-1]) == pytest.approx(1 / (1 + HORIZON), rel=1e-4)
