@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from metta_fast.buffers import Buffers
 from metta_fast.config import TrainerConfig
 from metta_fast.ppo.advantage import compute_advantage
+from metta_fast.ppo.backend import has_triton
 from metta_fast.ppo.graph import Graph, Say
 from metta_fast.ppo.hooks import Context, Hooks
 from metta_fast.ppo.loss import STATS, Loss, ppo_loss
@@ -91,6 +92,7 @@ class Learner:
         if self._accumulates:  # in memory of our own: a CUDA graph's is overwritten by its next replay
             for p in self._parameters:
                 p.grad = torch.zeros_like(p)
+        self._fused_step = self._make_fused_step(say)
         self._segments = config.minibatch_size // config.bptt_horizon
         self._minibatches = buffers.num_segments // self._segments
         self._order = torch.empty(
@@ -103,6 +105,22 @@ class Learner:
         if why:
             say(f"the update runs without a CUDA graph, which is slower: {why}")
         self._run = Graph("update", self._work, enabled=graphs and not why, say=say)
+
+    def _make_fused_step(self, say: Say) -> Any:
+        """Two launches in place of `_count` and `_step`, or None."""
+        if not has_triton(self.device) or self.config.precision == "fp16":
+            return None
+        from metta_fast.ppo.gpu_step import FusedStep, fits
+
+        if not fits(self._parameters):
+            say(
+                "the optimizer's step is not fused, which is slower: a parameter is not float32 and contiguous"
+            )
+            return None
+        config = self.config
+        return FusedStep(
+            self._parameters, self.optimizer, self.sums, self.stop, config.max_grad_norm, config.target_kl
+        )
 
     def _not_capturable(self) -> str | None:
         """What needs the host in the middle of an update, or None."""
@@ -171,11 +189,22 @@ class Learner:
                 segments = self._order[number, i * self._segments : (i + 1) * self._segments]
             else:
                 segments, weight = self.hooks.sample(context)
-            kl = self._minibatch(segments, weight)
+            stats = self._minibatch(segments, weight)
             context.update += 1
-            if context.update % self.config.gradient_accumulation:
+            steps = context.update % self.config.gradient_accumulation == 0
+            if self._fused_step is not None:
+                if steps:
+                    self._fused_step.step(stats)
+                    self.optimizer.zero_grad(set_to_none=not self._accumulates)
+                else:
+                    self._fused_step.count(stats)
+                continue
+            self._count(stats, slice(0, len(STATS)))
+            self._count(1, len(STATS) + 1)
+            if not steps:
                 continue
             if self.config.target_kl is not None:
+                kl = stats[STATS.index("kl")]
                 if self._on_device:
                     self.stop.copy_(torch.maximum(self.stop, (kl > self.config.target_kl).float()))
                 elif float(kl) > self.config.target_kl:
@@ -196,7 +225,7 @@ class Learner:
         return self._forward(self.gather.minibatch(segments, self.gather.rows(segments), weight))
 
     def _minibatch(self, segments: Tensor, weight: Tensor | None) -> Tensor:
-        """Add the gradients of segments [B]. Returns their KL, a device scalar."""
+        """Add the gradients of segments [B]. Returns their statistics [len(STATS)], on the device."""
         batch = None if self._gathers else self.gather.minibatch(segments, self.gather.rows(segments), weight)
         if self._compiled:
             torch.compiler.cudagraph_mark_step_begin()
@@ -211,13 +240,11 @@ class Learner:
         if self._accumulates:
             loss = loss / self.config.gradient_accumulation
         self.scaler.scale(loss).backward()
-        self._count(result.stats, slice(0, len(STATS)))
-        self._count(1, len(STATS) + 1)
         if self.config.advantage == "vtrace":
             self.gather.put(self.buffers.ratio, self.gather.rows(segments), result.ratio)
         if self._per_minibatch:
             self.gather.put(self.buffers.value, self.gather.rows(segments), output.value.detach())
-        return result.stats[STATS.index("kl")]
+        return result.stats
 
     def _count(self, value: Tensor | int, at: int | slice) -> None:
         """Add to the sums, unless the update is stopped."""
@@ -260,10 +287,10 @@ class Learner:
         here = {"lr": self._rate, "capturable": self._on_device, "fused": True}
         groups = [group | here for group in state["optimizer"]["param_groups"]]
         self.optimizer.load_state_dict(state["optimizer"] | {"param_groups": groups})
-        for (
-            group
-        ) in self.optimizer.param_groups:  # load_state_dict copies: the tensor must be the one we fill
+        for group in self.optimizer.param_groups:  # load_state_dict copies: it must be the one we fill
             group["lr"] = self._rate
+        if self._fused_step is not None:
+            self._fused_step.adopt()
         if state["scaler"]:
             self.scaler.load_state_dict(state["scaler"])
 
