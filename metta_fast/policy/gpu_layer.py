@@ -154,6 +154,13 @@ def add_kinds(acc, kinds, present, weight, n, N: tl.constexpr, PRECISION: tl.con
 
 
 @triton.jit
+def add_compact(acc, kind, status, items, rows, c: tl.constexpr, N: tl.constexpr, PRECISION: tl.constexpr):
+    """acc + the product of channel c of 16 cells."""
+    a = compact_channel(kind, status, items, c).to(rows.dtype.element_ty)
+    return tl.dot(a, tl.load(rows + c * 128 * N), acc, input_precision=PRECISION)
+
+
+@triton.jit
 def add_channels(
     acc, obs, offset, weight, n, N: tl.constexpr, DENSE: tl.constexpr, PRECISION: tl.constexpr,
     STAGES: tl.constexpr,
@@ -172,9 +179,12 @@ def add_channels(
         else:
             status = tl.trans(byte(obs, offset, cell, 1, DENSE))
             items = tl.trans(byte(obs, offset, cell, 2, DENSE))
-            for c in tl.static_range(15, 24):
-                a = compact_channel(kind, status, items, c).to(weight.dtype.element_ty)
-                acc = tl.dot(a, tl.load(rows + c * 128 * N), acc, input_precision=PRECISION)
+            for c in tl.static_range(15, 19):
+                acc = add_compact(acc, kind, status, items, rows, c, N, PRECISION)
+            acc = add_compact(acc, kind, status, items, rows, 21, N, PRECISION)
+            for c in tl.static_range(19, 21):  # pairs that are the same amounts
+                acc = add_compact(acc, kind, status, items, rows, c, N, PRECISION)
+                acc = add_compact(acc, kind, status, items, rows, c + 3, N, PRECISION)
     return acc
 
 
@@ -217,9 +227,8 @@ def forward_kernel(
     rows = tl.arange(0, BM)
     n = tl.program_id(1) * BN + tl.arange(0, BN)
     inside = rows < R - tile * BM
-    offset = (
-        tl.minimum(rows, R - tile * BM - 1) * stride
-    )  # rows past the end are the last's: they are not stored
+    # Rows past the end are the last's: they are not stored.
+    offset = tl.minimum(rows, R - tile * BM - 1) * stride
     obs += tile.to(tl.int64) * BM * stride
     out += tile.to(tl.int64) * BM * width
     acc, present = first_layer(obs, offset, weight, n, N, DENSE, PRECISION, STAGES)

@@ -47,7 +47,7 @@ def _tile_rows(rows: int, dtype: torch.dtype) -> int:
     return 64 if rows <= SMALL else 128
 
 
-def _registers(dtype: torch.dtype) -> dict[str, int]:
+def _two_at_once(dtype: torch.dtype) -> dict[str, int]:
     """128 registers a thread: two programs of 8 warps on a multiprocessor, one decodes while the other multiplies."""
     return {"maxnreg": 128} if PTX.value and dtype != torch.float32 else {}
 
@@ -76,7 +76,7 @@ def forward(obs: Tensor, weight: Tensor, bias: Tensor, dtype: torch.dtype) -> tu
         columns, block = packed.shape[1], _block(width, dense, dtype)
         forward_kernel[(len(seen), columns // block)](
             obs, obs.stride(0), packed, bias.contiguous(), out, seen, rows, width, columns, tile, block, dense,
-            _precision(), 2, num_warps=8 if tile == 128 else 4, **_registers(dtype),
+            _precision(), 2, num_warps=8 if tile == 128 else 4, **(_two_at_once(dtype) if tile == 128 else {}),
         )  # fmt: skip
     return out, seen
 
@@ -100,7 +100,7 @@ def gradient(obs: Tensor, grad: Tensor, seen: Tensor, columns: int) -> tuple[Ten
     shown = torch.empty(splits, dtype=torch.int32, device=obs.device)
     partial_kernel[((32 if dense else 24) + 3, splits, padded // block)](
         obs, obs.stride(0), grad, seen, shown, partials, rows, width, per_split, tile, padded, block,
-        64 if half else 32, packed_rows(dense), dense, _precision(), 3, num_warps=8, **_registers(grad.dtype),
+        64 if half else 32, packed_rows(dense), dense, _precision(), 3, num_warps=8, **_two_at_once(grad.dtype),
     )  # fmt: skip
     total_kernel[(triton.cdiv(columns + 1, 16), padded // block)](
         partials, shown, grad_weight, grad_bias, width, splits, padded, packed_rows(dense), 16, block, dense,
