@@ -91,7 +91,7 @@ def test_graphs_change_nothing(core: str, compiled: bool) -> None:
         epoch(graphed)
         epoch(plain)
         torch.testing.assert_close(
-            weights(graphed), weights(plain), rtol=1e-4, atol=2e-3 if compiled else 1e-5
+            weights(graphed), weights(plain), rtol=1e-4, atol=1e-2 if compiled else 1e-5
         )
         for name in () if compiled else ROLLOUT:  # compiled: rounding may tip the choice of an action
             torch.testing.assert_close(
