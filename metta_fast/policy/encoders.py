@@ -39,13 +39,16 @@ class MLPEncoder(nn.Module):
         self.first = orthogonal_linear(inputs, width, RELU) if self.flat else None
         self.second = orthogonal_linear(width, width, RELU)
 
-    def forward(self, obs: dict[str, Tensor]) -> Tensor:
+    def first_layer(self, obs: dict[str, Tensor]) -> Tensor:
+        """[T, B, width], before its ReLU."""
         sums = [part(obs[leaf]) for leaf, part in self.parts.items()]
         if self.first is not None:
             flat = [obs[leaf].reshape(*obs[leaf].shape[:2], -1).float() for leaf in self.flat]
             sums.append(self.first(torch.cat(flat, -1) if len(flat) > 1 else flat[0]))
-        first = sums[0] if len(sums) == 1 else torch.stack(sums).sum(0)
-        return F.relu(self.second(F.relu(first)))
+        return sums[0] if len(sums) == 1 else torch.stack(sums).sum(0)
+
+    def forward(self, obs: dict[str, Tensor]) -> Tensor:
+        return F.relu(self.second(F.relu(self.first_layer(obs))))
 
 
 class TokenEncoder(nn.Module):
@@ -61,8 +64,12 @@ class TokenEncoder(nn.Module):
         self.tokens = SparseLayer(LAYOUTS["tokens"], width)
         self.second = orthogonal_linear(width, width, RELU)
 
+    def first_layer(self, obs: dict[str, Tensor]) -> Tensor:
+        """[T, B, width], before its ReLU."""
+        return self.tokens(obs[self.leaf])
+
     def forward(self, obs: dict[str, Tensor]) -> Tensor:
-        return F.relu(self.second(F.relu(self.tokens(obs[self.leaf]))))
+        return F.relu(self.second(F.relu(self.first_layer(obs))))
 
 
 class AnyTokenEncoder(nn.Module):

@@ -125,6 +125,8 @@ class Tail:
         Args:
             x: [R, H] bf16. value: [T+1, N] float32, the rollout's values. weight: [segments], of the advantages.
         """
+        if weight is not None:
+            weight = weight.to(x.device, torch.float32).contiguous()
         loss, stats = _Tail.apply(
             x,
             self._second.weight,

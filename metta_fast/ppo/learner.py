@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from metta_fast.buffers import Buffers
 from metta_fast.config import TrainerConfig
+from metta_fast.policy.sparse_layer import product_dtype
 from metta_fast.ppo.advantage import compute_advantage
 from metta_fast.ppo.backend import has_triton
 from metta_fast.ppo.graph import Graph, Say
@@ -62,7 +63,10 @@ class Learner:
         self.hooks, self.has_final_obs, self.timer = hooks, has_final_obs, timer
         self._autocast = autocast
         self._compiled = compile_mode is not None
-        forward = self._forward_at if graphs else self._forward
+        self._tail: Any = self._make_tail() if graphs else None
+        forward: Callable[..., Any] = self._forward
+        if graphs:
+            forward = self._first_at if self._tail else self._forward_at
         self._step_forward: Any = (
             torch.compile(forward, mode=compile_mode, dynamic=False) if self._compiled else forward
         )
@@ -105,6 +109,16 @@ class Learner:
         if why:
             say(f"the update runs without a CUDA graph, which is slower: {why}")
         self._run = Graph("update", self._work, enabled=graphs and not why, say=say)
+
+    def _make_tail(self) -> Any:
+        """Three launches for everything after the first layer, or None."""
+        if not has_triton(self.buffers.device) or self.hooks.extra_loss:
+            return None
+        from metta_fast.ppo.gpu_tail import Tail, supports
+
+        if supports(self.policy, self.config) is not None:
+            return None
+        return Tail(self.policy, self.buffers, self.config)
 
     def _make_fused_step(self, say: Say) -> Any:
         """Two launches in place of `_count` and `_step`, or None."""
@@ -224,13 +238,28 @@ class Learner:
         """`_forward` of the segments [B] of the buffers."""
         return self._forward(self.gather.minibatch(segments, self.gather.rows(segments), weight))
 
+    def _first_at(self, rows: Tensor) -> Tensor:
+        """The first layer's output [R, width] for rows [R] of the buffers, in the dtype of its products."""
+        obs = {
+            name: leaf.flatten(0, 1).index_select(0, rows).unsqueeze(0)
+            for name, leaf in self.buffers.obs.items()
+        }
+        return self.policy.encoder.first_layer(obs)[0].to(product_dtype(rows.device.type))
+
+    def _fused(self, segments: Tensor, weight: Tensor | None) -> tuple[Loss, Any]:
+        """`_forward_at`, all after the first layer by `_tail`."""
+        batch = self._tail.gather(segments)
+        return self._tail(self._step_forward(batch.rows), batch, self.gather.rollout_value, weight), None
+
     def _minibatch(self, segments: Tensor, weight: Tensor | None) -> Tensor:
         """Add the gradients of segments [B]. Returns their statistics [len(STATS)], on the device."""
         batch = None if self._gathers else self.gather.minibatch(segments, self.gather.rows(segments), weight)
         if self._compiled:
             torch.compiler.cudagraph_mark_step_begin()
         with self._autocast():
-            if batch is None:
+            if self._tail:
+                result, output = self._fused(segments, weight)
+            elif batch is None:
                 result, output = self._step_forward(segments, weight)
             else:
                 result, output = self._step_forward(batch)

@@ -27,6 +27,9 @@ from metta_fast.policy.network import Network
 from metta_fast.ppo.loss import Loss, ppo_loss
 from metta_fast.ppo.minibatch import Gather
 from metta_fast.spec import ActionSpec, EnvSpec, Leaf
+from tests.ppo.envs import tickers
+from tests.ppo.stand_in import make_ppo
+from tests.ppo.test_rollout import weights
 
 ON_GPU = torch.cuda.is_available()
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
@@ -62,10 +65,13 @@ class Case:
         agents: int = 37,
         bptt: int = 3,
         masked: float = 0.2,
+        dtype: torch.dtype | None = None,
         **keys: Any,
     ) -> None:
         torch.manual_seed(0)
-        self.config = TrainerConfig(**({"precision": "bf16", "vf_clip_coef": 0.2, "entropy_coef": 0.02} | keys))
+        self.config = TrainerConfig(
+            **({"precision": "bf16", "vf_clip_coef": 0.2, "entropy_coef": 0.02} | keys)
+        )
         spec = EnvSpec("x", agents, 1, {"obs": Leaf((4,), "float32")}, ActionSpec("discrete", nvec))
         policy = make_policy(PolicyConfig(hidden_size=width), spec).to(DEVICE)
         assert isinstance(policy, Network)
@@ -84,7 +90,7 @@ class Case:
         for head, n in enumerate(nvec):
             b.action[:, :, head].random_(n)
         self.segments = torch.randperm(b.num_segments, device=DEVICE)[: max(1, b.num_segments * 2 // 3)]
-        self.x = torch.randn(len(self.segments) * bptt, width, device=DEVICE).to(DTYPE)
+        self.x = torch.randn(len(self.segments) * bptt, width, device=DEVICE).to(dtype or DTYPE)
         self.weight: Tensor | None = None
 
     def kernels(self) -> tuple[Loss, list[Tensor]]:
@@ -94,8 +100,8 @@ class Case:
         assert torch.equal(batch.rows, Gather(self.buffers, DEVICE).rows(self.segments))
         return self.finished(tail(x, batch, self.buffers.value, self.weight), x)
 
-    def plain(self, dtype: torch.dtype = torch.float64) -> tuple[Loss, list[Tensor]]:
-        """By torch, layers in `dtype`; bf16: as under autocast."""
+    def plain(self, dtype: torch.dtype) -> tuple[Loss, list[Tensor]]:
+        """By torch, layers in `dtype`, of 16 bits: as under autocast."""
         gather, config, policy = Gather(self.buffers, DEVICE), self.config, self.policy
         high = torch.float64 if dtype == torch.float64 else torch.float32
         batch = gather.minibatch(self.segments, gather.rows(self.segments), self.weight)
@@ -128,17 +134,17 @@ def distance(a: Tensor, b: Tensor) -> float:
 
 
 def check(case: Case) -> None:
-    """float32: as exact as float32 is. bf16: no further from float64 than autocast is, and some more."""
+    """float32: as exact as float32 is. 16 bits: no further from float64 than autocast is, and some more."""
     got, grads = case.kernels()
-    want, exact = case.plain()
-    if DTYPE == torch.float32:
+    want, exact = case.plain(torch.float64)
+    if case.x.dtype == torch.float32:
         torch.testing.assert_close(got.stats, want.stats.float(), rtol=2e-5, atol=2e-6)
         torch.testing.assert_close(got.loss, want.loss.float(), rtol=2e-5, atol=2e-6)
         for a, b in zip(grads, exact):
             assert a.dtype == torch.float32
             assert distance(a, b) < 2e-5
         return
-    cast, others = case.plain(torch.bfloat16)
+    cast, others = case.plain(case.x.dtype)
     torch.testing.assert_close(got.stats, cast.stats, rtol=2e-3, atol=2e-4)
     torch.testing.assert_close(got.loss, cast.loss, rtol=2e-3, atol=2e-4)
     for a, b, c in zip(grads, others, exact):
@@ -161,6 +167,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "many heads": {"nvec": (2, 1, 2, 1, 1)},
     "narrow": {"width": 16},
     "wide": {"width": 128, "agents": 70},
+    "of 16 bits": {"width": 64, "dtype": torch.float16, "agents": 8, "bptt": 2},
 }
 
 
@@ -208,6 +215,32 @@ def test_what_is_not_finite_is_seen(where: str) -> None:
     result, grads = case.kernels()
     assert torch.isnan(result.loss)
     assert not torch.isfinite(grads[1]).all()
+
+
+@kernels
+@pytest.mark.parametrize("accumulated", [1, 2])
+def test_the_learner_learns_the_same(accumulated: int) -> None:
+    """An update by it, from the rows of the buffers to the weights."""
+    learnt = []
+    for fused in (False, True):
+        factory = tickers(4)
+        torch.manual_seed(0)
+        policy = make_policy(PolicyConfig(hidden_size=32), factory.spec)
+        settings = {"gradient_accumulation": accumulated, "precision": "bf16" if ON_GPU else "fp32"}
+        ppo = make_ppo(factory, policy=policy, learning_rate=1e-3, device=DEVICE.type, **settings)
+        learner: Any = ppo.learner
+        if fused:
+            learner._tail, learner._gathers = Tail(policy, ppo.buffers, ppo.config.trainer), True  # type: ignore[arg-type]
+            learner._step_forward = learner._first_at
+        ppo.collect()
+        ppo.update()
+        ppo.rollout.vec.close()
+        learnt.append((weights(ppo), learner.sums))
+    (plain, sums), (same, same_sums) = learnt
+    torch.testing.assert_close(same_sums, sums, rtol=2e-2 if ON_GPU else 1e-4, atol=1e-3 if ON_GPU else 1e-5)
+    assert (same - plain).abs().mean() < (
+        3e-4 if ON_GPU else 1e-6
+    )  # Adam: up to 1e-3 a step for the smallest
 
 
 @kernels
