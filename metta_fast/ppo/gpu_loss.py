@@ -1,7 +1,7 @@
 """The Triton kernels from a policy's first layer to the loss and back (gpu_tail.py launches them).
 
     gather   programs over rows: which rows of the buffers; partial moments of their advantages
-    tail     128 programs over tiles of rows: forward, loss, backward of a tile; what belongs to no row is added up
+    tail     programs over one tile of rows or several: forward, loss, backward; what belongs to no row is added up
              ─► gradient of x, one line of partial sums a program
     finish   programs over columns of these lines: gradients of weights, statistics, loss
 
@@ -83,7 +83,12 @@ def tail_kernel(
     NORMALIZE: tl.constexpr, CLIP_VALUE: tl.constexpr, WEIGHTED: tl.constexpr, SPLIT: tl.constexpr,
     HOW: tl.constexpr, TILES: tl.constexpr, B: tl.constexpr,
 ):  # fmt: skip
-    """TILES tiles of B rows. SPLIT: layers are 16-bit, and a float32 factor is a sum of several 16-bit ones."""
+    """TILES tiles of B rows. SPLIT: layers are 16-bit, and the heads' float32 weights a sum of three such numbers.
+
+    128 rows and 8 warps: Triton gives 16 lines to each warp in a chain of products, so fewer rows would be computed
+    twice. Every product is waited for where it is (wait_group 0); none of them shares a left factor kept in registers.
+    With one tile nothing spills (255 registers); with more some 60 registers of addresses do.
+    """
     C: tl.constexpr = W * P
     kind: tl.constexpr = x.dtype.element_ty
     program = tl.program_id(0)
@@ -98,23 +103,28 @@ def tail_kernel(
     of = tl.load(source + column)
     known = of >= 0
     out_matrix = tl.load(heads + of[None, :] * H + lane[:, None], mask=known[None, :], other=0.0)  # [H, C]
-    part_0 = out_matrix.to(kind)
-    if SPLIT:
-        rest = out_matrix - part_0.to(tl.float32)
-        part_1 = rest.to(kind)
-        part_2 = (rest - part_1.to(tl.float32)).to(kind)
+    rounded = out_matrix.to(kind)
+    if SPLIT:  # one product, not three: columns 4 c … 4 c + 3 add up to column c
+        rest = out_matrix - rounded.to(tl.float32)
+        low_bits = rest.to(kind)
+        lowest = (rest - low_bits.to(tl.float32)).to(kind)
+        parts_of = tl.join(tl.join(rounded, lowest), tl.join(low_bits, tl.zeros_like(lowest)))
+        parts_of = tl.reshape(parts_of, [H, 4 * C])
 
-    d_second = tl.zeros([H, H], tl.float32)
-    d_heads = tl.zeros([H, C], tl.float32)
-    d_second_bias = tl.zeros([H], tl.float32)
-    d_heads_bias = tl.zeros([C], tl.float32)
+    # What is added up over the rows: in memory between tiles, as it would fill half of the registers.
+    to = partials + program * line
+    to_second = to + STATISTICS + lane[:, None] * H + lane[None, :]
+    to_heads = to + STATISTICS + H * H + lane[:, None] * C + column[None, :]
+    to_second_bias = to + STATISTICS + H * H + H * C + lane
+    to_heads_bias = to + STATISTICS + H * H + H * C + H + column
     sum_policy = tl.zeros([B], tl.float32)
     sum_value = tl.zeros([B], tl.float32)
     sum_entropy = tl.zeros([B], tl.float32)
     sum_kl = tl.zeros([B], tl.float32)
     sum_clipped = tl.zeros([B], tl.float32)
 
-    for tile in tl.range(0, TILES, num_stages=1):
+    for tile in tl.range(0, TILES, num_stages=1, disable_licm=True):
+        more = tile > 0
         i = (program * TILES + tile) * B + tl.arange(0, B)
         there = i < count
         row = tl.load(rows + i, mask=there, other=0)
@@ -138,10 +148,11 @@ def tail_kernel(
         bias = tl.load(second_bias + lane).to(kind).to(tl.float32)[None, :]
         zero = tl.zeros([B, H], tl.float32)
         hidden_2 = relu(times(hidden, tl.trans(matrix), zero, HOW) + bias).to(kind)
-        acc = times(hidden_2, part_0, tl.zeros([B, C], tl.float32), HOW)
         if SPLIT:
-            acc = times(hidden_2, part_1, acc, HOW)
-            acc = times(hidden_2, part_2, acc, HOW)
+            acc = times(hidden_2, parts_of, tl.zeros([B, 4 * C], tl.float32), HOW)
+            acc = tl.sum(tl.reshape(acc, [B, C, 4]), 2)
+        else:
+            acc = times(hidden_2, rounded, tl.zeros([B, C], tl.float32), HOW)
         out_bias = tl.load(heads_bias + of, mask=known, other=0.0) + tl.load(empty + column)
         out = acc + out_bias[None, :]
         v = tl.sum(tl.where(is_value, out, 0.0), 1)
@@ -186,34 +197,28 @@ def tail_kernel(
         d_logits += (entropy_coef * share) * (p_logp + p * entropies[:, :, None])
         d_out = tl.where(is_value, d_value[:, None], tl.reshape(d_logits, [B, C]))
         d_out = tl.where(live[:, None], d_out, 0.0)
-        d_heads_bias += tl.sum(d_out, 0)
-        d_out_0 = d_out.to(kind)
-        d_heads = times(tl.trans(hidden_2), d_out_0, d_heads, HOW)
-        if SPLIT:
-            d_out_1 = (d_out - d_out_0.to(tl.float32)).to(kind)
-            d_heads = times(tl.trans(hidden_2), d_out_1, d_heads, HOW)
-        d_hidden = times(d_out_0, tl.trans(part_0), zero, HOW)
+        before = tl.load(to_heads_bias, mask=more, other=0.0)
+        tl.store(to_heads_bias, before + tl.sum(d_out, 0))
+        d_out = d_out.to(kind)
+        before = tl.load(to_heads, mask=more, other=0.0)
+        tl.store(to_heads, times(tl.trans(hidden_2), d_out, before, HOW))
+        d_hidden = times(d_out, tl.trans(rounded), zero, HOW)
         d_hidden = tl.where(hidden_2 <= 0.0, 0.0, d_hidden).to(kind)
-        d_second_bias += tl.sum(d_hidden.to(tl.float32), 0)
-        d_second = times(tl.trans(d_hidden), hidden, d_second, HOW)
+        before = tl.load(to_second_bias, mask=more, other=0.0)
+        tl.store(to_second_bias, before + tl.sum(d_hidden.to(tl.float32), 0))
+        before = tl.load(to_second, mask=more, other=0.0)
+        tl.store(to_second, times(tl.trans(d_hidden), hidden, before, HOW))
         d_x = times(d_hidden, matrix, zero, HOW)
         # Read again rather than kept in registers; asked for differently, lest the compiler makes one load of both.
         again = tl.load(x + at, mask=there[:, None], other=0.0, eviction_policy="evict_first")
         tl.store(grad_x + at, tl.where(again <= 0.0, 0.0, d_x.to(kind)), mask=there[:, None])
+        tl.debug_barrier()  # sums of this tile are written before any thread reads them
 
-    to = partials + program * line
     tl.store(to + 0, tl.sum(sum_policy, 0) * share)
     tl.store(to + 1, tl.sum(sum_value, 0) * share)
     tl.store(to + 2, tl.sum(sum_entropy, 0) * share)
     tl.store(to + 3, tl.sum(sum_kl, 0) * share)
     tl.store(to + 4, tl.sum(sum_clipped, 0) * share)
-    to += STATISTICS
-    tl.store(to + lane[:, None] * H + lane[None, :], d_second)
-    to += H * H
-    tl.store(to + lane[:, None] * C + column[None, :], d_heads)
-    to += H * C
-    tl.store(to + lane, d_second_bias)
-    tl.store(to + H + column, d_heads_bias)
 
 
 @triton.jit

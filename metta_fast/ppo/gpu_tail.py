@@ -29,13 +29,13 @@ from metta_fast.ppo.loss import STATS, Loss
 WIDTHS = (16, 32, 64, 128)
 MAX_CHOICES = 64
 """Heads times choices, each filled up to a power of two, and one column for the value."""
-PROGRAMS = 128
-"""Of `tail_kernel`: about the multiprocessors of an H100. Not the card's number, so that results are the same."""
-ROWS = 64
+PROGRAMS = 256
+"""Most of `tail_kernel`: for 32768 rows one tile each. Not the card's number, so that results are the same."""
+ROWS = 128
 """Of a tile."""
 GATHERED = 1024
 """Rows of a program of `gather_kernel`."""
-COLUMNS = 128
+COLUMNS = 64
 """Of a program of `finish_kernel`."""
 
 

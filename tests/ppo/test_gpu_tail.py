@@ -8,7 +8,6 @@ at import:
 
 from __future__ import annotations
 
-import copy
 import importlib.util
 import os
 import subprocess
@@ -40,7 +39,6 @@ DTYPE = torch.bfloat16 if ON_GPU else torch.float32
 kernels = pytest.mark.skipif(
     not TRITON or not (ON_GPU or INTERPRETED), reason="needs a CUDA device, or Triton's interpreter"
 )
-gpu = [pytest.mark.gpu, pytest.mark.skipif(not ON_GPU, reason="needs a CUDA device")]
 if TRITON and (ON_GPU or INTERPRETED):
     from metta_fast.ppo.gpu_tail import Tail, columns, supports
 
@@ -281,14 +279,13 @@ def test_a_whole_minibatch(width: int) -> None:
     assert all(torch.equal(a, b) for a, b in zip(grads, captured[2]))
 
 
-@pytest.mark.gpu
-@pytest.mark.skipif(not ON_GPU, reason="needs a CUDA device")
+@kernels
 def test_gradients_are_taken_over_without_a_copy() -> None:
     case = Case(width=64)
     tail = Tail(case.policy, case.buffers, case.config)
     result = tail(case.x.clone().requires_grad_(), tail.gather(case.segments), case.buffers.value)
     kept = [x.data_ptr() for x in result.loss.grad_fn.gradients[1:]]
     result.loss.backward()
-    encoder: Any = copy.copy(case.policy.encoder)
+    encoder: Any = case.policy.encoder
     layers = [*encoder.second.parameters(), *case.policy.heads.parameters()]
     assert [p.grad.data_ptr() for p in layers] == kept

@@ -1,0 +1,48 @@
+"""How long the learner's kernels from the first layer to the loss and back take, on a GPU.
+
+    python -m tests.ppo.time_gpu_tail [rows] [width]
+
+Microseconds a minibatch, of 8 different ones replayed in one CUDA graph.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import torch
+
+from metta_fast.ppo import gpu_tail
+from metta_fast.ppo.gpu_tail import Tail
+from tests.policy.time_gpu_act import CALLS, microseconds
+from tests.ppo.test_gpu_tail import Case
+
+
+def main(rows: int, width: int) -> None:
+    case = Case(width=width, nvec=(9, 9), agents=rows * 8 // 32, bptt=16, masked=0.0)
+    segments = torch.randperm(case.buffers.num_segments, device="cuda").view(-1, rows // 16)
+    layers = tuple(
+        p.detach()
+        for layer in (case.policy.encoder.second, case.policy.heads)
+        for p in layer.parameters()  # type: ignore[union-attr]
+    )
+    x = [torch.randn(rows, width, device="cuda").bfloat16() for _ in segments]
+    print(f"{torch.cuda.get_device_name()}, {rows} rows, width {width}, {CALLS} calls")
+    for programs in (128, 256):
+        gpu_tail.PROGRAMS = programs
+        tail = Tail(case.policy, case.buffers, case.config)
+
+        def all_three(t: int, tail: Tail = tail) -> None:
+            i = t % len(x)
+            tail.run(x[i], layers, tail.gather(segments[i]), case.buffers.value, None)
+
+        def gather(t: int, tail: Tail = tail) -> None:
+            tail.gather(segments[t % len(x)])
+
+        print(
+            f"programs={programs}: {microseconds(all_three):6.1f} us, of it gather {microseconds(gather):5.1f}"
+        )
+
+
+if __name__ == "__main__":
+    given = [int(x) for x in sys.argv[1:]]
+    main(*(given + [32768, 128][len(given) :]))
