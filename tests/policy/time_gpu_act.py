@@ -56,22 +56,14 @@ def main(n: int, width: int) -> None:
     logprob, value = torch.zeros(CALLS, n, device="cuda"), torch.zeros(CALLS, n, device="cuda")
     packed = pack(policy, torch.bfloat16)
     print(f"{torch.cuda.get_device_name()}, {n} rows, width {width}")
-    for block, warps, stages in product((16, 32, 64), (4, 8), (2, 3, 4)):
+    for block, warps, step in product((16, 32), (4, 8), (2, 4, 8)):
 
-        def call(t: int, block: int = block, warps: int = warps, stages: int = stages) -> None:
+        def call(t: int, block: int = block, warps: int = warps, step: int = step) -> None:
             fused_act(
-                packed,
-                obs[t],
-                noise[t],
-                action[t],
-                logprob[t],
-                value[t],
-                rows=block,
-                warps=warps,
-                stages=stages,
-            )
+                packed, obs[t], noise[t], action[t], logprob[t], value[t], rows=block, warps=warps, step=step
+            )  # fmt: skip
 
-        print(f"rows={block:3} warps={warps} stages={stages}: {microseconds(call):6.1f} us", flush=True)
+        print(f"rows={block:3} warps={warps} step={step}: {microseconds(call):6.1f} us", flush=True)
     value_only = microseconds(lambda t: fused_act(packed, obs[t], None, None, None, value[t]))
     print(f"values alone: {value_only:.1f} us; packing: {microseconds(lambda t: packed.update()):.1f} us")
 
