@@ -7,6 +7,7 @@ TokenEncoder   [n, 3] uint8 tokens (location, feature, value)
 from __future__ import annotations
 
 from math import prod
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -39,11 +40,18 @@ class MLPEncoder(nn.Module):
         self.first = orthogonal_linear(inputs, width, RELU) if self.flat else None
         self.second = orthogonal_linear(width, width, RELU)
 
-    def first_layer(self, obs: dict[str, Tensor]) -> Tensor:
-        """[T, B, width], before its ReLU."""
-        sums = [part(obs[leaf]) for leaf, part in self.parts.items()]
+    def first_layer(self, obs: dict[str, Tensor], rows: Tensor | None = None) -> Tensor:
+        """[T, B, width], before its ReLU; with rows [R], numbers t · B + b, of these only: [R, width]."""
+        if rows is None:
+            sums = [part(obs[leaf]) for leaf, part in self.parts.items()]
+        else:
+            grids: Any = self.parts.items()
+            sums = [part.at_rows(obs[leaf], rows) for leaf, part in grids]
         if self.first is not None:
-            flat = [obs[leaf].reshape(*obs[leaf].shape[:2], -1).float() for leaf in self.flat]
+            flat = [obs[leaf].reshape(*obs[leaf].shape[:2], -1) for leaf in self.flat]
+            if rows is not None:
+                flat = [leaf.flatten(0, 1).index_select(0, rows) for leaf in flat]
+            flat = [leaf.float() for leaf in flat]
             sums.append(self.first(torch.cat(flat, -1) if len(flat) > 1 else flat[0]))
         return sums[0] if len(sums) == 1 else torch.stack(sums).sum(0)
 
@@ -64,9 +72,9 @@ class TokenEncoder(nn.Module):
         self.tokens = SparseLayer(LAYOUTS["tokens"], width)
         self.second = orthogonal_linear(width, width, RELU)
 
-    def first_layer(self, obs: dict[str, Tensor]) -> Tensor:
-        """[T, B, width], before its ReLU."""
-        return self.tokens(obs[self.leaf])
+    def first_layer(self, obs: dict[str, Tensor], rows: Tensor | None = None) -> Tensor:
+        """[T, B, width], before its ReLU; with rows [R], numbers t · B + b, of these only: [R, width]."""
+        return self.tokens(obs[self.leaf]) if rows is None else self.tokens.at_rows(obs[self.leaf], rows)
 
     def forward(self, obs: dict[str, Tensor]) -> Tensor:
         return F.relu(self.second(F.relu(self.first_layer(obs))))

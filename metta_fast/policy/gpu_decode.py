@@ -36,7 +36,7 @@ def amount(n):
     x = (n + 1).to(tl.float32)
     if PTX:
         log = tl.inline_asm_elementwise(
-            "lg2.approx.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
+            "lg2.approx.ftz.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
         )
     else:
         log = tl.log2(x)

@@ -13,7 +13,7 @@ import triton
 import triton.language as tl
 
 from metta_fast.policy.gpu_decode import CELLS, compact_channel, dense_byte, dense_channel, one_if
-from metta_fast.policy.gpu_layer import _or, byte, lowest, own_inputs
+from metta_fast.policy.gpu_layer import _or, byte, lowest, offsets, own_inputs
 
 
 @triton.jit
@@ -45,15 +45,17 @@ def inputs_of(kind, x, y, kind_a, kind_b, A: tl.constexpr, B: tl.constexpr, DENS
 
 @triton.jit
 def sum_pair(
-    obs, stride, grad, partial, rows, width, n, half, kind_a, kind_b, N: tl.constexpr, BN: tl.constexpr,
+    obs, stride, numbers, grad, partial, rows, width, n, half, kind_a, kind_b, N: tl.constexpr, BN: tl.constexpr,
     BK: tl.constexpr, A: tl.constexpr, B: tl.constexpr, DENSE: tl.constexpr, PRECISION: tl.constexpr,
-    STAGES: tl.constexpr,
+    STAGES: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
     """Channels A and B (the same: only one), or kinds kind_a and kind_b (A < 15; 0: none), of 64 cells."""
     both: tl.constexpr = A < 15 or A != B
     k = tl.arange(0, BK)
     cell = half * 64 + tl.arange(0, 64)
-    kind, x, y = bytes_of(obs, tl.minimum(k, rows - 1) * stride, cell, A, B, DENSE)
+    offset = offsets(numbers, k, rows, stride, WIDE)
+    kind, x, y = bytes_of(obs, offset, cell, A, B, DENSE)
+    offset = offsets(numbers, BK + k, rows, stride, WIDE)
     a, b = inputs_of(kind, x, y, kind_a, kind_b, A, B, DENSE)
     a = a.to(grad.dtype.element_ty)
     b = b.to(grad.dtype.element_ty)
@@ -63,7 +65,8 @@ def sum_pair(
         mask = (row + k < rows)[:, None] & (n < width)[None, :]
         g = tl.load(grad + (row + k)[:, None] * width + n[None, :], mask=mask, other=0.0)
         # Loaded before the products and decoded after them, for the next step: tensor cores hide the wait.
-        kind, x, y = bytes_of(obs, tl.minimum(row + BK + k, rows - 1) * stride, cell, A, B, DENSE)
+        kind, x, y = bytes_of(obs, offset, cell, A, B, DENSE)
+        offset = offsets(numbers, row + 2 * BK + k, rows, stride, WIDE)
         sum_a = tl.dot(a, g, sum_a, input_precision=PRECISION)
         if both:
             sum_b = tl.dot(b, g, sum_b, input_precision=PRECISION)
@@ -83,20 +86,22 @@ def sum_pair(
 
 @triton.jit
 def sum_own(
-    obs, stride, grad, partial, rows, width, n, N: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
-    DENSE: tl.constexpr, PRECISION: tl.constexpr, STAGES: tl.constexpr,
+    obs, stride, numbers, grad, partial, rows, width, n, N: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
+    DENSE: tl.constexpr, PRECISION: tl.constexpr, STAGES: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
     """What belongs to no cell, and the bias."""
     k = tl.arange(0, BK)
     column = tl.arange(0, 64)
     total = tl.zeros([64, BN], tl.float32)
-    a = own_inputs(obs, tl.minimum(k, rows - 1) * stride, column, DENSE).to(grad.dtype.element_ty)
+    offset = offsets(numbers, k, rows, stride, WIDE)
+    a = own_inputs(obs, offset, column, DENSE).to(grad.dtype.element_ty)
+    offset = offsets(numbers, BK + k, rows, stride, WIDE)
     for row in tl.range(0, rows, BK, num_stages=STAGES):
         mask = (row + k < rows)[:, None] & (n < width)[None, :]
         g = tl.load(grad + (row + k)[:, None] * width + n[None, :], mask=mask, other=0.0)
         total = tl.dot(a, g, total, input_precision=PRECISION)
-        offset = tl.minimum(row + BK + k, rows - 1) * stride
         a = own_inputs(obs, offset, column, DENSE).to(grad.dtype.element_ty)
+        offset = offsets(numbers, row + 2 * BK + k, rows, stride, WIDE)
     channels: tl.constexpr = 32 if DENSE else 24
     own: tl.constexpr = 32 if DENSE else 48
     at = partial + (channels * 128 + column)[:, None] * N + n[None, :]
@@ -113,14 +118,15 @@ def nth_kind(present, number):
 
 @triton.jit
 def partial_kernel(
-    obs, stride, grad, seen, shown, partials, R, width, per_split, TILE: tl.constexpr, N: tl.constexpr,
+    obs, stride, numbers, grad, seen, shown, partials, R, width, per_split, TILE: tl.constexpr, N: tl.constexpr,
     BN: tl.constexpr, BK: tl.constexpr, ROWS: tl.constexpr, DENSE: tl.constexpr, PRECISION: tl.constexpr,
-    STAGES: tl.constexpr,
+    STAGES: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
     """partials float32 [splits, ROWS, N]; shown int32 [splits]: the kinds for which the split has written sums.
 
     Programs: (16: pairs of kinds | pairs of other channels, for each half of the window; 1 for the rest) x splits x
-    width. seen int32 [tiles]: the kinds in each tile of TILE rows, from the forward pass.
+    width. numbers [R]: the rows of obs, None: the first R. seen int32 [tiles]: the kinds in each tile of TILE rows,
+    from the forward pass.
     """
     item = tl.program_id(0)
     split = tl.program_id(1)
@@ -128,7 +134,10 @@ def partial_kernel(
     first = split * per_split
     end = tl.minimum(first + per_split, R)
     rows = end - first
-    obs += first.to(tl.int64) * stride
+    if numbers is None:
+        obs += first.to(tl.int64) * stride
+    else:
+        numbers += first
     grad += first.to(tl.int64) * width
     partial = partials + split.to(tl.int64) * ROWS * N
     last: tl.constexpr = 32 if DENSE else 24
@@ -143,18 +152,18 @@ def partial_kernel(
         if kind_a > 0:
             kind_b = nth_kind(present, item // 2 * 2 + 1)
             sum_pair(
-                obs, stride, grad, partial, rows, width, n, item % 2, kind_a, kind_b, N, BN, BK, 0, 0,
-                DENSE, PRECISION, STAGES,
+                obs, stride, numbers, grad, partial, rows, width, n, item % 2, kind_a, kind_b, N, BN, BK, 0, 0,
+                DENSE, PRECISION, STAGES, WIDE,
             )  # fmt: skip
     for c in tl.static_range(15, last, 2):
         if item // 2 * 2 == c + 1:
             sum_pair(
-                obs, stride, grad, partial, rows, width, n, item % 2, 0, 0, N, BN, BK, c,
-                c + 1 if c + 1 < last else c, DENSE, PRECISION, STAGES,
+                obs, stride, numbers, grad, partial, rows, width, n, item % 2, 0, 0, N, BN, BK, c,
+                c + 1 if c + 1 < last else c, DENSE, PRECISION, STAGES, WIDE,
             )  # fmt: skip
     if item == last + 2:
         sum_own(
-            obs, stride, grad, partial, rows, width, n, N, BN, BK, DENSE, PRECISION, STAGES
+            obs, stride, numbers, grad, partial, rows, width, n, N, BN, BK, DENSE, PRECISION, STAGES, WIDE
         )  # fmt: skip
 
 

@@ -68,6 +68,15 @@ def byte(obs, offset, cell, number, DENSE: tl.constexpr):
 
 
 @triton.jit
+def offsets(numbers, i, count, stride, WIDE: tl.constexpr):
+    """Where the observations of rows i begin: numbers[i] if there are numbers. Past the last it is the last's."""
+    i = tl.minimum(i, count - 1)
+    if numbers is not None:
+        i = tl.load(numbers + i)
+    return i.to(tl.int64 if WIDE else tl.int32) * stride
+
+
+@triton.jit
 def own_inputs(obs, offset, column, DENSE: tl.constexpr):
     """float32 [columns, rows]: the inputs of the packed rows after the channels'. The last is 1: the bias's."""
     if DENSE:
@@ -208,7 +217,7 @@ def first_layer(
 ):  # fmt: skip
     """decode(rows) @ weight, float32 [rows, columns], and the kinds that the rows show (bits).
 
-    obs: byte 0 of the first row; offset: int32 [rows] of each row's byte 0;
+    obs: byte 0 of the first row; offset: int32 or int64 [rows] of each row's byte 0;
     weight: packed [channels * 128 + own, N]; n: [columns], numbers of its columns.
     """
     kinds, present = window_kinds(obs, offset, offset.shape[0], DENSE)
@@ -219,17 +228,21 @@ def first_layer(
 
 @triton.jit
 def forward_kernel(
-    obs, stride, weight, bias, out, seen, R, width, N: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
-    DENSE: tl.constexpr, PRECISION: tl.constexpr, STAGES: tl.constexpr,
+    obs, stride, numbers, weight, bias, out, seen, R, width, N: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
+    DENSE: tl.constexpr, PRECISION: tl.constexpr, STAGES: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    """out [R, width]; seen int32 [tiles]: which kinds each tile of BM rows shows, as bits."""
+    """out [R, width] of rows 0 … of obs, or of the rows in `numbers` [R];
+    seen int32 [tiles]: which kinds each tile of BM rows shows, as bits."""
     tile = tl.program_id(0)
     rows = tl.arange(0, BM)
     n = tl.program_id(1) * BN + tl.arange(0, BN)
     inside = rows < R - tile * BM
-    # Rows past the end are the last's: they are not stored.
-    offset = tl.minimum(rows, R - tile * BM - 1) * stride
-    obs += tile.to(tl.int64) * BM * stride
+    if numbers is None:
+        obs += tile.to(tl.int64) * BM * stride
+    else:
+        numbers += tile * BM
+    # Rows past the end are not stored.
+    offset = offsets(numbers, rows, R - tile * BM, stride, WIDE)
     out += tile.to(tl.int64) * BM * width
     acc, present = first_layer(obs, offset, weight, n, N, DENSE, PRECISION, STAGES)
     acc += tl.load(bias + n, mask=n < width, other=0.0)[None, :]
@@ -240,11 +253,16 @@ def forward_kernel(
 
 
 @triton.jit
-def tokens_kernel(tokens, stride, dense, COUNT: tl.constexpr):
-    """tokens uint8 [R, COUNT * 3] → dense uint8 [R, 2904]: one program a row. Where tokens say the same thing the
-    last counts: 32 are written at once, of equal places only the last."""
+def tokens_kernel(tokens, stride, numbers, dense, COUNT: tl.constexpr):
+    """tokens uint8 [rows, COUNT * 3] → dense uint8 [R, 2904]: one program for each row, or each of `numbers`.
+
+    Where tokens say the same thing the last counts: 32 are written at once, of equal places only the last.
+    """
     row = tl.program_id(0).to(tl.int64)
-    tokens += row * stride
+    if numbers is None:
+        tokens += row * stride
+    else:
+        tokens += tl.load(numbers + row).to(tl.int64) * stride
     dense += row * (CELLS * DENSE_FEATURES)
     for part in tl.range(0, CELLS * DENSE_FEATURES, 1024):
         at = part + tl.arange(0, 1024)

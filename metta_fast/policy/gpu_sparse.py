@@ -64,10 +64,20 @@ def pack(weight: Tensor, dense: bool, dtype: torch.dtype) -> Tensor:
     return packed
 
 
-def forward(obs: Tensor, weight: Tensor, bias: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """uint8 [R, 387 or 2904], float32 [columns, width] and [width] → out [R, width] and the kinds seen in each tile."""
-    dense = _checked(obs, weight, bias)
-    rows, width = obs.shape[0], weight.shape[1]
+def _wide(obs: Tensor) -> bool:
+    """A row's place among all needs 64 bits."""
+    return obs.shape[0] * obs.stride(0) >= 2**31
+
+
+def forward(
+    obs: Tensor, weight: Tensor, bias: Tensor, dtype: torch.dtype, numbers: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """uint8 [R, 387 or 2904], float32 [columns, width] and [width] → out [R, width] and the kinds seen in each tile.
+
+    With numbers, int64 or int32 [R] of rows of obs, only of these and in their order (nobody checks that they exist).
+    """
+    dense = _checked(obs, weight, bias, numbers)
+    rows, width = len(obs if numbers is None else numbers), weight.shape[1]
     out = torch.empty(rows, width, dtype=dtype, device=obs.device)
     tile = _tile_rows(rows, dtype)
     seen = torch.empty(triton.cdiv(rows, tile), dtype=torch.int32, device=obs.device)
@@ -75,13 +85,16 @@ def forward(obs: Tensor, weight: Tensor, bias: Tensor, dtype: torch.dtype) -> tu
         packed = pack(weight, dense, dtype)
         columns, block = packed.shape[1], _block(width, dense, dtype)
         forward_kernel[(len(seen), columns // block)](
-            obs, obs.stride(0), packed, bias.contiguous(), out, seen, rows, width, columns, tile, block, dense,
-            _precision(), 2, num_warps=8 if tile == 128 else 4, **(_two_at_once(dtype) if tile == 128 else {}),
+            obs, obs.stride(0), numbers, packed, bias.contiguous(), out, seen, rows, width, columns, tile, block,
+            dense, _precision(), 2, numbers is not None and _wide(obs),
+            num_warps=8 if tile == 128 else 4, **(_two_at_once(dtype) if tile == 128 else {}),
         )  # fmt: skip
     return out, seen
 
 
-def gradient(obs: Tensor, grad: Tensor, seen: Tensor, columns: int) -> tuple[Tensor, Tensor]:
+def gradient(
+    obs: Tensor, grad: Tensor, seen: Tensor, columns: int, numbers: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
     """Gradients float32 [columns, width] and [width] from the output's [R, width]; `seen` is the forward pass's."""
     dense = obs.shape[1] == DENSE_BYTES.value
     grad = grad.contiguous()
@@ -99,8 +112,9 @@ def gradient(obs: Tensor, grad: Tensor, seen: Tensor, columns: int) -> tuple[Ten
     partials = torch.empty(splits, packed_rows(dense), padded, device=obs.device)
     shown = torch.empty(splits, dtype=torch.int32, device=obs.device)
     partial_kernel[((32 if dense else 24) + 3, splits, padded // block)](
-        obs, obs.stride(0), grad, seen, shown, partials, rows, width, per_split, tile, padded, block,
-        64 if half else 32, packed_rows(dense), dense, _precision(), 3, num_warps=8, **_two_at_once(grad.dtype),
+        obs, obs.stride(0), numbers, grad, seen, shown, partials, rows, width, per_split, tile, padded, block,
+        64 if half else 32, packed_rows(dense), dense, _precision(), 3, numbers is not None and _wide(obs),
+        num_warps=8, **_two_at_once(grad.dtype),
     )  # fmt: skip
     total_kernel[(triton.cdiv(columns + 1, 16), padded // block)](
         partials, shown, grad_weight, grad_bias, width, splits, padded, packed_rows(dense), 16, block, dense,
@@ -109,15 +123,19 @@ def gradient(obs: Tensor, grad: Tensor, seen: Tensor, columns: int) -> tuple[Ten
     return grad_weight, grad_bias
 
 
-def dense_of_tokens(tokens: Tensor) -> Tensor:
-    """uint8 [R, n * 3] → [R, 2904], as grid_layout.tokens_to_dense; of tokens that say the same the last counts."""
-    dense = torch.empty(tokens.shape[0], DENSE_BYTES.value, dtype=torch.uint8, device=tokens.device)
-    if len(tokens):
-        tokens_kernel[(len(tokens),)](tokens, tokens.stride(0), dense, tokens.shape[1] // 3, num_warps=1)
+def dense_of_tokens(tokens: Tensor, numbers: Tensor | None = None) -> Tensor:
+    """uint8 [R, n * 3] → [R, 2904], as grid_layout.tokens_to_dense; of tokens that say the same the last counts.
+
+    With numbers [R] of the rows of these tokens.
+    """
+    rows = len(tokens if numbers is None else numbers)
+    dense = torch.empty(rows, DENSE_BYTES.value, dtype=torch.uint8, device=tokens.device)
+    if rows:
+        tokens_kernel[(rows,)](tokens, tokens.stride(0), numbers, dense, tokens.shape[1] // 3, num_warps=1)
     return dense
 
 
-def _checked(obs: Tensor, weight: Tensor, bias: Tensor) -> bool:
+def _checked(obs: Tensor, weight: Tensor, bias: Tensor, numbers: Tensor | None) -> bool:
     """The kernels work on addresses: what they are given must fit. Returns whether the observation is dense."""
     columns = {COMPACT_BYTES.value: 2968, DENSE_BYTES.value: 3896}
     if obs.dtype != torch.uint8 or obs.ndim != 2 or obs.shape[1] not in columns or obs.stride(1) != 1:
@@ -130,6 +148,12 @@ def _checked(obs: Tensor, weight: Tensor, bias: Tensor) -> bool:
         raise ValueError(
             f"weight {list(weight.shape)} {weight.dtype} and bias {list(bias.shape)} {bias.dtype}, "
             f"expected {list(expected)} and [{expected[1]}] float32"
+        )
+    if numbers is not None and (
+        numbers.dtype not in (torch.int64, torch.int32) or numbers.ndim != 1 or not numbers.is_contiguous()
+    ):
+        raise ValueError(
+            f"row numbers {list(numbers.shape)} {numbers.dtype}, expected [rows] int64 or int32, contiguous"
         )
     return obs.shape[1] == DENSE_BYTES.value
 
@@ -144,33 +168,37 @@ tokens_op = torch.library.custom_op(
 
 
 @layer.register_fake
-def _(obs: Tensor, weight: Tensor, bias: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    rows = obs.shape[0]
+def _(
+    obs: Tensor, weight: Tensor, bias: Tensor, dtype: torch.dtype, numbers: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    rows = (obs if numbers is None else numbers).shape[0]
     tiles = triton.cdiv(rows, _tile_rows(rows, dtype))
     return obs.new_empty(rows, weight.shape[1], dtype=dtype), obs.new_empty(tiles, dtype=torch.int32)
 
 
 @layer_grad.register_fake
-def _(obs: Tensor, grad: Tensor, seen: Tensor, columns: int) -> tuple[Tensor, Tensor]:
+def _(
+    obs: Tensor, grad: Tensor, seen: Tensor, columns: int, numbers: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
     width = grad.shape[1]
     return obs.new_empty(columns, width, dtype=torch.float32), obs.new_empty(width, dtype=torch.float32)
 
 
 @tokens_op.register_fake
-def _(tokens: Tensor) -> Tensor:
-    return tokens.new_empty(tokens.shape[0], DENSE_BYTES.value)
+def _(tokens: Tensor, numbers: Tensor | None = None) -> Tensor:
+    return tokens.new_empty((tokens if numbers is None else numbers).shape[0], DENSE_BYTES.value)
 
 
 def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    obs, weight, _, _ = inputs
-    ctx.save_for_backward(obs, output[1])
+    obs, weight, _, _, numbers = inputs
+    ctx.save_for_backward(obs, output[1], numbers)
     ctx.columns = weight.shape[0]
     ctx.mark_non_differentiable(output[1])
 
 
-def _backward(ctx: Any, grad: Tensor, _: Any) -> tuple[None, Tensor, Tensor, None]:
-    obs, seen = ctx.saved_tensors
-    return None, *layer_grad(obs, grad, seen, ctx.columns), None
+def _backward(ctx: Any, grad: Tensor, _: Any) -> tuple[None, Tensor, Tensor, None, None]:
+    obs, seen, numbers = ctx.saved_tensors
+    return None, *layer_grad(obs, grad, seen, ctx.columns, numbers), None, None
 
 
 layer.register_autograd(_backward, setup_context=_setup)

@@ -53,10 +53,29 @@ class SparseLayer(nn.Module):
         if device == "cpu":
             out = sparse_layer(flat, self.weight, self.bias, self.layout.index)
         else:
-            operators = torch.ops.metta_fast
-            flat = operators.gpu_dense_of_tokens(flat) if self.layout is LAYOUTS["tokens"] else flat
-            out = operators.gpu_layer(flat, self.weight, self.bias, product_dtype(device))[0]
+            out = self._by_triton(flat, None)
         return out.view(*rows.shape[:-1], out.shape[-1])
+
+    def at_rows(self, obs: Tensor, rows: Tensor) -> Tensor:
+        """The same for some rows of a buffer, [R, width].
+
+        Triton's kernels read them where they lie, forward and backward: obs must stay as it is until then.
+
+        Args:
+            obs: uint8 […, *layout.shape], its first dimensions counted as one.
+            rows: int64 or int32 [R], which of these.
+        """
+        flat = obs.reshape(-1, *self.layout.shape)
+        if not (obs.device.type == "cuda" and self.triton):
+            return self(flat.index_select(0, rows))
+        return self._by_triton(flat.flatten(1), rows)
+
+    def _by_triton(self, flat: Tensor, rows: Tensor | None) -> Tensor:
+        """flat: uint8 [n, bytes]."""
+        operators = torch.ops.metta_fast
+        if self.layout is LAYOUTS["tokens"]:
+            flat, rows = operators.gpu_dense_of_tokens(flat, rows), None
+        return operators.gpu_layer(flat, self.weight, self.bias, product_dtype(flat.device.type), rows)[0]
 
     def decoded(self, obs: Tensor) -> Tensor:
         """The same by a matrix product, on any device."""

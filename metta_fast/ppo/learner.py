@@ -240,11 +240,8 @@ class Learner:
 
     def _first_at(self, rows: Tensor) -> Tensor:
         """The first layer's output [R, width] for rows [R] of the buffers, in the dtype of its products."""
-        obs = {
-            name: leaf.flatten(0, 1).index_select(0, rows).unsqueeze(0)
-            for name, leaf in self.buffers.obs.items()
-        }
-        return self.policy.encoder.first_layer(obs)[0].to(product_dtype(rows.device.type))
+        first = self.policy.encoder.first_layer(self.buffers.obs, rows)
+        return first.to(product_dtype(rows.device.type))
 
     def _fused(self, segments: Tensor, weight: Tensor | None) -> tuple[Loss, Any]:
         """`_forward_at`, all after the first layer by `_tail`."""

@@ -7,12 +7,13 @@ segment's start.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from metta_fast.buffers import Buffers
+from metta_fast.ppo.backend import has_triton
 
 
 class Minibatch(NamedTuple):
@@ -50,6 +51,12 @@ class Gather:
         self._time = (
             torch.arange(buffers.bptt_horizon, device=buffers.device).unsqueeze(1) * buffers.num_agents
         )
+        self._picks_bytes: Any = None
+        """gpu_gather.py, where there is Triton: torch and its compiler read bytes one by one."""
+        if has_triton(buffers.device):
+            from metta_fast.ppo import gpu_gather
+
+            self._picks_bytes = gpu_gather
 
     def rows(self, segments: Tensor) -> Tensor:
         """Row numbers t · num_agents + n, [L · B] time-major, of segments [B]."""
@@ -65,7 +72,11 @@ class Gather:
         def take(array: Tensor) -> Tensor:
             """array [T or T+1, N, …] → [L, B, …]."""
             flat = array.flatten(0, 1)
-            return flat.index_select(0, rows).unflatten(0, shape).to(self.device, non_blocking=True)
+            if self._picks_bytes is not None and self._picks_bytes.fits(flat, rows):
+                picked = self._picks_bytes.gather_rows_op(flat, rows)
+            else:
+                picked = flat.index_select(0, rows)
+            return picked.unflatten(0, shape).to(self.device, non_blocking=True)
 
         layers, size = b.state.shape[1], b.state.shape[3]
         if layers:

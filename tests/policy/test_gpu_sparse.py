@@ -90,12 +90,15 @@ def exact(kind: str, obs: Tensor, weight: Tensor, bias: Tensor, grad: Tensor) ->
     ]
 
 
-def found(obs: Tensor, weight: Tensor, bias: Tensor, grad: Tensor) -> list[Tensor]:
+def found(
+    obs: Tensor, weight: Tensor, bias: Tensor, grad: Tensor, numbers: Tensor | None = None
+) -> list[Tensor]:
     from metta_fast.policy import gpu_sparse
 
     obs, weight, bias, grad = (x.to(DEVICE) for x in (obs, weight, bias, grad))
-    out, seen = gpu_sparse.forward(obs, weight, bias, grad.dtype)
-    grad_weight, grad_bias = gpu_sparse.gradient(obs, grad, seen, len(weight))
+    numbers = None if numbers is None else numbers.to(DEVICE)
+    out, seen = gpu_sparse.forward(obs, weight, bias, grad.dtype, numbers)
+    grad_weight, grad_bias = gpu_sparse.gradient(obs, grad, seen, len(weight), numbers)
     return [out.cpu(), grad_weight.cpu(), grad_bias.cpu()]
 
 
@@ -151,6 +154,29 @@ def test_triton_reads_rows_apart_and_sums_splits(kind: str) -> None:
 
 
 @kernels
+@pytest.mark.parametrize(
+    ("numbers", "count"), [(torch.int32, 67), pytest.param(torch.int64, 1025, marks=gpu)]
+)
+@pytest.mark.parametrize("kind", ["compact", pytest.param("dense", marks=gpu)])
+def test_triton_reads_numbered_rows_where_they_lie(kind: str, numbers: torch.dtype, count: int) -> None:
+    """Any order, some twice, some never; more than a tile, and on a GPU than a split."""
+    obs = played(kind, 50)
+    rows = torch.randint(len(obs), (count,), generator=torch.Generator().manual_seed(1)).to(numbers)
+    given = case(kind, obs[rows.long()], 16, torch.float16)
+    close(found(obs, *given[1:], rows), exact(kind, *given), torch.float16)
+
+
+@kernels
+def test_triton_puts_numbered_tokens_back() -> None:
+    from metta_fast.policy import gpu_sparse
+
+    tokens = grid_obs("tokens", 16)
+    rows = torch.tensor([3, 15, 3, 0])
+    dense = gpu_sparse.dense_of_tokens(tokens.flatten(1).to(DEVICE), rows.to(DEVICE)).cpu()
+    assert torch.equal(dense, tokens_to_dense(tokens[rows]).flatten(1))
+
+
+@kernels
 def test_triton_without_rows_in_float32() -> None:
     out, grad_weight, grad_bias = found(*case("compact", played("compact", 1)[:0], 16, torch.float32))
     assert out.shape == (0, 16)
@@ -190,3 +216,5 @@ def test_triton_refuses_what_does_not_fit() -> None:
         gpu_sparse.forward(obs[:, 1:], weight, bias, torch.float32)
     with pytest.raises(ValueError, match="expected \\[2968, 16\\]"):
         gpu_sparse.forward(obs, weight[1:], bias, torch.float32)
+    with pytest.raises(ValueError, match="expected \\[rows\\] int64 or int32"):
+        gpu_sparse.forward(obs, weight, bias, torch.float32, torch.zeros(2))

@@ -1,5 +1,7 @@
 """The policies: every observation, core and head together."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
@@ -111,6 +113,15 @@ def test_empty_foreign_tokens_change_nothing() -> None:
     obs[0, 1, 3:, 2] = 7  # values of tokens that are not there
     obs[0, 1, [0, 2]] = obs[0, 1, [2, 0]]  # nor does the order of those that are
     torch.testing.assert_close(encoder({"obs": obs}), before)
+
+
+@pytest.mark.parametrize("name", [name for name in SPECS if name != "foreign tokens"])
+def test_the_first_layer_at_some_rows(name: str) -> None:
+    policy, obs = policy_for(name), random_obs(SPECS[name], 3, 4)
+    encoder: Any = policy.encoder
+    rows = torch.tensor([11, 0, 5, 5])
+    wanted = encoder.first_layer(obs).flatten(0, 1)[rows]
+    torch.testing.assert_close(encoder.first_layer(obs, rows), wanted)
 
 
 @pytest.mark.parametrize("core", ["lstm", "mingru"])
