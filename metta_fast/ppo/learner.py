@@ -64,12 +64,10 @@ class Learner:
         self._autocast = autocast
         self._compiled = compile_mode is not None
         self._tail: Any = self._make_tail() if graphs else None
-        forward: Callable[..., Any] = self._forward
-        if graphs:
-            forward = self._first_at if self._tail else self._forward_at
-        self._step_forward: Any = (
-            torch.compile(forward, mode=compile_mode, dynamic=False) if self._compiled else forward
-        )
+        forward = self._forward_at if graphs else self._forward
+        self._step_forward: Any = forward
+        if self._compiled and not self._tail:
+            self._step_forward = torch.compile(forward, mode=compile_mode, dynamic=False)
         self._gathers = graphs
         """The compiled step gathers its rows itself: one kernel then reads and uses them."""
         self._parameters = [p for p in policy.parameters() if p.requires_grad]
@@ -246,7 +244,7 @@ class Learner:
     def _fused(self, segments: Tensor, weight: Tensor | None) -> tuple[Loss, Any]:
         """`_forward_at`, all after the first layer by `_tail`."""
         batch = self._tail.gather(segments)
-        return self._tail(self._step_forward(batch.rows), batch, self.gather.rollout_value, weight), None
+        return self._tail(self._first_at(batch.rows), batch, self.gather.rollout_value, weight), None
 
     def _minibatch(self, segments: Tensor, weight: Tensor | None) -> Tensor:
         """Add the gradients of segments [B]. Returns their statistics [len(STATS)], on the device."""
