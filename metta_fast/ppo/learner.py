@@ -62,11 +62,11 @@ class Learner:
         self.buffers, self.config, self.device = buffers, config, device
         self.hooks, self.has_final_obs, self.timer = hooks, has_final_obs, timer
         self._autocast = autocast
-        self._compiled = compile_mode is not None
         self._tail: Any = self._make_tail() if graphs else None
+        self._compiled = compile_mode is not None and not self._tail
         forward = self._forward_at if graphs else self._forward
         self._step_forward: Any = forward
-        if self._compiled and not self._tail:
+        if self._compiled:
             self._step_forward = torch.compile(forward, mode=compile_mode, dynamic=False)
         self._gathers = graphs
         """The compiled step gathers its rows itself: one kernel then reads and uses them."""

@@ -6,6 +6,7 @@ python -m pytest -m gpu tests/policy/test_cuda.py
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
 
 import pytest
 import torch
@@ -20,6 +21,15 @@ pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
 ]
+
+
+@pytest.fixture(autouse=True)
+def exact_products() -> Iterator[None]:
+    """No TF32, whatever another test has set."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("highest")
+    yield
+    torch.set_float32_matmul_precision(before)
 
 
 def every_byte(kind: str) -> torch.Tensor:
