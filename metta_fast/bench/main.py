@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from metta_fast.bench.gpu_report import GpuReport
 from metta_fast.bench.machine import describe
 from metta_fast.bench.report import Report
 from metta_fast.bench.train import ORIGINAL, ULTRA_FAST, Comparison, compare
@@ -19,7 +20,10 @@ EXAMPLES = """examples:
   python benchmark_performance.py --b "hardware=auto"  against the best profile for this machine
   python benchmark_performance.py --a "hardware=cpu" --b "hardware=cpu vector.backend=workers" --seconds 5
   python benchmark_performance.py --simulator          the grid alone, per core
-  python benchmark_performance.py --vector             what the vector backends cost"""
+  python benchmark_performance.py --vector             what the vector backends cost
+  python benchmark_performance.py --gpu --json gpu.json     all on the GPU: training, its parts, the simulator
+  python benchmark_performance.py --gpu --quick             the first shape and the parts, in a minute
+  python benchmark_performance.py --gpu-scale --json scale.json    speed by size, and scale.svg"""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -33,6 +37,15 @@ def parser() -> argparse.ArgumentParser:
     what = found.add_mutually_exclusive_group()
     what.add_argument("--simulator", action="store_true", help="the CPU simulator alone, no policy")
     what.add_argument("--vector", action="store_true", help="the vector backends alone, no policy")
+    what.add_argument("--gpu", action="store_true", help="all on the GPU: training, its parts, the simulator")
+    found.add_argument(
+        "--gpu-scale",
+        action="store_true",
+        help="speed and memory on the GPU by agents, horizon and observation; with --gpu after its tables",
+    )
+    found.add_argument(
+        "--quick", action="store_true", help="with --gpu: one shape, short rounds, under a minute"
+    )
     found.add_argument(
         "--a", default=ORIGINAL, metavar="OVERRIDES", help=f"side A's overrides (default: {ORIGINAL!r})"
     )
@@ -46,7 +59,7 @@ def parser() -> argparse.ArgumentParser:
         "--seconds",
         type=_positive,
         metavar="N",
-        help="per side and round, at least (default: 10; 1 with --simulator and --vector)",
+        help="per side and round, at least (default: 10; 1 with --simulator and --vector, 0.5 with --gpu)",
     )
     found.add_argument(
         "--repeats", type=_count, default=5, metavar="N", help="rounds of each side (default: 5)"
@@ -74,7 +87,13 @@ def main(words: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if words is None else words)
     try:
         given = parser().parse_args(words)
-        report = Report(describe(), shlex.join(["python", "benchmark_performance.py", *words]))
+        if given.quick and not given.gpu:
+            raise UserError("--quick goes with --gpu")
+        on_gpu = given.gpu or given.gpu_scale
+        if on_gpu:
+            _check_gpu(given)
+        kind = GpuReport if on_gpu else Report
+        report = kind(describe(), shlex.join(["python", "benchmark_performance.py", *words]))
         if given.json is not None and not given.json.absolute().parent.is_dir():
             raise UserError(f"--json {given.json}: no folder {given.json.absolute().parent}")
         run(given, report)
@@ -91,7 +110,21 @@ def main(words: Sequence[str] | None = None) -> int:
 
 def run(given: argparse.Namespace, report: Report) -> None:
     """The benchmark that was asked for, into `report`; progress goes to stderr."""
-    if given.simulator:
+    if isinstance(report, GpuReport):
+        from metta_fast.bench import gpu, gpu_chart
+
+        gpu.measure(
+            report,
+            tables=given.gpu,
+            scale=given.gpu_scale,
+            quick=given.quick,
+            seconds=given.seconds,
+            repeats=given.repeats,
+            say=_say,
+        )
+        if given.gpu_scale and given.json is not None:
+            gpu_chart.write(given.json.with_suffix(".svg"), report.command, report.scale)
+    elif given.simulator:
         from metta_fast.bench.env import simulate
 
         simulate(report, given.seconds or 1.0, given.repeats, _say)
@@ -105,6 +138,15 @@ def run(given: argparse.Namespace, report: Report) -> None:
             Comparison(given.a, given.b, given.seconds or 10.0, given.repeats, given.target, given.limit),
             _say,
         )
+
+
+def _check_gpu(given: argparse.Namespace) -> None:
+    """Raises UserError: options that do not go together, or no GPU to measure."""
+    from metta_fast.bench.gpu import check_machine
+
+    if given.simulator or given.vector:
+        raise UserError("--gpu-scale goes with --gpu or alone, not with --simulator or --vector")
+    check_machine()
 
 
 def _say(line: str) -> None:
