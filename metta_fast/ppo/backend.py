@@ -25,7 +25,9 @@ def configure_torch(config: TrainerConfig, device: torch.device) -> None:
                 "CUBLAS_WORKSPACE_CONFIG", ":4096:8"
             )  # cuBLAS reads it when it is first used
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
-    if torch.are_deterministic_algorithms_enabled() != config.deterministic:  # the call alone imports inductor
+    if (
+        torch.are_deterministic_algorithms_enabled() != config.deterministic
+    ):  # the call alone imports inductor
         torch.use_deterministic_algorithms(config.deterministic)
 
 

@@ -23,6 +23,8 @@ from metta_fast.ppo.timer import DeviceTimer, Timer
 class DevicePPO(PPO):
     """As PPO; `vec` has `attach`, `build_ended`, `step_row` and `snapshot` (vector/gpu.py)."""
 
+    vec: Any
+
     def __init__(self, config: Any, *args: Any, **keys: Any) -> None:
         self.graphs = config.trainer.cuda_graphs is True
         super().__init__(config, *args, **keys)

@@ -81,7 +81,7 @@ class Learner:
         self.stop = torch.zeros((), device=device)
         """1 once no step may be taken any more in this update: fused Adam leaves weights and moments alone."""
         if self._on_device and config.precision != "fp16":
-            self.optimizer.found_inf = self.stop
+            self.optimizer.found_inf = self.stop  # type: ignore[attr-defined]
         self.scaler = torch.amp.GradScaler(device.type, enabled=config.precision == "fp16")
         self.gather = Gather(buffers, device)
         self._keyed = Keyed(seed, buffers.device)

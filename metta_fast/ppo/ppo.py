@@ -3,8 +3,10 @@
     collect:  rollout ─► summary (guard, episode statistics, reward scale) ─► features' on_rollout
     update:   advantage ─► learner ─► guard ─► features' on_epoch
 
-device_ppo.py is the same with environments on the GPU. An epoch is counted when its update is done. Everything random is keyed by (seed, epoch), so a resumed run
-needs no RNG state.
+device_ppo.py is the same with environments on the GPU.
+
+An epoch is counted when its update is done. Everything random is keyed by (seed, epoch), so a resumed run needs no
+RNG state.
 """
 
 from __future__ import annotations
@@ -59,7 +61,7 @@ class PPO:
         self.hooks = hooks or Hooks()
         self.steps = steps
         self.epoch = 0
-        self.vec = vec
+        self.vec: Any = vec
         self.notes: list[str] = []
         self.timer = self._make_timer()
         configure_torch(trainer, device)
@@ -81,13 +83,13 @@ class PPO:
         )
         self.summary = Summary(spec, self.buffers, self.episodes, self.reward_scale)
         context = partial(autocast, trainer, device)
-        common: dict[str, Any] = dict(
-            device=device,
-            seed=config.seed,
-            autocast=context,
-            timer=self.timer,
-            compile_mode=trainer.compile_mode if trainer.compile else None,
-        )
+        common: dict[str, Any] = {
+            "device": device,
+            "seed": config.seed,
+            "autocast": context,
+            "timer": self.timer,
+            "compile_mode": trainer.compile_mode if trainer.compile else None,
+        }
         self.rollout: Any = self._make_rollout(common)
         self.learner = Learner(
             policy,

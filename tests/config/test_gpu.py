@@ -22,7 +22,9 @@ BARE = dataclasses.replace(H100, nvrtc=0)
 OLD = dataclasses.replace(H100, driver=(12, 4))
 AMD = Machine(16, 16, 64 * GIB, (Gpu("AMD Radeon RX 7900 XTX", 24 * GIB, vendor="amd"),), "hip", nvrtc=13)
 NO_GPU = Machine(4, 8, 16 * GIB)
-STALE = dataclasses.replace(NO_GPU, notes=("NVIDIA's driver is for CUDA 12.4, but torch is built for CUDA 13",))
+STALE = dataclasses.replace(
+    NO_GPU, notes=("NVIDIA's driver is for CUDA 12.4, but torch is built for CUDA 13",)
+)
 
 
 def resolved(*words: str, machine: Machine = H100) -> Resolved:
@@ -166,7 +168,14 @@ def test_the_rollout_is_what_the_buffers_hold() -> None:
 
 def test_the_estimate_grows_with_what_takes_memory() -> None:
     usual = parts()
-    assert usual.keys() == {"rollout", "environments", "activations", "pools of CUDA graphs", "weights", "CUDA"}
+    assert usual.keys() == {
+        "rollout",
+        "environments",
+        "activations",
+        "pools of CUDA graphs",
+        "weights",
+        "CUDA",
+    }
     assert sum(usual.values()) < 4 * GIB
     assert parts("policy.core=lstm")["activations"] > 1.5 * usual["activations"]
     assert parts("trainer.minibatch_size=65536")["activations"] > 1.5 * usual["activations"]

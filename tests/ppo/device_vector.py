@@ -32,7 +32,8 @@ class DeviceVector:
 
     def step_row(self, t: int) -> None:
         b, rows = self.buffers, self.inner.rows
-        assert b is not None and self.built > 0
+        assert b is not None
+        assert self.built > 0
         self.built -= 1
         self.inner.send(self.inner.blocks[0], b.action[t].numpy())
         self.inner.recv()

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from metta_fast.envs import make_factory
 from metta_fast.config import EnvConfig
+from metta_fast.envs import make_factory
 from metta_fast.ppo import PPO
 from metta_fast.ppo.device_ppo import DevicePPO
 from tests.ppo.device_vector import DeviceVector
@@ -75,7 +75,7 @@ def test_same_as_with_a_vector_of_blocks(keys: dict[str, Any], lstm: bool) -> No
 
 @pytest.mark.parametrize("lstm", [False, True])
 def test_a_rollout_ahead_changes_nothing(lstm: bool) -> None:
-    keys: dict[str, Any] = dict(lstm=lstm, deterministic=True, normalize_reward=True)
+    keys: dict[str, Any] = {"lstm": lstm, "deterministic": True, "normalize_reward": True}
     ahead, plain = device_ppo(tickers(5), ahead=True, **keys), make_ppo(tickers(5), **keys)
     for _ in range(4):
         for ppo in (ahead, plain):
@@ -118,9 +118,8 @@ def test_statistics_of_episodes() -> None:
             ppo.collect()
             ppo.update()
     a, b = device.metrics(), plain.metrics()
-    assert "env/hearts" in b and {k: v for k, v in a.items() if "perf" not in k} == {
-        k: v for k, v in b.items() if "perf" not in k
-    }
+    assert "env/hearts" in b
+    assert {k: v for k, v in a.items() if "perf" not in k} == {k: v for k, v in b.items() if "perf" not in k}
 
 
 def test_goes_on_from_a_state_of_the_other_kind() -> None:

@@ -90,7 +90,7 @@ def test_first_rollout_is_that_of_environments_on_the_cpu(core: str) -> None:
 @pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize("core", ["none", "lstm", "mingru"])
 def test_graphs_change_nothing(core: str, compiled: bool) -> None:
-    keys: dict[str, Any] = dict(core=core, compiled=compiled, update_epochs=2)
+    keys: dict[str, Any] = {"core": core, "compiled": compiled, "update_epochs": 2}
     graphed, plain = gpu_ppo(graphs=True, **keys), gpu_ppo(graphs=False, **keys)
     for _ in range(4):
         epoch(graphed)
@@ -102,9 +102,12 @@ def test_graphs_change_nothing(core: str, compiled: bool) -> None:
             torch.testing.assert_close(
                 getattr(graphed.buffers, name), getattr(plain.buffers, name), rtol=1e-3, atol=1e-4, msg=name
             )
-    assert graphed.notes == [] and graphed.rollout._run.captured and graphed.learner._run.captured
+    assert graphed.notes == []
+    assert graphed.rollout._run.captured
+    assert graphed.learner._run.captured
     a, b = graphed.metrics(), plain.metrics()
-    assert a["train/steps"] == b["train/steps"] and a["env/length"] == pytest.approx(b["env/length"])
+    assert a["train/steps"] == b["train/steps"]
+    assert a["env/length"] == pytest.approx(b["env/length"])
 
 
 @pytest.mark.parametrize(
@@ -122,7 +125,8 @@ def test_settings_that_graphs_take(keys: dict[str, Any]) -> None:
     for _ in range(4):
         epoch(graphed)
         epoch(plain)
-    assert graphed.learner._run.captured and graphed.notes == []
+    assert graphed.learner._run.captured
+    assert graphed.notes == []
     assert apart(graphed, plain) < (2e-2 if "precision" in keys else 1e-3)
 
 
@@ -137,12 +141,13 @@ def test_the_schedule_reaches_captured_steps() -> None:
 
 
 def test_target_kl_stops_captured_steps() -> None:
-    keys: dict[str, Any] = dict(update_epochs=6, learning_rate=0.05, target_kl=1e-3)
+    keys: dict[str, Any] = {"update_epochs": 6, "learning_rate": 0.05, "target_kl": 1e-3}
     ppo = gpu_ppo(**keys)
     for _ in range(3):
         epoch(ppo)
     steps = int(ppo.learner.sums[-1])
-    assert ppo.learner._run.captured and 0 < steps < 12
+    assert ppo.learner._run.captured
+    assert 0 < steps < 12
     taken = float(next(iter(ppo.learner.optimizer.state.values()))["step"])
     assert taken < 3 * 12
 
@@ -160,7 +165,7 @@ def test_nothing_is_learnt_from_nan() -> None:
 
 
 def test_a_state_goes_on_bit_for_bit() -> None:
-    keys: dict[str, Any] = dict(core="lstm", deterministic=True, ahead=True)
+    keys: dict[str, Any] = {"core": "lstm", "deterministic": True, "ahead": True}
     one, two = gpu_ppo(**keys), gpu_ppo(**keys)
     for _ in range(3):
         epoch(one)
@@ -171,7 +176,8 @@ def test_a_state_goes_on_bit_for_bit() -> None:
     two.load_state_dict(state)
     for _ in range(2):
         epoch(two)
-    assert torch.equal(weights(one), weights(two)) and one.steps == two.steps
+    assert torch.equal(weights(one), weights(two))
+    assert one.steps == two.steps
 
 
 def test_a_gpu_state_goes_on_with_environments_on_the_cpu() -> None:
@@ -191,8 +197,10 @@ def test_what_cannot_be_captured_is_said() -> None:
     ppo = gpu_ppo(features={"prioritized_replay": {}})
     for _ in range(3):
         epoch(ppo)
-    assert ppo.rollout._run.captured and not ppo.learner._run.captured
-    assert len(ppo.notes) == 1 and "segments" in ppo.notes[0]
+    assert ppo.rollout._run.captured
+    assert not ppo.learner._run.captured
+    assert len(ppo.notes) == 1
+    assert "segments" in ppo.notes[0]
 
 
 def test_a_policy_that_cannot_be_captured_is_said() -> None:
