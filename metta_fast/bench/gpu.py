@@ -11,25 +11,29 @@ measured is one line of the table; the rest goes on.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from functools import partial
 from typing import Any
 
 from metta_fast import hardware
-from metta_fast.bench.gpu_cases import PARTS, SHAPES, SIMULATORS, VARIANTS, Point, scale_points
+from metta_fast.bench.gpu_cases import PARTS, SHAPES, SIMULATORS, VARIANTS, scale_points
 from metta_fast.bench.gpu_child import BUILD_LIMIT_S, Child, Failed, all_at_once
-from metta_fast.bench.gpu_parts_table import with_shares
-from metta_fast.bench.gpu_report import GpuReport, Row, epochs_row, ratio, rounds_row
+from metta_fast.bench.gpu_parts_table import parts_lines, with_shares
+from metta_fast.bench.gpu_report import GpuReport, Row, epochs_row, ratio, rounds_row, training_lines
 from metta_fast.bench.rounds import headed, in_turns
 from metta_fast.errors import UserError
 from metta_fast.gpu_engine import card_obstacle
 
 Say = Callable[[str], None]
+Save = Callable[[], None]
 TOGETHER = 4
 """Configurations of the scale curve that are built at the same time."""
 SECONDS, QUICK_SECONDS = 0.5, 0.3
-QUICK_REPEATS = 2
+UTILIZATION_S = 1.2
+"""The driver samples a few times a second."""
+QUICK_REPEATS, SCALE_REPEATS = 2, 3
 
 
 def check_machine(machine: hardware.Machine | None = None) -> None:
@@ -109,15 +113,15 @@ def take_turns(
 
 
 def trained(
-    cases: Mapping[str, Sequence[str]], seconds: float, repeats: int, say: Say
+    cases: Mapping[str, Sequence[str]], seconds: float, repeats: int, say: Say, driver: Container[str]
 ) -> tuple[dict[str, Row], list[str]]:
-    """Training runs by name → overrides, in turns: a row for each."""
+    """Training runs by name → overrides, in turns: a row for each. driver: of which to ask it for utilisation."""
     messages = {name: {"kind": "train", "overrides": list(words)} for name, words in cases.items()}
     rows: dict[str, Row] = {}
     with built(messages, say) as turns:
         rounds, notes = take_turns(turns, seconds, repeats, say)
         for name, one in turns.items():
-            use = one.ask(do="utilization")
+            use = one.ask(do="utilization", seconds=UTILIZATION_S if name in driver else 0.0)
             rows[name] = {"overrides": " ".join(cases[name])}
             if one.failed:
                 rows[name] |= one.why()
@@ -128,61 +132,69 @@ def trained(
 
 
 def measure_training(
-    report: GpuReport, shapes: Mapping[str, Sequence[str]], seconds: float, repeats: int, say: Say
+    report: GpuReport,
+    shapes: Mapping[str, Sequence[str]],
+    seconds: float,
+    repeats: int,
+    say: Say,
+    save: Save,
+    quick: bool = False,
 ) -> None:
-    """Each shape beside the variants of it."""
+    """Each shape beside the variants of it. quick: the driver is asked for figures of the shape only."""
     for shape, words in shapes.items():
         cases = {shape: words} | {name: [*words, *more] for name, more in VARIANTS.items()}
-        rows, notes = trained(cases, seconds, repeats, headed(say, shape))
+        rows, notes = trained(cases, seconds, repeats, headed(say, shape), {shape} if quick else set(cases))
         own = rows.pop(shape)
         against = []
         for name, row in rows.items():
             both = "failed" not in row and "failed" not in own
             against.append({"name": name} | row | (ratio(own, row) if both else {}))
         report.training.append({"name": shape} | own | {"against": against})
-        report.notes += notes
+        report.notes += [note if note.startswith(shape) else f"{shape}: {note}" for note in notes]
+        say("\n".join(training_lines(report.training[-1])))
+        save()
 
 
-def measure_parts(report: GpuReport, seconds: float, repeats: int, say: Say) -> None:
-    """Parts of the epoch, and the engine alone."""
-    cases: dict[str, dict[str, Any]] = {
+def measure_alone(report: GpuReport, seconds: float, repeats: int, say: Say, save: Save) -> None:
+    """Parts of an epoch, and the engine alone."""
+    parts: dict[str, dict[str, Any]] = {
         name: {"kind": "parts", "overrides": list(words)} for name, words in PARTS.items()
     }
-    with built(cases, headed(say, "parts")) as turns:
-        for name, one in turns.items():
+    engines = {one.name: {"kind": "simulator", **asdict(one)} for one in SIMULATORS}
+    with built(parts | engines, headed(say, "parts and simulator")) as turns:
+        for name in parts:
+            one = turns[name]
             measured = one.ask(do="measure")
-            row = {"run": name} | one.why() if one.failed else with_shares(name, measured)
-            report.parts.append(row)
-            say(f"parts of {name}: " + ("failed" if one.failed else "measured"))
-    steppers: dict[str, dict[str, Any]] = {
-        one.name: {
-            "kind": "simulator",
-            "recipe": one.recipe,
-            "observation": one.observation,
-            "num_envs": one.num_envs,
-        }
-        for one in SIMULATORS
-    }
-    with built(steppers, headed(say, "simulator")) as turns:
-        rounds, notes = take_turns(turns, seconds, repeats, headed(say, "simulator"))
+            if one.failed is None:
+                report.notes += [f"parts of {name}: {note}" for note in one.ready["notes"]]
+            report.parts.append({"run": name} | one.why() if one.failed else with_shares(name, measured))
+            say("\n".join(parts_lines(report.parts[-1])))
+            save()
+        steppers = {name: turns[name] for name in engines}
+        rounds, notes = take_turns(steppers, seconds, repeats, headed(say, "simulator"))
         report.notes += notes
-        for name, one in turns.items():
+        for name, one in steppers.items():
             figures = one.why() if one.failed else rounds_row(rounds[name]) | one.ready
             report.simulator.append({"name": name} | figures)
+    save()
 
 
-def measure_scale(
-    report: GpuReport, seconds: float, repeats: int, say: Say, points: Sequence[Point] | None = None
-) -> None:
-    """One quantity varied at a time."""
-    points = scale_points() if points is None else points
-    for begin in range(0, len(points), TOGETHER):
-        some = points[begin : begin + TOGETHER]
-        rows, notes = trained(
-            {one.name: one.overrides for one in some}, seconds, repeats, headed(say, "scale")
-        )
-        report.scale += [{"line": one.line, "value": one.value} | rows[one.name] for one in some]
+def measure_scale(report: GpuReport, seconds: float, repeats: int, say: Say, save: Save) -> None:
+    """One quantity varied at a time; what several lines share is measured once."""
+    points = scale_points()
+    different = list({tuple(one.overrides): one for one in reversed(points)}.values())[::-1]
+    found: dict[tuple[str, ...], Row] = {}
+    for begin in range(0, len(different), TOGETHER):
+        some = {one.name: one.overrides for one in different[begin : begin + TOGETHER]}
+        rows, notes = trained(some, seconds, repeats, headed(say, "scale"), ())
+        found |= {tuple(words): rows[name] for name, words in some.items()}
         report.notes += notes
+        report.scale = [
+            {"line": one.line, "value": one.value} | found[tuple(one.overrides)]
+            for one in points
+            if tuple(one.overrides) in found
+        ]
+        save()
 
 
 def measure(
@@ -194,18 +206,20 @@ def measure(
     seconds: float | None,
     repeats: int,
     say: Say,
+    save: Save,
 ) -> None:
     """Everything that was asked for, into `report`.
 
     Args:
         tables: training, parts and engine. scale: the curve.
         quick: of `tables` the first shape only, short rounds.
+        save: called when something was added, so that a run that is cut off has given what it had.
     """
     if tables:
         first = dict([next(iter(SHAPES.items()))])
         length = seconds or (QUICK_SECONDS if quick else SECONDS)
         count = min(repeats, QUICK_REPEATS) if quick else repeats
-        measure_training(report, first if quick else SHAPES, length, count, say)
-        measure_parts(report, length, count, say)
+        measure_training(report, first if quick else SHAPES, length, count, say, save, quick)
+        measure_alone(report, length, count, say, save)
     if scale:
-        measure_scale(report, seconds or SECONDS, min(repeats, 3), say)
+        measure_scale(report, seconds or SECONDS, min(repeats, SCALE_REPEATS), say, save)

@@ -17,7 +17,7 @@ from metta_fast.ppo.advantage.on_tensors import advantage_on_tensors
 from metta_fast.ppo.episode_stats import EpisodeStats
 from metta_fast.ppo.learner import ADAM_EPSILON
 from metta_fast.ppo.loss import ppo_loss
-from metta_fast.ppo.minibatch import Minibatch
+from metta_fast.ppo.minibatch import Gather, Minibatch
 from metta_fast.ppo.reward_scale import RewardScale
 from metta_fast.ppo.summary import Summary
 
@@ -48,9 +48,11 @@ def plain_policy(policy: nn.Module) -> Any:
 
 def minibatch_loss(learner: Any, policy: Any) -> Callable[[Tensor], Tensor]:
     """Segments [B] → the loss: gather, policy, loss."""
+    gather = Gather(learner.buffers, learner.device)
+    gather._picks_bytes = None
 
     def loss(segments: Tensor) -> Tensor:
-        batch = learner.gather.minibatch(segments, learner.gather.rows(segments))
+        batch = gather.minibatch(segments, gather.rows(segments))
         output = policy(batch.obs, batch.state, batch.reset)
         logprob, entropy = policy.head.logprob_entropy(output.params, batch.action)
         return ppo_loss(logprob, entropy, output.value, batch, learner.config).loss

@@ -22,8 +22,8 @@ BURN_IN_EPOCHS, BURN_IN_S = 5, 0.3
 """At least so many epochs (compile, capture, replay), and so long after them."""
 SETTLE_S = 0.1
 """Epochs at the start of a turn that are not counted: the card's clock rises."""
-UTILIZATION_S = 1.5
-"""The driver samples a few times a second."""
+DRIVER_S = 0.3
+"""Training before the driver is asked: its next samples are of this run only."""
 _NEVER = 10**15
 """Steps: a benchmark does not reach the end of its schedule."""
 
@@ -34,7 +34,8 @@ class Training:
     def __init__(self, overrides: list[str]) -> None:
         began = time.perf_counter()
         resolved = resolve(compose([f"trainer.total_timesteps={_NEVER}", *overrides]))
-        self.config, self.notes = resolved.config, list(resolved.notes)
+        self.config = resolved.config
+        self.notes = [note for note in resolved.notes if not note.startswith("hardware=auto")]
         self.parts = build_parts(self.config)
         self.algorithm: Any = self.parts.algorithm
         self.device = self.parts.device
@@ -101,20 +102,20 @@ class Training:
             "phases_ms": {name: 1e3 * statistics.median(one[name] for one in phases) for name in phases[0]},
         }
 
-    def utilization(self, seconds: float = UTILIZATION_S) -> dict[str, Any]:
-        """The driver's figures over so many seconds of training, and this process's memory.
+    def utilization(self, seconds: float) -> dict[str, Any]:
+        """The driver's figures over so many seconds of training (0: none), and this process's memory.
 
         gpu_utilization is percent or None, with `why`; memory_mib is the most that torch has reserved (pools of CUDA
         graphs included, CUDA's context not).
         """
-        card, why = card_of(self.device) if self.device.type == "cuda" else (None, "no CUDA device")
-        row: dict[str, float] = {}
-        if card is not None:
-            self._epochs_for(0.3)
-            card.poll()
-            self._epochs_for(seconds)
-            row = card.poll()
-        cuda = self.device.type == "cuda"
+        cuda, why, row = self.device.type == "cuda", "", {}
+        if seconds and cuda:
+            card, why = card_of(self.device)
+            if card is not None:
+                self._epochs_for(DRIVER_S)
+                card.poll()
+                self._epochs_for(seconds)
+                row = card.poll()
         return {
             "gpu_utilization": row.get("perf/gpu_utilization"),
             "power_w": row.get("perf/gpu_power_w"),

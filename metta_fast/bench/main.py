@@ -113,6 +113,12 @@ def run(given: argparse.Namespace, report: Report) -> None:
     if isinstance(report, GpuReport):
         from metta_fast.bench import gpu, gpu_chart
 
+        def save() -> None:
+            if given.json is not None:
+                report.write(given.json)
+                if report.scale:
+                    gpu_chart.write(given.json.with_suffix(".svg"), report.command, report.scale)
+
         gpu.measure(
             report,
             tables=given.gpu,
@@ -121,9 +127,8 @@ def run(given: argparse.Namespace, report: Report) -> None:
             seconds=given.seconds,
             repeats=given.repeats,
             say=_say,
+            save=save,
         )
-        if given.gpu_scale and given.json is not None:
-            gpu_chart.write(given.json.with_suffix(".svg"), report.command, report.scale)
     elif given.simulator:
         from metta_fast.bench.env import simulate
 
