@@ -73,7 +73,7 @@ class SparseLayer(nn.Module):
     def _by_triton(self, flat: Tensor, rows: Tensor | None) -> Tensor:
         """flat: uint8 [n, bytes]."""
         operators = torch.ops.metta_fast
-        if self.layout is LAYOUTS["tokens"]:
+        if self.layout == LAYOUTS["tokens"]:
             flat, rows = operators.gpu_dense_of_tokens(flat, rows), None
         return operators.gpu_layer(flat, self.weight, self.bias, product_dtype(flat.device.type), rows)[0]
 
