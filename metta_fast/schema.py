@@ -112,6 +112,10 @@ class PolicyConfig:
     )
     hidden_size: int = key(128, "width of the encoder and the core", low=1)
     core: str = key("none", "memory: none, lstm or mingru", ("none", "lstm", "mingru"))
+    normalize_obs: bool = key(
+        False,
+        "shift and scale floating-point observations to mean 0, std 1 over all rollouts so far, clipped at ±10",
+    )
 
 
 @dataclass
@@ -145,8 +149,14 @@ class TrainerConfig:
     )
     schedule: str = key(
         "linear",
-        "of the learning rate over total_timesteps: constant, linear, cosine (both to 0)",
-        ("constant", "linear", "cosine"),
+        "of the learning rate over total_timesteps: constant, linear, cosine (both to 0); adaptive: after "
+        "each pass over the batch by the KL from the rollout's policy",
+        ("constant", "linear", "cosine", "adaptive"),
+    )
+    desired_kl: float = key(
+        0.01,
+        "schedule=adaptive: learning_rate is divided by 1.5 above twice this KL, multiplied below half of it",
+        low=1e-8,
     )
     optimizer: str = key("adam", "adam", ("adam",))
     gamma: float = key(0.99, "discount", low=0, high=1)

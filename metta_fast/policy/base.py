@@ -12,7 +12,7 @@ class MyNet(Policy):
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -38,12 +38,14 @@ class Policy(nn.Module):
     Attributes:
         head: turns params into actions and log-probabilities.
         state_shape: (layers, size) of the core's state; (0, 0) without memory.
+        normalizer: of its observations (normalize.py), or None: they are read as they are.
     """
 
     def __init__(self, spec: EnvSpec, state_shape: tuple[int, int] = (0, 0)) -> None:
         super().__init__()
         self.head = ActionHead(spec.action)
         self.state_shape = state_shape
+        self.normalizer: Any = None
 
     def initial_state(self, n: int, device: torch.device | str | None = None) -> Tensor:
         """Zeros [layers, n, size] float32: the state of n agents before their first row."""

@@ -13,6 +13,7 @@ from metta_fast.config import PolicyConfig
 from metta_fast.errors import UserError
 from metta_fast.policy.base import Policy, PolicyOutput
 from metta_fast.policy.network import Network
+from metta_fast.policy.normalize import normalize
 from metta_fast.spec import EnvSpec
 
 INTERFACE = (
@@ -29,14 +30,19 @@ def make_policy(config: PolicyConfig, spec: EnvSpec) -> Policy:
         UserError: an unknown name, an observation or action that the policy cannot take, or a user's class
             that cannot be imported, made or run.
     """
-    if "." not in config.name:
+    own = "." in config.name
+    if not own:
         if config.name not in ("mlp", "tokens"):
             raise UserError(
                 f"policy.name={config.name!r}: expected mlp, tokens, or your own as package.module.Class"
             )
-        return Network(config, spec)
-    policy = _made(config, spec)
-    _dry_forward(policy, config.name, spec)
+        policy: Policy = Network(config, spec)
+    else:
+        policy = _made(config, spec)
+    if config.normalize_obs:
+        normalize(policy, spec)
+    if own:
+        _dry_forward(policy, config.name, spec)
     return policy
 
 

@@ -72,7 +72,7 @@ class DevicePPO(PPO):
                 weights are those before it.
         """
         context, epoch = self._context(), self.epoch
-        self.learner.update(context, self.steps)
+        self._learn(context)
         self._figures.copy_(torch.cat([self.learner.sums.double(), self.summary.figures]), non_blocking=True)
         if self._read is not None:
             self._read.record()

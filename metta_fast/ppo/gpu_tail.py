@@ -62,6 +62,8 @@ def supports(policy: nn.Module, config: TrainerConfig) -> str | None:
         return f"a policy of class {type(policy).__name__}"
     if policy.core is not None:
         return "a policy with memory"
+    if policy.normalizer is not None:
+        return "policy.normalize_obs"
     if not isinstance(policy.encoder, (MLPEncoder, TokenEncoder)):
         return f"the encoder {type(policy.encoder).__name__}"
     if policy.heads.in_features not in WIDTHS:

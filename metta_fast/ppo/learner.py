@@ -26,7 +26,7 @@ from metta_fast.ppo.hooks import Context, Hooks
 from metta_fast.ppo.loss import STATS, Loss, ppo_loss
 from metta_fast.ppo.minibatch import Gather, Minibatch
 from metta_fast.ppo.random import ORDER, Keyed
-from metta_fast.ppo.schedule import learning_rate
+from metta_fast.ppo.schedule import adapted, learning_rate
 from metta_fast.ppo.timer import Timer
 
 SUMS = (*STATS, "gradient_norm", "minibatches", "optimizer_steps")
@@ -72,7 +72,9 @@ class Learner:
         """The compiled step gathers its rows itself: one kernel then reads and uses them."""
         self._parameters = [p for p in policy.parameters() if p.requires_grad]
         self._on_device = device.type == "cuda"
-        rate = torch.tensor(config.learning_rate, device=device) if self._on_device else config.learning_rate
+        self._adapts = config.schedule == "adaptive"
+        begin = learning_rate(config, 0) if self._adapts else config.learning_rate
+        rate = torch.tensor(begin, device=device) if self._on_device else begin
         self._rate = rate
         """On a GPU a tensor: a captured step would keep a number for ever."""
         self.optimizer: Any = torch.optim.Adam(
@@ -153,12 +155,8 @@ class Learner:
             context: the epoch for the hooks and for the order of segments.
             steps: agent steps before this epoch, for the schedule.
         """
-        rate = learning_rate(self.config, steps)
-        if isinstance(self._rate, Tensor):
-            self._rate.fill_(rate)
-        else:
-            for group in self.optimizer.param_groups:
-                group["lr"] = rate
+        if not self._adapts:
+            self._set_rate(learning_rate(self.config, steps))
         if self.hooks.sample is None:
             for number, order in enumerate(self._order):
                 generator = self._keyed(ORDER, context.epoch, number)
@@ -168,6 +166,25 @@ class Learner:
         self._run()
         self.timer.lap("update")
         self.timer.mark("update")
+
+    def rate(self, steps: int) -> float:
+        """The learning rate: of the update after `steps` agent steps; adaptive: as it is (waits for the device)."""
+        return float(self._rate) if self._adapts else learning_rate(self.config, steps)
+
+    def _set_rate(self, rate: float | Tensor) -> None:
+        if isinstance(self._rate, Tensor):
+            self._rate.copy_(rate) if isinstance(rate, Tensor) else self._rate.fill_(rate)
+            return
+        self._rate = float(rate)
+        for group in self.optimizer.param_groups:
+            group["lr"] = self._rate
+
+    def _adapt(self, before: Tensor) -> None:
+        """Move the adaptive rate by the mean KL of the minibatches since the sums were `before`."""
+        done = self.sums - before
+        kl = done[STATS.index("kl")] / done[SUMS.index("minibatches")].clamp(min=1)
+        rate = self._rate if isinstance(self._rate, Tensor) else torch.tensor(self._rate, dtype=torch.float64)
+        self._set_rate(adapted(rate, kl, self.config.desired_kl))
 
     def _work(self) -> None:
         """The update but for what changes with the epoch: learning rate and order of segments."""
@@ -183,7 +200,11 @@ class Learner:
             self.stop.copy_(self.bad_rollout())
         context.update = 0
         for number in range(self.config.update_epochs):
-            if not self._pass(number, context):
+            before = self.sums.clone() if self._adapts else None
+            whole = self._pass(number, context)
+            if before is not None:
+                self._adapt(before)
+            if not whole:
                 break
 
     def _advantage(self) -> None:
@@ -300,7 +321,8 @@ class Learner:
         groups = [
             group | {"lr": self.config.learning_rate, **PORTABLE} for group in optimizer["param_groups"]
         ]
-        return {
+        rate = {"rate": _copied(self._rate)} if self._adapts else {}
+        return rate | {
             "policy": _copied(self.policy.state_dict()),
             "optimizer": _copied(optimizer | {"param_groups": groups}),
             "scaler": self.scaler.state_dict(),
@@ -313,6 +335,8 @@ class Learner:
         self.optimizer.load_state_dict(state["optimizer"] | {"param_groups": groups})
         for group in self.optimizer.param_groups:  # load_state_dict copies: it must be the one we fill
             group["lr"] = self._rate
+        if self._adapts and "rate" in state:
+            self._set_rate(float(state["rate"]))
         if self._fused_step is not None:
             self._fused_step.adopt()
         if state["scaler"]:

@@ -28,7 +28,7 @@ from metta_fast.ppo.learner import SUMS, Learner
 from metta_fast.ppo.loss import STATS
 from metta_fast.ppo.reward_scale import RewardScale
 from metta_fast.ppo.rollout import Rollout
-from metta_fast.ppo.schedule import learning_rate, progress
+from metta_fast.ppo.schedule import progress
 from metta_fast.ppo.summary import Summary
 from metta_fast.ppo.timer import Timer
 from metta_fast.spec import EnvSpec
@@ -160,12 +160,19 @@ class PPO:
         """
         self.timer.start()
         context = self._context()
-        self.learner.update(context, self.steps)
+        self._learn(context)
         self._check_debug()
         self._learnt(self.learner.sums.tolist(), self.epoch)
         self.epoch += 1
         self._finish(context)
         self.timer.lap("update")
+
+    def _learn(self, context: Context) -> None:
+        """Learn from the rollout; only then do the normaliser's moments take it in."""
+        self.learner.update(context, self.steps)
+        normalizer = getattr(self.policy, "normalizer", None)
+        if normalizer is not None:
+            normalizer.take(self.buffers)
 
     def _check_debug(self) -> None:
         if self.config.trainer.debug:
@@ -179,7 +186,7 @@ class PPO:
         """Judge the update by the learner's sums; count its steps."""
         check_update(sums, SUMS, self.buffers, self.spec, epoch)
         check_loss_scale(self.learner.scaler, epoch)
-        rate = learning_rate(self.config.trainer, self.steps)
+        rate = self.learner.rate(self.steps)
         self.steps += self._rollout_steps
         total = dict(zip(SUMS, sums))
         self._metrics = {f"loss/{name}": total[name] / total["minibatches"] for name in STATS}

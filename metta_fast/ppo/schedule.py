@@ -1,13 +1,23 @@
-"""The learning rate by agent steps: a pure function, so that a resume needs nothing but the step count."""
+"""The learning rate by agent steps: a pure function, so that a resume needs nothing but the step count.
+
+schedule=adaptive alone goes by what the learner saw; the learner keeps that rate, and checkpoints hold it.
+"""
 
 from __future__ import annotations
 
 import math
 
+import torch
+from torch import Tensor
+
 from metta_fast.config import TrainerConfig
 
 REFERENCE_MINIBATCH = 16384
 """trainer.learning_rate is meant for minibatches of so many rows where trainer.lr_scaling is not none."""
+
+STEP = 1.5
+LEAST, MOST = 1e-5, 1e-2
+"""Bounds of the adaptive rate; where it begins outside, it is only moved towards them."""
 
 
 def progress(config: TrainerConfig, steps: int) -> float:
@@ -18,13 +28,27 @@ def progress(config: TrainerConfig, steps: int) -> float:
 def learning_rate(config: TrainerConfig, steps: int) -> float:
     """The optimizer's step size for the update after `steps` agent steps.
 
-    constant: learning_rate; linear, cosine: from it down to 0 at total_timesteps. lr_scaling multiplies by
-    m (linear) or √m (sqrt) with m = minibatch_size / 16384.
+    constant: learning_rate; linear, cosine: from it down to 0 at total_timesteps; adaptive: where it begins.
+    lr_scaling multiplies by m (linear) or √m (sqrt) with m = minibatch_size / 16384.
     """
     ratio = config.minibatch_size / REFERENCE_MINIBATCH
     scale = {"none": 1.0, "sqrt": math.sqrt(ratio), "linear": ratio}[config.lr_scaling]
     done = progress(config, steps)
-    factor = {"constant": 1.0, "linear": 1.0 - done, "cosine": 0.5 * (1.0 + math.cos(math.pi * done))}[
-        config.schedule
-    ]
+    factor = {
+        "constant": 1.0,
+        "linear": 1.0 - done,
+        "cosine": 0.5 * (1.0 + math.cos(math.pi * done)),
+        "adaptive": 1.0,
+    }[config.schedule]
     return config.learning_rate * scale * factor
+
+
+def adapted(rate: Tensor, kl: Tensor, desired: float) -> Tensor:
+    """schedule=adaptive: the rate after a pass over the batch whose mean KL was `kl` (scalars, on the device).
+
+    Steps of STEP, within LEAST … MOST; a KL of 0 (no step was taken) or NaN changes nothing. As in RSL-RL and rl_games.
+    """
+    lower = (rate / STEP).clamp(min=LEAST)
+    higher = (rate * STEP).clamp(max=MOST)
+    rate = torch.where(kl > 2 * desired, torch.minimum(lower, rate), rate)
+    return torch.where((kl > 0) & (kl < desired / 2), torch.maximum(higher, rate), rate)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
-from metta_fast.ppo.schedule import learning_rate, progress
+from metta_fast.ppo.schedule import adapted, learning_rate, progress
 from tests.ppo.envs import tickers
 from tests.ppo.stand_in import make_config, make_ppo, run
+from tests.ppo.test_rollout import weights
 
 
 @pytest.mark.parametrize(
@@ -35,3 +37,34 @@ def test_the_optimizer_follows_it() -> None:
     second = learning_rate(ppo.config.trainer, int(ppo.metrics()["train/steps"]) // 2)
     assert 0 < second < 1e-3
     assert ppo.metrics()["train/learning_rate"] == ppo.learner.optimizer.param_groups[0]["lr"] < 1e-3
+
+
+def test_adaptive_moves_the_rate_towards_the_desired_kl() -> None:
+    def after(rate: float, kl: float) -> float:
+        return float(adapted(torch.tensor(rate, dtype=torch.float64), torch.tensor(kl), 0.01))
+
+    assert after(1e-3, 0.021) == pytest.approx(1e-3 / 1.5)
+    assert after(1e-3, 0.004) == pytest.approx(1.5e-3)
+    for kl in (0.019, 0.006, 0.0, float("nan")):
+        assert after(1e-3, kl) == 1e-3
+    assert after(9e-3, 0.004) == pytest.approx(1e-2)
+    assert after(1.2e-5, 1.0) == pytest.approx(1e-5)
+    assert after(0.1, 0.004) == 0.1
+    assert after(1e-6, 1.0) == 1e-6
+
+
+@pytest.mark.parametrize(("desired", "factor"), [(1e3, 1.5), (1e-8, 1 / 1.5)])
+def test_the_optimizer_follows_the_adaptive_rate_and_a_resume_goes_on(desired: float, factor: float) -> None:
+    keys = {"schedule": "adaptive", "desired_kl": desired, "learning_rate": 1e-3, "update_epochs": 2}
+    ppo = make_ppo(tickers(4), deterministic=True, **keys)
+    ppo.collect()
+    ppo.update()
+    assert ppo.metrics()["train/learning_rate"] == pytest.approx(1e-3 * factor**2)
+    state, env = ppo.state_dict(), ppo.rollout.vec.state_dict()
+    resumed = make_ppo(tickers(4), deterministic=True, **keys)
+    resumed.rollout.vec.load_state_dict(env)
+    resumed.load_state_dict(state)
+    for each in (ppo, resumed):
+        run(each, 1)
+        assert each.learner.optimizer.param_groups[0]["lr"] == pytest.approx(1e-3 * factor**4)
+    assert torch.equal(weights(ppo), weights(resumed))

@@ -1,0 +1,128 @@
+"""Observations shifted and scaled to mean 0 and standard deviation 1, before any policy (policy.normalize_obs).
+
+    normalize(policy, spec)                 # its forward now reads normalised observations
+    policy.normalizer.take(buffers)         # at an epoch's end: the moments take in the rollout
+
+Floating-point leaves only: bytes of a grid and other integers are symbols. The moments are taken over the unmasked
+rows of all rollouts so far (Welford, merged by Chan et al. 1979). They change between epochs only: the learner sees the
+numbers that the rollout saw, whatever the blocks and workers, and an evaluation changes nothing. They are buffers of
+the policy's module, so that checkpoints, `load_policy` and `metta-fast eval` have them. Until the first rollout is
+taken in, observations pass as they are.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from metta_fast.buffers import Buffers
+from metta_fast.errors import UserError
+from metta_fast.policy.base import Policy
+from metta_fast.spec import EnvSpec
+
+LIMIT = 10.0
+"""Normalised numbers are clipped to ±LIMIT: one that never varied before may come at any size."""
+EPSILON = 1e-8
+"""Added to the variance."""
+CHUNK = 1 << 22
+"""Numbers in float64 at a time."""
+
+
+class Normalizer(nn.Module):
+    """Running moments of F numbers: all entries of the floating-point leaves side by side.
+
+    Raises:
+        UserError: the observation has no floating-point leaf.
+    """
+
+    count: Tensor
+    mean: Tensor
+    squares: Tensor
+    shift: Tensor
+    scale: Tensor
+
+    def __init__(self, spec: EnvSpec) -> None:
+        super().__init__()
+        self.parts: dict[str, tuple[int, int]] = {}
+        """Leaf → where its numbers lie among the F."""
+        end = 0
+        for name, leaf in spec.obs.items():
+            if leaf.dtype.startswith("float"):
+                self.parts[name] = end, end + prod(leaf.shape)
+                end = self.parts[name][1]
+        if not self.parts:
+            given = ", ".join(f"{name} {list(leaf.shape)} {leaf.dtype}" for name, leaf in spec.obs.items())
+            raise UserError(
+                f"policy.normalize_obs=true, but {spec.name} gives no floating-point observation ({given}); "
+                "leave it out"
+            )
+        self.register_buffer("count", torch.zeros((), dtype=torch.float64))
+        self.register_buffer("mean", torch.zeros(end, dtype=torch.float64))
+        self.register_buffer("squares", torch.zeros(end, dtype=torch.float64))  # sums of squared deviations
+        self.register_buffer("shift", torch.zeros(end))
+        self.register_buffer("scale", torch.ones(end))
+
+    def forward(self, obs: dict[str, Tensor]) -> dict[str, Tensor]:
+        """{leaf: [T, B, *shape]}: floating-point leaves normalised, in float32; others as they are."""
+        return {name: self._leaf(name, leaf) if name in self.parts else leaf for name, leaf in obs.items()}
+
+    def _leaf(self, name: str, leaf: Tensor) -> Tensor:
+        part, shape = slice(*self.parts[name]), leaf.shape[2:]
+        centred = leaf.float() - self.shift[part].view(shape)
+        return (centred * self.scale[part].view(shape)).clamp(-LIMIT, LIMIT)
+
+    @torch.no_grad()
+    def take(self, buffers: Buffers) -> None:
+        """Take in a rollout's unmasked rows. Nothing is waited for; numbers that are not finite change nothing."""
+        horizon = buffers.horizon
+        rows = max(1, CHUNK // (len(self.mean) * buffers.num_agents))
+        moments = self.count, self.mean, self.squares
+        for t in range(0, horizon, rows):
+            chunk = slice(t, min(t + rows, horizon))
+            leaves = [buffers.obs[name][chunk].flatten(2) for name in self.parts]
+            x = torch.cat([leaf.to(self.mean.device, torch.float64) for leaf in leaves], -1)
+            moments = _merged(moments, x, buffers.mask[chunk].to(x.device).unsqueeze(-1))
+        count, mean, squares = moments
+        good = mean.isfinite().all() & squares.isfinite().all()
+        for own, new in ((self.count, count), (self.mean, mean), (self.squares, squares)):
+            own.copy_(torch.where(good, new, own))
+        self.shift.copy_(self.mean)
+        self.scale.copy_(
+            torch.where(self.count > 0, (self.squares / self.count.clamp(min=1) + EPSILON).rsqrt(), 1.0)
+        )
+
+
+def _merged(moments: tuple[Tensor, Tensor, Tensor], x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """(count, mean, squares) with the rows of x [T, N, F] where mask [T, N, 1] is set."""
+    count, mean, squares = moments
+    new = mask.sum()
+    new_mean = torch.where(mask, x, 0.0).sum((0, 1)) / new.clamp(min=1)
+    new_squares = torch.where(mask, x - new_mean, 0.0).square().sum((0, 1))
+    total = (count + new).clamp(min=1)
+    delta = new_mean - mean
+    return (
+        count + new,
+        mean + delta * new / total,
+        squares + new_squares + delta.square() * count * new / total,
+    )
+
+
+def normalize(policy: Policy, spec: EnvSpec) -> None:
+    """Have `policy`, whatever it is, read normalised observations.
+
+    Raises:
+        UserError: the observation has no floating-point leaf.
+    """
+    policy.normalizer = Normalizer(spec)
+    policy.register_forward_pre_hook(_normalized)
+
+
+def _normalized(policy: Any, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+    """A forward's arguments, normalised; a tensor stands for the observation's only leaf (network.py)."""
+    obs, *others = arguments
+    if isinstance(obs, Tensor):
+        obs = {next(iter(policy.normalizer.parts)): obs}
+    return (policy.normalizer(obs), *others)
