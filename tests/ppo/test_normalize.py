@@ -18,6 +18,7 @@ from metta_fast.policy.normalize import Normalizer
 from metta_fast.ppo.loss import STATS
 from tests.ppo.envs import Ticker, tickers
 from tests.ppo.stand_in import make_ppo, run
+from tests.ppo.test_device_rollout import device_ppo, figures, same
 from tests.ppo.test_rollout import weights
 
 SPEC = tickers(4).spec
@@ -118,6 +119,21 @@ def test_blocks_and_threads_change_nothing_and_a_resume_goes_on() -> None:
         assert torch.equal(weights(serial), weights(other))
         for name, value in serial.policy.normalizer.state_dict().items():
             assert torch.equal(value, other.policy.normalizer.state_dict()[name]), name
+
+
+def test_a_rollout_ahead_changes_nothing() -> None:
+    """With environments on the policy's device; nor does it with a learning rate that follows the KL."""
+    keys: dict[str, Any] = {"deterministic": True, "schedule": "adaptive"}
+    ahead, plain = device_ppo(tickers(4), ahead=True, **keys), make_ppo(tickers(4), **keys)
+    for ppo in (ahead, plain):
+        normalize.normalize(ppo.policy, SPEC)
+    for _ in range(4):
+        for ppo in (ahead, plain):
+            ppo.collect()
+            ppo.update()
+        same(ahead.state_dict(), plain.state_dict())
+        assert figures(ahead) == figures(plain)
+    assert plain.policy.normalizer.count == plain.steps
 
 
 def test_a_state_holds_copies_and_a_policy_made_anew_has_the_moments() -> None:
