@@ -1,0 +1,33 @@
+"""The humanoid, lying, gets up (Gymnasium's HumanoidStandup-v5)."""
+
+from metta_fast.envs.robot.tasks.humanoid_body import VIEW, obs_size
+from metta_fast.envs.robot.tasks.task import Task
+
+TASK = Task(
+    name="humanoid_standup",
+    gymnasium_id="HumanoidStandup-v5",
+    xml="humanoidstandup.xml",
+    frame_skip=5,
+    max_steps=1000,
+    options={
+        "uph_cost_weight": 1.0,
+        "ctrl_cost_weight": 0.1,
+        "impact_cost_weight": 5e-7,
+        "impact_cost_range": (-float("inf"), 10.0),
+        "reset_noise_scale": 1e-2,
+        **VIEW,
+    },
+    info=(
+        "x_position",
+        "y_position",
+        "z_distance_from_origin",
+        "tendon_length[0]",
+        "tendon_length[1]",
+        "tendon_velocity[0]",
+        "tendon_velocity[1]",
+        "reward_linup",
+        "reward_quadctrl",
+        "reward_impact",
+    ),
+    obs_size=obs_size,
+)

@@ -1,0 +1,45 @@
+/* kit.h: what several robot tasks share. Operations are in NumPy's order, so that results equal Gymnasium's to the
+   bit (with -ffp-contract=off: only what is written as fma is fused). */
+#ifndef MF_ROBOT_KIT_H
+#define MF_ROBOT_KIT_H
+
+#include <math.h>
+#include "../robot.h"
+
+MF_FN mf_real mf_clip(mf_real x, mf_real low, mf_real high) { return x < low ? low : x > high ? high : x; }
+
+/* Length of v[n]: NumPy takes the root of BLAS's dot product, which fuses multiply and add. */
+MF_FN mf_real mf_norm(const mf_real *v, int32_t n) {
+    mf_real square = 0;
+    for (int32_t i = 0; i < n; i++) square = fma(v[i], v[i], square);
+    return sqrt(square);
+}
+
+MF_FN mf_real mf_distance(const mf_real *a, const mf_real *b) {
+    const mf_real v[3] = {a[0] - b[0], a[1] - b[1], a[2] - b[2]};
+    return mf_norm(v, 3);
+}
+
+/* weight · Σ action², in float32 as NumPy computes it for float32 actions. */
+MF_FN float mf_action_cost(mf_real weight, const float *action, int32_t nu) {
+    return (float)weight * mf_sum_squares_float(action, nu);
+}
+
+/* Write in[n] at `out` (clipped to ±bound) and return the place behind it. */
+MF_FN mf_real *mf_put(mf_real *out, const mf_real *in, int32_t n) {
+    for (int32_t i = 0; i < n; i++) out[i] = in[i];
+    return out + n;
+}
+
+MF_FN mf_real *mf_put_clipped(mf_real *out, const mf_real *in, int32_t n, mf_real bound) {
+    for (int32_t i = 0; i < n; i++) out[i] = mf_clip(in[i], -bound, bound);
+    return out + n;
+}
+
+/* Start near the model's rest: uniform noise of ±scale on every position and velocity. */
+MF_FN void mf_reset_uniform(const mf_physics *p, mf_rng *rng, mf_real scale, mf_real *qpos, mf_real *qvel) {
+    for (int32_t i = 0; i < p->nq; i++) qpos[i] = p->init_qpos[i] + mf_uniform(rng, -scale, scale);
+    for (int32_t i = 0; i < p->nv; i++) qvel[i] = p->init_qvel[i] + mf_uniform(rng, -scale, scale);
+}
+
+#endif

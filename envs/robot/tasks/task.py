@@ -1,0 +1,89 @@
+"""What the Python side knows of a robot task: names, options and their defaults. The rules are in the header of the
+same name."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from metta_fast.errors import UserError
+from metta_fast.spec import Array
+
+Option = float | bool | tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Task:
+    """A robot task. `options` and then `bodies` are the fields of its C struct NAME_params, in the same order."""
+
+    name: str
+    """Of the header, tasks/NAME.h."""
+    gymnasium_id: str
+    xml: str
+    """Model file: one of Gymnasium's assets."""
+    frame_skip: int
+    """Physics substeps of one step."""
+    max_steps: int
+    """The time limit, in steps."""
+    options: Mapping[str, Option]
+    """Name → default, as Gymnasium's constructor has them: a number, a switch or a range."""
+    info: tuple[str, ...]
+    """Names of the numbers that NAME_after writes; an array's elements are NAME[0], NAME[1]."""
+    obs_size: Callable[[Any, Mapping[str, Any]], int]
+    """(mjModel, options) → numbers observed."""
+    bodies: tuple[str, ...] = ()
+    """Bodies of the model that the rules look at."""
+
+    def values(self, given: Mapping[str, Any]) -> dict[str, Option]:
+        """All options, `given` over the defaults.
+
+        Raises:
+            UserError: an unknown option, or a value of another kind than its default.
+        """
+        return {**self.options, **{key: self._checked(key, value) for key, value in given.items()}}
+
+    def record(self, given: Mapping[str, Any], body_id: Callable[[str], int]) -> Array:
+        """NAME_params as a NumPy record, shape (). `body_id`: number of a body in the model, by its name."""
+        fields = {**self.values(given), **{body: int(body_id(body)) for body in self.bodies}}
+        record = np.zeros((), np.dtype([(key, *_field(value)) for key, value in fields.items()], align=True))
+        for key, value in fields.items():
+            record[key] = value
+        return record
+
+    def _checked(self, key: str, value: Any) -> Option:
+        if key not in self.options:
+            near = difflib.get_close_matches(key, self.options, n=1)
+            raise UserError(
+                f"{self.name}: unknown option {key!r}; "
+                + (f"did you mean {near[0]!r}? " if near else "")
+                + f"there are {', '.join(self.options)}"
+            )
+        default = self.options[key]
+        if isinstance(default, bool):
+            if isinstance(value, (bool, np.bool_)):
+                return bool(value)
+            expected = "true or false"
+        elif isinstance(default, tuple):
+            if isinstance(value, (list, tuple)) and len(value) == 2 and all(map(_is_number, value)):
+                return float(value[0]), float(value[1])
+            expected = "a range of two numbers, as [-1, 1]"
+        else:
+            if _is_number(value):
+                return float(value)
+            expected = "a number"
+        raise UserError(f"{self.name}: {key}={value!r}, expected {expected}")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float, np.number)) and not isinstance(value, bool) and value == value
+
+
+def _field(value: Any) -> tuple[str, tuple[int, ...]]:
+    """(dtype, shape) of a field of the C struct."""
+    if isinstance(value, tuple):
+        return "f8", (2,)
+    return ("f8" if isinstance(value, float) else "i4"), ()
