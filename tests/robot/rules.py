@@ -19,7 +19,7 @@ from metta_fast.envs.robot.tasks.task import Task
 from metta_fast.spec import Array
 
 ROOT = Path(__file__).parents[2] / "envs"
-ARRAYS = [
+ARRAYS = (
     "qpos",
     "qvel",
     "ctrl",
@@ -36,7 +36,7 @@ ARRAYS = [
     "body_mass",
     "init_qpos",
     "init_qvel",
-]
+)
 COMPILER = shutil.which("cc")
 DOORS = """
 #include "tasks/{0}.h"
