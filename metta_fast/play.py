@@ -159,4 +159,5 @@ class PolicyPlayer:
                 shape = (1, self._spec.num_agents, self._spec.action.width)
                 noise = draw(shape, generator=self._generator, device=self._device)
                 action, _ = self._policy.head.sample(output.params, noise)
+            action = self._policy.head.to_env(action)
         return action[0].cpu().numpy()

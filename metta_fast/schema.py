@@ -112,6 +112,15 @@ class PolicyConfig:
     )
     hidden_size: int = key(128, "width of the encoder and the core", low=1)
     core: str = key("none", "memory: none, lstm or mingru", ("none", "lstm", "mingru"))
+    activation: str = key("relu", "what follows each of the encoder's layers", ("relu", "tanh", "elu"))
+    shared: bool = key(True, "one encoder and memory for actions and value; false: the value has its own")
+    squash: bool = key(
+        False, "continuous actions: kept within the bounds by tanh; false: a normal distribution, clipped"
+    )
+    state_std: bool = key(
+        False,
+        "continuous actions: the standard deviation depends on the observation; false: it is learnt as such",
+    )
     normalize_obs: bool = key(
         False,
         "shift and scale floating-point observations to mean 0, std 1 over all rollouts so far, clipped at ±10",

@@ -6,6 +6,7 @@
     make_policy(config.policy, spec) -> Policy        # make.py: a name → a checked network
     output = policy(obs, state, reset)                # [T, B, …]; PolicyOutput(params, value, state)
     action, logprob = policy.head.sample(output.params, noise)
+    policy.head.to_env(action)                        # what the environment gets: within its bounds
 
 To add a policy of your own, subclass `metta_fast.policy.Policy` (base.py documents the interface), give it a
 constructor `(config: PolicyConfig, spec: EnvSpec)` and start with `policy=my_package.MyNet`. To add an
@@ -13,7 +14,8 @@ encoder or core to ours, write it in encoders.py or cores.py and name it in netw
 """
 
 from metta_fast.policy.base import Policy, PolicyOutput
+from metta_fast.policy.box_head import BoxHead
 from metta_fast.policy.heads import ActionHead
 from metta_fast.policy.make import make_policy
 
-__all__ = ["ActionHead", "Policy", "PolicyOutput", "make_policy"]
+__all__ = ["ActionHead", "BoxHead", "Policy", "PolicyOutput", "make_policy"]

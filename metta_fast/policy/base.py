@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from metta_fast.policy.heads import ActionHead
+from metta_fast.policy.heads import make_head
 from metta_fast.spec import EnvSpec
 
 
@@ -25,7 +25,7 @@ class PolicyOutput(NamedTuple):
     """What a forward gives for T rows of B agents."""
 
     params: Tensor
-    """[T, B, head.num_params] parameters of the action distribution, for `ActionHead`."""
+    """[T, B, head.num_params] parameters of the action distribution, for the head."""
     value: Tensor
     """[T, B] float32."""
     state: Tensor
@@ -36,14 +36,15 @@ class Policy(nn.Module):
     """A network with an action head. See the module's docstring for the smallest one.
 
     Attributes:
-        head: turns params into actions and log-probabilities.
+        head: turns params into actions and log-probabilities: ActionHead, or BoxHead for continuous actions.
         state_shape: (layers, size) of the core's state; (0, 0) without memory.
         normalizer: of its observations (normalize.py), or None: they are read as they are.
     """
 
-    def __init__(self, spec: EnvSpec, state_shape: tuple[int, int] = (0, 0)) -> None:
+    def __init__(self, spec: EnvSpec, state_shape: tuple[int, int] = (0, 0), *, squash: bool = False) -> None:
+        """squash: continuous actions are bounded by tanh, not by clipping."""
         super().__init__()
-        self.head = ActionHead(spec.action)
+        self.head: Any = make_head(spec.action, squash=squash)
         self.state_shape = state_shape
         self.normalizer: Any = None
 

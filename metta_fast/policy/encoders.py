@@ -6,6 +6,7 @@ TokenEncoder   [n, 3] uint8 tokens (location, feature, value)
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import prod
 from typing import Any
 
@@ -19,18 +20,22 @@ from metta_fast.policy.initial import RELU, orthogonal_linear
 from metta_fast.policy.sparse_layer import SparseLayer
 from metta_fast.spec import EnvSpec
 
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "tanh": torch.tanh, "elu": F.elu}
+"""policy.activation: what follows each layer."""
 EMPTY = 255
 """Location and feature of a token that is not there."""
 
 
 class MLPEncoder(nn.Module):
-    """Two layers with ReLU. The first is a sum: a part for each grid leaf, one for all others side by side.
+    """Two layers. The first is a sum: a part for each grid leaf, one for all others side by side.
 
     Numbers of other leaves enter as they are: uint8 is symbolic, neither an image nor divided by 255.
     """
 
-    def __init__(self, spec: EnvSpec, width: int) -> None:
+    def __init__(self, spec: EnvSpec, width: int, activation: str = "relu") -> None:
         super().__init__()
+        self.activation = activation
+        self._f = ACTIVATIONS[activation]
         layouts = {leaf: layout_of(spec, leaf) for leaf in spec.obs}
         self.parts = nn.ModuleDict(
             {leaf: SparseLayer(layout, width) for leaf, layout in layouts.items() if layout}
@@ -41,7 +46,7 @@ class MLPEncoder(nn.Module):
         self.second = orthogonal_linear(width, width, RELU)
 
     def first_layer(self, obs: dict[str, Tensor], rows: Tensor | None = None) -> Tensor:
-        """[T, B, width], before its ReLU; with rows [R], numbers t · B + b, of these only: [R, width]."""
+        """[T, B, width], before its activation; with rows [R], numbers t · B + b, of these only: [R, width]."""
         if rows is None:
             sums = [part(obs[leaf]) for leaf, part in self.parts.items()]
         else:
@@ -56,7 +61,7 @@ class MLPEncoder(nn.Module):
         return sums[0] if len(sums) == 1 else torch.stack(sums).sum(0)
 
     def forward(self, obs: dict[str, Tensor]) -> Tensor:
-        return F.relu(self.second(F.relu(self.first_layer(obs))))
+        return self._f(self.second(self._f(self.first_layer(obs))))
 
 
 class TokenEncoder(nn.Module):
@@ -66,18 +71,20 @@ class TokenEncoder(nn.Module):
     Kinds, orientations and actions are names, not amounts: each has an embedding of its own (grid_layout.py).
     """
 
-    def __init__(self, spec: EnvSpec, width: int) -> None:
+    def __init__(self, spec: EnvSpec, width: int, activation: str = "relu") -> None:
         super().__init__()
+        self.activation = activation
+        self._f = ACTIVATIONS[activation]
         self.leaf = next(iter(spec.obs))
         self.tokens = SparseLayer(LAYOUTS["tokens"], width)
         self.second = orthogonal_linear(width, width, RELU)
 
     def first_layer(self, obs: dict[str, Tensor], rows: Tensor | None = None) -> Tensor:
-        """[T, B, width], before its ReLU; with rows [R], numbers t · B + b, of these only: [R, width]."""
+        """[T, B, width], before its activation; with rows [R], numbers t · B + b, of these only: [R, width]."""
         return self.tokens(obs[self.leaf]) if rows is None else self.tokens.at_rows(obs[self.leaf], rows)
 
     def forward(self, obs: dict[str, Tensor]) -> Tensor:
-        return F.relu(self.second(F.relu(self.first_layer(obs))))
+        return self._f(self.second(self._f(self.first_layer(obs))))
 
 
 class AnyTokenEncoder(nn.Module):
@@ -87,8 +94,10 @@ class AnyTokenEncoder(nn.Module):
     Values enter as log2(1 + v) / 2. Locations and features are bytes; an empty token (255) adds nothing.
     """
 
-    def __init__(self, spec: EnvSpec, width: int) -> None:
+    def __init__(self, spec: EnvSpec, width: int, activation: str = "relu") -> None:
         super().__init__()
+        self.activation = activation
+        self._f = ACTIVATIONS[activation]
         self.leaf, leaf = next(iter(spec.obs.items()))
         size = min(width, 64)
         self.scale = leaf.shape[0] ** -0.5
@@ -104,11 +113,14 @@ class AnyTokenEncoder(nn.Module):
         )
         each = (known * self.location(location.int())).masked_fill(~there, 0.0)  # [T, B, n, size]
         pooled = torch.cat([each.sum(-2) * self.scale, each.amax(-2)], -1)
-        return F.relu(self.second(F.relu(self.first(pooled))))
+        return self._f(self.second(self._f(self.first(pooled))))
 
 
-def make_encoder(name: str, spec: EnvSpec, width: int) -> nn.Module:
+def make_encoder(name: str, spec: EnvSpec, width: int, activation: str = "relu") -> nn.Module:
     """The encoder of this name ("mlp", "tokens") for the environment's observation.
+
+    Args:
+        activation: a name of ACTIVATIONS.
 
     Raises:
         UserError: it does not read this observation.
@@ -123,10 +135,10 @@ def make_encoder(name: str, spec: EnvSpec, width: int) -> nn.Module:
                 "env.observation=tokens (grid) or policy=mlp"
             )
         known = layout_of(spec, leaves[0][0]) is LAYOUTS["tokens"]
-        return TokenEncoder(spec, width) if known else AnyTokenEncoder(spec, width)
+        return (TokenEncoder if known else AnyTokenEncoder)(spec, width, activation)
     if any(layout_of(spec, leaf) is LAYOUTS["tokens"] for leaf, _ in leaves):
         raise UserError(
             f"policy mlp does not read tokens, but {spec.name} gives {given}; give policy=tokens, or "
             "env.observation=compact"
         )
-    return MLPEncoder(spec, width)
+    return MLPEncoder(spec, width, activation)

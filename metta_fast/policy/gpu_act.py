@@ -39,6 +39,7 @@ from metta_fast.policy.gpu_decode import (
     compact_single,
 )
 from metta_fast.policy.grid_layout import LAYOUTS
+from metta_fast.policy.heads import ActionHead
 from metta_fast.policy.network import Network
 
 TILE = tl.constexpr(128)
@@ -314,11 +315,17 @@ def supports(policy: Policy, dtype: torch.dtype) -> str | None:
     """Why this policy's rollout cannot run in the kernel with layers in `dtype`, or None."""
     if type(policy) is not Network:
         return f"a policy of class {type(policy).__name__}"
+    if not isinstance(policy.head, ActionHead):
+        return "continuous actions"
+    if policy.critic is not None:
+        return "policy.shared=false"
     if policy.core is not None:
         return "a policy with memory"
     encoder = policy.encoder
     if not isinstance(encoder, MLPEncoder):
         return f"the encoder {type(encoder).__name__}"
+    if encoder.activation != "relu":
+        return f"policy.activation={encoder.activation}"
     parts: Any = encoder.parts.values()
     if encoder.flat or [x.layout for x in parts] != [LAYOUTS["compact"]]:
         return "observations other than compact ones alone"

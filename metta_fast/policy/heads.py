@@ -1,8 +1,8 @@
 """Action heads: distribution parameters to actions, log-probabilities and entropies.
 
-Discrete actions, one head or several of unequal size (MultiDiscrete). `params` are the heads' logits side by
-side; an action row is int32 `[heads]`, each from 0. All mathematics is float32 whatever the autocast. A logit
-of -inf forbids its choice.
+Here discrete actions (box_head.py: continuous ones), one head or several of unequal size (MultiDiscrete). `params`
+are the heads' logits side by side; an action row is int32 `[heads]`, each from 0. All mathematics is float32 whatever
+the autocast. A logit of -inf forbids its choice.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from metta_fast.errors import UserError
+from metta_fast.policy.box_head import BoxHead
 from metta_fast.spec import ActionSpec
 
 
@@ -36,15 +37,10 @@ class ActionHead:
     """Heads with `nvec` choices. Shapes: `…` are any leading axes, W = len(nvec), P = num_params = sum(nvec).
 
     Raises:
-        UserError: continuous (Box) actions, or a head without a choice.
+        UserError: a head without a choice.
     """
 
     def __init__(self, spec: ActionSpec) -> None:
-        if spec.kind != "discrete":
-            raise UserError(
-                "continuous (Box) actions: this version's policies choose among discrete actions only "
-                "(Discrete, MultiDiscrete); wrap the environment so that its actions are discrete"
-            )
         if not spec.nvec or min(spec.nvec) < 1:
             raise UserError(
                 f"action space with nvec={list(spec.nvec)}: expected heads of at least one choice each"
@@ -93,6 +89,10 @@ class ActionHead:
         """The most likely action […, W] int32."""
         return self._logits(params).argmax(-1).to(torch.int32)
 
+    def to_env(self, action: Tensor) -> Tensor:
+        """What the environment gets: the action itself."""
+        return action
+
     def _logits(self, params: Tensor) -> Tensor:
         """[…, W, most choices] float32; -inf where a head has fewer choices."""
         params = params.float()
@@ -108,3 +108,8 @@ class ActionHead:
         logits = self._logits(params)
         # torch's log_softmax is four times slower on the CPU where the last axis is this short.
         return logits - logits.logsumexp(-1, keepdim=True)
+
+
+def make_head(spec: ActionSpec, *, squash: bool = False) -> ActionHead | BoxHead:
+    """The head for these actions; squash: bounds of continuous ones by tanh, not by clipping."""
+    return ActionHead(spec) if spec.kind == "discrete" else BoxHead(spec, squash=squash)

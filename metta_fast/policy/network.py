@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from metta_fast.config import PolicyConfig
 from metta_fast.policy.base import Policy, PolicyOutput
+from metta_fast.policy.box_head import BoxHead
 from metta_fast.policy.cores import CORES
 from metta_fast.policy.encoders import make_encoder
 from metta_fast.policy.initial import SMALL, orthogonal_linear
@@ -17,23 +20,61 @@ class Network(Policy):
     """`config.name` chooses the encoder, `config.core` the memory.
 
     The heads run in float32 also under autocast: values and logits in bf16 would be too coarse to learn from.
+    With `config.shared=false` the value has an encoder and a core of its own; the state is then both cores',
+    the actions' first.
     """
 
     def __init__(self, config: PolicyConfig, spec: EnvSpec) -> None:
         size = config.hidden_size
-        core = CORES[config.core](size) if config.core != "none" else None
-        super().__init__(spec, core.state_shape if core else (0, 0))
-        self.encoder = make_encoder(config.name, spec, size)
+        core = _core(config)
+        layers, width = core.state_shape if core is not None else (0, 0)
+        cores = layers if config.shared else 2 * layers
+        super().__init__(spec, (cores, width), squash=config.squash)
+        self.encoder = make_encoder(config.name, spec, size, config.activation)
         self.core = core
         self.leaf = next(iter(spec.obs))
-        self.heads = orthogonal_linear(size, self.head.num_params + 1, SMALL)
-        """The action's parameters, then the value."""
+        params = self.head.num_params
+        self.log_std: nn.Parameter | None = None
+        """[width of the action]: what params end with where the standard deviation is not the network's."""
+        if isinstance(self.head, BoxHead) and not config.state_std:
+            self.log_std = nn.Parameter(torch.zeros(self.head.width))
+            params = self.head.width
+        self.heads = orthogonal_linear(size, params + (1 if config.shared else 0), SMALL)
+        """The action's parameters, then the value, if it is not the critic's."""
+        self.critic: nn.ModuleDict | None = None
+        if not config.shared:
+            parts: dict[str, nn.Module] = {
+                "encoder": make_encoder(config.name, spec, size, config.activation),
+                "value": orthogonal_linear(size, 1, SMALL),
+            }
+            own = _core(config)
+            self.critic = nn.ModuleDict(parts if own is None else parts | {"core": own})
 
     def forward(self, obs: dict[str, Tensor] | Tensor, state: Tensor, reset: Tensor) -> PolicyOutput:
         """As `Policy.forward`; a tensor stands for the observation's only leaf."""
-        x = self.encoder({self.leaf: obs} if isinstance(obs, Tensor) else obs)
+        leaves = {self.leaf: obs} if isinstance(obs, Tensor) else obs
+        x, critic = self.encoder(leaves), self.critic
+        y = critic["encoder"](leaves) if critic is not None else None
         if self.core is not None:
-            x, state = self.core(x, state, reset)
+            if critic is None:
+                x, state = self.core(x, state, reset)
+            else:
+                first, second = state.chunk(2)
+                x, first = self.core(x, first.contiguous(), reset)
+                y, second = critic["core"](y, second.contiguous(), reset)
+                state = torch.cat([first, second])
         with torch.autocast(x.device.type, enabled=False):
-            out = self.heads(x.float())
-        return PolicyOutput(out[..., :-1], out[..., -1], state)
+            params = self.heads(x.float())
+            if critic is None:
+                params, value = params[..., :-1], params[..., -1]
+            else:
+                assert y is not None
+                value = critic["value"](y.float())[..., 0]
+        if self.log_std is not None:
+            params = torch.cat([params, self.log_std.expand_as(params)], -1)
+        return PolicyOutput(params, value, state)
+
+
+def _core(config: PolicyConfig) -> Any:
+    """The memory that the configuration asks for, or None."""
+    return CORES[config.core](config.hidden_size) if config.core != "none" else None

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from metta_fast.buffers import Buffers
+from metta_fast.errors import UserError
 from metta_fast.ppo.compiled import check_compiled
 from metta_fast.ppo.graph import Graph, Say
 from metta_fast.ppo.random import NOISE, Keyed, env_seed
@@ -83,6 +84,10 @@ class DeviceRollout:
         """then: what follows the last row, on the device. graphs: replay it all as a CUDA graph.
         fused: one kernel of ours for a row where the policy is one it knows (policy/gpu_act.py), with its layers
         in this dtype; None: never."""
+        if vec.spec.action.kind != "discrete":
+            raise UserError(
+                f"{vec.spec.name} has continuous actions, which env.device=cuda does not take: give env.device=cpu"
+            )
         self.vec, self.buffers, self.device, self.seed, self.timer = vec, buffers, device, seed, timer
         self.policy: Any = policy
         self._autocast, self._then = autocast, then

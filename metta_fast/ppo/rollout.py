@@ -25,23 +25,23 @@ from metta_fast.ppo.timer import Timer
 from metta_fast.ppo.transfer import make_transfer
 from metta_fast.vector.api import Block, VectorEnv, VectorError, WorkerError
 
-Act = Callable[[dict[str, Tensor], Tensor, Tensor, Tensor], tuple[Tensor, Tensor, Tensor, Tensor]]
+Act = Callable[[dict[str, Tensor], Tensor, Tensor, Tensor], tuple[Tensor, Tensor, Tensor, Tensor, Tensor]]
 
 
 def make_act(policy: nn.Module) -> Act:
     """The step of a rollout as one function, for torch.compile.
 
     (obs {leaf: [1, n, …]}, state [L, n, H], reset [1, n], noise [1, n, W]) →
-    (action [1, n, W], logprob [1, n], value [1, n], state [L, n, H]).
+    (action [1, n, W], logprob [1, n], value [1, n], state [L, n, H], the action as the environment gets it).
     """
     head: Any = policy.head
 
     def act(
         obs: dict[str, Tensor], state: Tensor, reset: Tensor, noise: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
         out = policy(obs, state, reset)
         action, logprob = head.sample(out.params, noise)
-        return action, logprob, out.value, out.state
+        return action, logprob, out.value, out.state, head.to_env(action)
 
     return act
 
@@ -142,7 +142,7 @@ class Rollout:
             buffers.state[t // buffers.bptt_horizon, :, a:b] = state
         noise = self._noise[0 if last else t, a:b].unsqueeze(0)
         try:
-            action, logprob, value, new_state = self._act(obs, state, reset, noise)
+            action, logprob, value, new_state, given = self._act(obs, state, reset, noise)
         except ValueError:  # an action head that has no choice: say so if NaN is the cause
             check_block(block, self.vec.spec, t, self._epoch)
             check_weights(self.policy, self._epoch)
@@ -158,7 +158,7 @@ class Rollout:
             state.copy_(new_state)
         else:
             self._states[i] = new_state
-        transfer.store(block, t, action, logprob)
+        transfer.store(block, t, action, logprob, given)
         timer.lap("copy")
         transfer.wait(block, t)
         timer.lap("inference")

@@ -70,12 +70,13 @@ class Transfer:
             self.buffers.reset[t : t + 1, a:b],
         )
 
-    def store(self, block: Block, t: int, action: Tensor, logprob: Tensor) -> None:
-        """Row t's action [1, n, W] and log-probability [1, n] to the buffers, the action to the slab too."""
+    def store(self, block: Block, t: int, action: Tensor, logprob: Tensor, given: Tensor) -> None:
+        """Row t's action [1, n, W] and log-probability [1, n] to the buffers; given [1, n, W], the
+        action as the environment gets it, to the slab."""
         a, b = block.start, block.stop
         self.buffers.action[t, a:b] = action[0]
         self.buffers.logprob[t, a:b] = logprob[0]
-        np.copyto(block.rows.action, action[0].numpy())
+        np.copyto(block.rows.action, given[0].numpy())
 
     def wait(self, block: Block, t: int) -> None:
         """Row t's action is in the slab, and the slab's row was read: the block can be sent."""
@@ -119,9 +120,9 @@ class CudaTransfer(Transfer):
             self.buffers.reset[t, a:b].copy_(self.small["reset"][t, a:b], non_blocking=True)
         return super().inputs(block, t)
 
-    def store(self, block: Block, t: int, action: Tensor, logprob: Tensor) -> None:
+    def store(self, block: Block, t: int, action: Tensor, logprob: Tensor, given: Tensor) -> None:
         a, b = block.start, block.stop
-        self._actions[block.index].copy_(action[0], non_blocking=True)
+        self._actions[block.index].copy_(given[0], non_blocking=True)
         self._event.record()
         self.buffers.action[t, a:b] = action[0]
         self.buffers.logprob[t, a:b] = logprob[0]
@@ -173,15 +174,15 @@ class OffloadTransfer(Transfer):
         reset.copy_(host_reset, non_blocking=True)
         return obs, reset
 
-    def store(self, block: Block, t: int, action: Tensor, logprob: Tensor) -> None:
+    def store(self, block: Block, t: int, action: Tensor, logprob: Tensor, given: Tensor) -> None:
         a, b = block.start, block.stop
-        self._actions[block.index].copy_(action[0], non_blocking=True)
+        self._actions[block.index].copy_(given[0], non_blocking=True)
+        self.buffers.action[t, a:b].copy_(action[0], non_blocking=True)
         self.buffers.logprob[t, a:b].copy_(logprob[0], non_blocking=True)
         self._event.record()
 
     def wait(self, block: Block, t: int) -> None:
         self._event.synchronize()
-        self.buffers.action[t, block.start : block.stop] = self._actions[block.index]
 
     def finish(self) -> None:
         torch.cuda.current_stream(self.device).synchronize()

@@ -24,7 +24,7 @@ from metta_fast.policy import make_policy
 from metta_fast.policy.grid_layout import LAYOUTS
 from metta_fast.policy.network import Network
 from metta_fast.ppo.device_rollout import ActInto
-from metta_fast.spec import EnvSpec, Leaf
+from metta_fast.spec import ActionSpec, EnvSpec, Leaf
 from tests.policy.specs import flat_spec, grid_obs, grid_spec
 
 ON_GPU = torch.cuda.is_available()
@@ -271,6 +271,10 @@ def test_what_it_is_for() -> None:
     assert why(compact) is None
     assert "memory" in str(why(compact, core="lstm"))
     assert "observations" in str(why(grid_spec("dense")))
+    assert why(compact, shared=False) == "policy.shared=false"
+    assert why(compact, activation="tanh") == "policy.activation=tanh"
+    box = EnvSpec("own", 4, 1, compact.obs, ActionSpec("box", low=(-1.0,), high=(1.0,)))
+    assert why(box) == "continuous actions"
     assert "TokenEncoder" in str(why(grid_spec("tokens"), name="tokens"))
     assert "observations" in str(why(flat_spec()))
     assert "hidden_size=512" in str(why(compact, hidden_size=512))

@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.distributions import Categorical
 
-from metta_fast.errors import UserError
 from metta_fast.policy import ActionHead
 from metta_fast.policy.heads import masked_sums, running_sum
 from metta_fast.spec import ActionSpec
@@ -109,8 +108,3 @@ def test_the_mathematics_is_float32_whatever_comes_in() -> None:
     params = torch.randn(4, 6).bfloat16()
     action, logprob = head(6).sample(params, torch.rand(4, 1))
     torch.testing.assert_close(logprob, params.float().log_softmax(-1).gather(1, action.long())[:, 0])
-
-
-def test_box_actions_are_refused_by_name() -> None:
-    with pytest.raises(UserError, match=r"continuous \(Box\) actions"):
-        ActionHead(ActionSpec("box", low=(-1.0,), high=(1.0,)))

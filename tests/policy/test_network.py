@@ -10,7 +10,7 @@ from metta_fast.config import PolicyConfig
 from metta_fast.errors import UserError
 from metta_fast.policy import Policy, make_policy
 from metta_fast.policy.encoders import AnyTokenEncoder
-from metta_fast.spec import ActionSpec, EnvSpec, Leaf
+from metta_fast.spec import Leaf
 from tests.policy.specs import flat_spec, grid_obs, grid_spec, random_obs
 
 SPECS = {
@@ -166,6 +166,3 @@ def test_what_a_policy_cannot_read_is_said() -> None:
         make_policy(PolicyConfig(name="tokens"), SPECS["compact"])
     with pytest.raises(UserError, match="expected mlp, tokens, or your own"):
         make_policy(PolicyConfig(name="cnn"), SPECS["compact"])
-    box = EnvSpec("own", 1, 1, {"obs": Leaf((2,), "float32")}, ActionSpec("box", low=(0.0,), high=(1.0,)))
-    with pytest.raises(UserError, match=r"continuous \(Box\) actions"):
-        make_policy(PolicyConfig(), box)

@@ -29,6 +29,9 @@ class DiscreteHead:
     def _logs(self, params: Tensor) -> list[Tensor]:
         return [part.float().log_softmax(-1) for part in params.split(self.nvec, -1)]
 
+    def to_env(self, action: Tensor) -> Tensor:
+        return action
+
     def sample(self, params: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
         chosen, total = [], torch.zeros(params.shape[:-1], device=params.device)
         for i, logs in enumerate(self._logs(params)):
@@ -53,6 +56,9 @@ class GaussianHead(nn.Module):
         super().__init__()
         self.num_params = size
         self.log_std = nn.Parameter(torch.zeros(size))
+
+    def to_env(self, action: Tensor) -> Tensor:
+        return action
 
     def sample(self, params: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
         action = params.float() + noise * self.log_std.exp()
