@@ -115,7 +115,10 @@ def _raise(
     field: str, shown: str, array: Tensor, spec: EnvSpec, epoch: int, t: int = 0, agent: int = 0
 ) -> NoReturn:
     """Name the first entry of `array` [rows, agents, …] that is not finite; t, agent: where it starts."""
-    first = (~torch.isfinite(array)).nonzero()[0].tolist()
+    entries = (~torch.isfinite(array)).nonzero()
+    if not len(entries):  # the rollout launched ahead has written over it
+        raise NonFiniteError(f"{shown} is not finite in the rollout of epoch {epoch}: {CAUSES[field]}")
+    first = entries[0].tolist()
     value = array[tuple(first)].item()
     row, column, *place = first
     env, in_env = divmod(agent + column, spec.agents_per_env)

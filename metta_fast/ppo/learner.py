@@ -64,12 +64,12 @@ class Learner:
         self._autocast = autocast
         self._tail: Any = self._make_tail() if graphs else None
         self._compiled = compile_mode is not None and not self._tail
-        forward = self._forward_at if graphs else self._forward
+        self._gathers = graphs and not hooks.extra_loss
+        """The compiled step gathers its rows itself: one kernel then reads and uses them. (An extra loss wants them.)"""
+        forward = self._forward_at if self._gathers else self._forward
         self._step_forward: Any = forward
         if self._compiled:
             self._step_forward = torch.compile(forward, mode=compile_mode, dynamic=False)
-        self._gathers = graphs
-        """The compiled step gathers its rows itself: one kernel then reads and uses them."""
         self._parameters = [p for p in policy.parameters() if p.requires_grad]
         self._on_device = device.type == "cuda"
         self._adapts = config.schedule == "adaptive"

@@ -10,8 +10,10 @@ import torch
 
 from metta_fast.config import EnvConfig
 from metta_fast.envs import make_factory
+from metta_fast.errors import NonFiniteError
 from metta_fast.ppo import PPO
 from metta_fast.ppo.device_ppo import DevicePPO
+from metta_fast.ppo.hooks import Hooks
 from tests.ppo.device_vector import DeviceVector
 from tests.ppo.envs import tickers
 from tests.ppo.stand_in import TinyPolicy, make_config, make_ppo
@@ -39,6 +41,7 @@ def device_ppo(
     minibatches: int = 2,
     lstm: bool = False,
     ahead: bool = False,
+    hooks: Hooks | None = None,
     **keys: Any,
 ) -> PPO:
     spec = factory.spec
@@ -46,7 +49,7 @@ def device_ppo(
     config = make_config(batch_size=batch, minibatch_size=batch // minibatches, bptt_horizon=bptt, **keys)
     torch.manual_seed(0)
     policy = TinyPolicy(spec, lstm=lstm)
-    ppo = DevicePPO(config, spec, DeviceVector(factory), policy, device=torch.device("cpu"))
+    ppo = DevicePPO(config, spec, DeviceVector(factory), policy, device=torch.device("cpu"), hooks=hooks)
     ppo._may_go_ahead = ahead  # False: the buffers can be looked at after an update
     return ppo
 
@@ -136,3 +139,39 @@ def test_goes_on_from_a_state_of_the_other_kind() -> None:
         ppo.update()
     for a, b in zip(device.policy.parameters(), plain.policy.parameters()):
         assert torch.equal(a, b)
+
+
+def test_an_extra_loss_gets_the_minibatch() -> None:
+    """Also where the update was to be a graph: it falls back, and says so."""
+    seen = []
+
+    def extra(batch: Any, output: Any) -> torch.Tensor:
+        seen.append(batch.mask.shape)
+        return output.value.square().mean() * 0.0
+
+    ppo = device_ppo(tickers(4), hooks=Hooks(extra_loss=[extra]), cuda_graphs=True)
+    ppo.rollout._run.enabled = False  # no card here
+    ppo.collect()
+    ppo.update()
+    assert seen == [(8, 4)] * 2
+    assert ppo.notes == ["the update runs without a CUDA graph, which is slower: a feature adds to the loss"]
+
+
+def test_a_fault_is_named_though_the_next_rollout_has_written_over_it() -> None:
+    ppo = device_ppo(tickers(4), ahead=True)
+    step_row = ppo.vec.step_row
+    steps = iter(range(100))
+
+    def faulty(t: int) -> None:
+        step_row(t)
+        if next(steps) == 5:
+            ppo.buffers.reward[t, 1] = float("nan")
+
+    ppo.vec.step_row = faulty
+    ppo.collect()
+    before = [p.detach().clone() for p in ppo.policy.parameters()]
+    with pytest.raises(
+        NonFiniteError, match="reward is not finite in the rollout of epoch 0: the environment gave it"
+    ):
+        ppo.update()
+    assert all(torch.isfinite(p).all() for p in before)
