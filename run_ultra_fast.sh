@@ -38,8 +38,13 @@ find_python() {
   anywhere:       https://docs.astral.sh/uv  then  uv python install 3.12"
 }
 
-# Environments step on NVIDIA cards with the extra packages of pyproject.toml.
-extra() { if compgen -G '/dev/nvidia[0-9]*' >/dev/null; then echo '[gpu]'; fi; }
+# The extra packages of pyproject.toml: robots where envs/robot is built, gpu where there are NVIDIA cards.
+extra() {
+    local names=""
+    if [ "$(uname -sm)" = "Linux x86_64" ]; then names=robots; fi
+    if compgen -G '/dev/nvidia[0-9]*' >/dev/null; then names=${names:+$names,}gpu; fi
+    echo "${names:+[$names]}"
+}
 
 # Everything that the installed state depends on, as one number.
 inputs() {

@@ -3,11 +3,14 @@
 All other metadata lives in pyproject.toml. `metta_fast/envs` and `metta_fast/configs` are committed links to
 `envs/` and `configs/`, so the checkout, an editable install and the wheel all see one package tree.
 
+envs/robot is built where MuJoCo 4.0.0 (mujoco-core) is installed; all else is built without it.
+
     python setup.py build_ext --inplace             # a development build
     MF_DEBUG=1 python setup.py build_ext --inplace  # bounds checks, line tracing, -O1 -g
     MF_ARCH=native python setup.py build_ext --inplace   # tuned for this processor (not portable)
 """
 
+import importlib.util
 import os
 from pathlib import Path
 
@@ -17,6 +20,7 @@ from setuptools import Extension, setup
 
 ROOT = Path(__file__).parent
 DEBUG = os.environ.get("MF_DEBUG") == "1"
+MUJOCO_LIBRARY = "libmujoco.so.4.0.0"  # envs/robot/__init__.py and pyproject.toml name the same version
 ARCH = os.environ.get("MF_ARCH", "x86-64-v3" if os.uname().machine == "x86_64" else "")
 
 # No fast-math and no contraction: the same header compiled for the GPU must give the same bits.
@@ -26,19 +30,40 @@ if ARCH:
     CFLAGS.append(f"-march={ARCH}")
 
 
+def mujoco_folder() -> Path | None:
+    """Where MuJoCo's headers and the library of the version that envs/robot is written for lie, if they do.
+
+    The library is linked by its path; at run time envs/robot/__init__.py loads it before the extension.
+    """
+    spec = importlib.util.find_spec("mujoco")
+    for folder in map(Path, (spec.submodule_search_locations or []) if spec else []):
+        if (folder / "include/mujoco/mujoco.h").is_file() and (folder / MUJOCO_LIBRARY).is_file():
+            return folder
+    return None
+
+
 def extensions() -> list[Extension]:
     """One extension per .pyx file, named by its place in the package."""
     found = []
+    mujoco = mujoco_folder()
     for top, package in (("envs", "metta_fast.envs"), ("metta_fast", "metta_fast")):
         for source in sorted((ROOT / top).rglob("*.pyx")):
             parts = source.relative_to(ROOT / top).with_suffix("").parts
             if top == "metta_fast" and parts[0] == "envs":
                 continue  # the link: already found under envs/
+            include, objects = [], []
+            if parts[:1] == ("robot",):
+                if mujoco is None:
+                    print(
+                        "envs/robot is left out: MuJoCo 4.0.0 is not installed (the extra `robots` brings it)"
+                    )
+                    continue
+                include, objects = [str(mujoco / "include")], [str(mujoco / MUJOCO_LIBRARY)]
             source = source.relative_to(ROOT)
             headers = [
                 str(h.relative_to(ROOT))
                 for folder in {source.parent, Path("envs/native")}
-                for h in (ROOT / folder).glob("*.h")
+                for h in (ROOT / folder).rglob("*.h")
             ]
             found.append(
                 Extension(
@@ -46,7 +71,8 @@ def extensions() -> list[Extension]:
                     [str(source)],
                     depends=headers,
                     extra_compile_args=CFLAGS,
-                    include_dirs=[numpy.get_include(), str(source.parent), "envs/native"],
+                    include_dirs=[numpy.get_include(), str(source.parent), "envs/native", *include],
+                    extra_objects=objects,
                     extra_link_args=["-pthread"],
                     define_macros=[("NPY_NO_DEPRECATED_API", "NPY_1_7_API_VERSION")],
                 )

@@ -6,6 +6,7 @@
 
     grid                       the grid world (envs/grid)
     counter                    the smallest environment (envs/counter.py)
+    robot                      robots on MuJoCo (envs/robot): env.params.task names one
     package.module:function    your own: called with the EnvConfig, it returns an EnvFactory, or a callable
                                that makes environment i in Gymnasium's API (see envs/python_env.py):
 
@@ -85,7 +86,20 @@ def _counter(config: EnvConfig) -> EnvFactory:
     )
 
 
-_KNOWN: dict[str, Callable[[Any], EnvFactory]] = {"grid": _grid, "counter": _counter}
+def _robot(config: EnvConfig) -> EnvFactory:
+    from metta_fast.envs.robot.env import RobotFactory, find_task
+
+    if config.agents_per_env != 1:
+        raise UserError(f"env.agents_per_env={config.agents_per_env}: a robot is one agent, give 1")
+    params = _params(config, "num_envs", "max_steps", "limit_is_terminal")
+    task = find_task(params.get("task", "ant"))
+    _check_keys("robot", params, ("task", "frame_skip", "xml_file", *task.options))
+    return RobotFactory(
+        config.num_envs, max_steps=config.max_steps, limit_is_terminal=config.limit_is_terminal, **params
+    )
+
+
+_KNOWN: dict[str, Callable[[Any], EnvFactory]] = {"grid": _grid, "counter": _counter, "robot": _robot}
 
 
 def _check_keys(name: str, params: Mapping[str, Any], known: Sequence[str]) -> None:

@@ -25,6 +25,17 @@ pytestmark = pytest.mark.skipif(COMPILER is None, reason="compiles the tasks: no
 
 KEEP: dict[str, Any] = {"exclude_current_positions_from_observation": False}
 OPTIONS: dict[str, list[dict[str, Any]]] = {
+    "ant": [
+        KEEP | {"include_cfrc_ext_in_observation": False, "terminate_when_unhealthy": False, "main_body": 3},
+        {"contact_force_range": (-0.3, 2), "contact_cost_weight": 0.1, "healthy_z_range": (0.5, 0.9)},
+        {
+            "forward_reward_weight": 1.3,
+            "ctrl_cost_weight": 0.3,
+            "healthy_reward": 0.7,
+            "reset_noise_scale": 0.3,
+        },
+    ],
+    "half_cheetah": [KEEP | {"ctrl_cost_weight": 0.7, "frame_skip": 3}, {"forward_reward_weight": 2.3}],
     "hopper": [
         KEEP | {"ctrl_cost_weight": 0.3, "terminate_when_unhealthy": False, "healthy_state_range": (-3, 3)},
         {
@@ -128,11 +139,11 @@ def test_every_number_of_a_step_is_gymnasiums(name: str, options: dict[str, Any]
             if terminated or truncated:
                 ends += terminated
                 break
-    never_ends = name in ("swimmer", "reacher", "pusher", "humanoid_standup")
+    never_ends = name in ("half_cheetah", "swimmer", "reacher", "pusher", "humanoid_standup")
     if never_ends or options.get("terminate_when_unhealthy") is False:
         assert ends == 0
     elif not options:
-        assert ends == EPISODES
+        assert ends > 0 if name == "ant" else ends == EPISODES  # an ant seldom falls so soon
 
 
 @pytest.mark.parametrize("name", OPTIONS)

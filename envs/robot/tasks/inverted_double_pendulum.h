@@ -49,9 +49,7 @@ MF_FN void inverted_double_pendulum_observe(const inverted_double_pendulum_param
 
 MF_FN void inverted_double_pendulum_reset(const inverted_double_pendulum_params *o, const mf_physics *p, mf_rng *rng,
                                           mf_real *qpos, mf_real *qvel) {
-    const mf_real scale = o->reset_noise_scale;
-    for (int32_t i = 0; i < p->nq; i++) qpos[i] = p->init_qpos[i] + mf_uniform(rng, -scale, scale);
-    for (int32_t i = 0; i < p->nv; i++) qvel[i] = p->init_qvel[i] + mf_normal(rng) * scale;
+    mf_reset_uniform_normal(p, rng, o->reset_noise_scale, qpos, qvel);
 }
 
 #endif

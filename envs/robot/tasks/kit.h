@@ -42,4 +42,10 @@ MF_FN void mf_reset_uniform(const mf_physics *p, mf_rng *rng, mf_real scale, mf_
     for (int32_t i = 0; i < p->nv; i++) qvel[i] = p->init_qvel[i] + mf_uniform(rng, -scale, scale);
 }
 
+/* The same with normal noise of that scale on the velocities. */
+MF_FN void mf_reset_uniform_normal(const mf_physics *p, mf_rng *rng, mf_real scale, mf_real *qpos, mf_real *qvel) {
+    for (int32_t i = 0; i < p->nq; i++) qpos[i] = p->init_qpos[i] + mf_uniform(rng, -scale, scale);
+    for (int32_t i = 0; i < p->nv; i++) qvel[i] = p->init_qvel[i] + scale * mf_normal(rng);
+}
+
 #endif

@@ -37,6 +37,8 @@ class Task:
     """(mjModel, options) → numbers observed."""
     bodies: tuple[str, ...] = ()
     """Bodies of the model that the rules look at."""
+    body_options: tuple[str, ...] = ()
+    """Options whose value is a body of the model: its number or its name."""
 
     def values(self, given: Mapping[str, Any]) -> dict[str, Option]:
         """All options, `given` over the defaults.
@@ -48,7 +50,10 @@ class Task:
 
     def record(self, given: Mapping[str, Any], body_id: Callable[[str], int]) -> Array:
         """NAME_params as a NumPy record, shape (). `body_id`: number of a body in the model, by its name."""
-        fields = {**self.values(given), **{body: int(body_id(body)) for body in self.bodies}}
+        named = {
+            k: float(body_id(v)) for k, v in given.items() if k in self.body_options and isinstance(v, str)
+        }
+        fields = {**self.values({**given, **named}), **{body: int(body_id(body)) for body in self.bodies}}
         record = np.zeros((), np.dtype([(key, *_field(value)) for key, value in fields.items()], align=True))
         for key, value in fields.items():
             record[key] = value

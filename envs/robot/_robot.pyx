@@ -1,0 +1,324 @@
+"""The robots' compiled half: a MuJoCo model, and a batch of environments on it (physics.h)."""
+
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t, uintptr_t
+
+import numpy as np
+
+from metta_fast.errors import UserError
+
+
+cdef extern from "physics.h" nogil:
+    ctypedef int64_t mjtSize
+    ctypedef struct mjModel:
+        mjtSize nq, nv, nu, na, nbody, nsite, ntendon
+        double *actuator_ctrlrange
+        const uint8_t *actuator_ctrllimited
+    ctypedef struct mjData:
+        double *qpos
+        double *qvel
+    int mjVERSION_HEADER, mjOBJ_BODY, mjSTATE_INTEGRATION
+    int mj_version()
+    mjModel *mj_loadXML(const char *path, const void *vfs, char *error, int size)
+    void mj_deleteModel(mjModel *m)
+    mjData *mj_makeData(const mjModel *m)
+    void mj_deleteData(mjData *d)
+    void mj_resetData(const mjModel *m, mjData *d)
+    int mj_name2id(const mjModel *m, int kind, const char *name)
+    int mj_stateSize(const mjModel *m, int signature)
+    void mj_getState(const mjModel *m, const mjData *d, double *state, int signature)
+    void mj_setState(const mjModel *m, mjData *d, const double *state, int signature)
+
+    ctypedef struct mf_physics:
+        pass
+    ctypedef struct mf_robot:
+        int64_t episode
+        int32_t step, pending
+        double reward
+    ctypedef struct mf_task:
+        int64_t params_size
+    const mf_task *mf_find_task(const char *name)
+    ctypedef struct mf_robots:
+        const mjModel *model
+        const mf_task *task
+        const void *params
+        mjData **data
+        mf_physics *physics
+        mf_robot *robots
+        double *obs_exact
+        double *info
+        double *sums
+        const int32_t *summed
+        const int32_t *stat_of
+        uint64_t seed
+        uint32_t first_env
+        int32_t stagger_envs, max_steps, limit_is_terminal, frame_skip, obs_size, num_info, num_stats
+        const float *action
+        float *obs
+        float *reward
+        uint8_t *terminal
+        uint8_t *truncation
+        uint8_t *mask
+        uint8_t *reset
+        float *stats
+    void mf_take_warnings()
+    void mf_robots_view(mf_robots *b, int32_t i, const double *init_qvel)
+    void mf_robots_settle(const mf_robots *b, int32_t i, int32_t start_step)
+    void mf_robots_reset_range(void *batch, int32_t lo, int32_t hi) noexcept nogil
+    void mf_robots_step_range(void *batch, int32_t lo, int32_t hi) noexcept nogil
+
+
+def versions():
+    """(MuJoCo's version at build time, at run time), as 4000000 for 4.0.0."""
+    return mjVERSION_HEADER, mj_version()
+
+
+cdef class RobotModel:
+    """A MuJoCo model, read from an MJCF file and not changed afterwards.
+
+    Raises:
+        UserError: no such file, or MuJoCo cannot make a model of it (its message is given).
+    """
+
+    cdef mjModel *model
+    cdef readonly str path
+
+    def __cinit__(self, str path):
+        cdef char error[1000]
+        error[0] = 0
+        mf_take_warnings()
+        self.path = path
+        self.model = mj_loadXML(path.encode(), NULL, error, sizeof(error))
+        if self.model == NULL:
+            raise UserError(f"{path}: MuJoCo cannot load this model: {error.decode(errors='replace').strip()}")
+
+    def __dealloc__(self):
+        if self.model != NULL:
+            mj_deleteModel(self.model)
+
+    def body(self, str name):
+        """Number of the body of that name."""
+        cdef int number = mj_name2id(self.model, mjOBJ_BODY, name.encode())
+        if number < 0:
+            raise UserError(f"{self.path}: there is no body {name!r} in this model")
+        return number
+
+    @property
+    def sizes(self):
+        """{nq, nv, nu, nbody, nsite, ntendon}."""
+        return {"nq": self.model.nq, "nv": self.model.nv, "nu": self.model.nu, "nbody": self.model.nbody,
+                "nsite": self.model.nsite, "ntendon": self.model.ntendon}
+
+    @property
+    def nq(self):
+        return self.model.nq
+
+    @property
+    def nv(self):
+        return self.model.nv
+
+    @property
+    def nu(self):
+        return self.model.nu
+
+    @property
+    def nbody(self):
+        return self.model.nbody
+
+    @property
+    def ctrlrange(self):
+        """f32 [nu, 2]: least and greatest control; infinite where the actuator has no limit."""
+        cdef int i
+        out = np.empty((self.model.nu, 2), np.float32)
+        for i in range(self.model.nu):
+            out[i] = ((self.model.actuator_ctrlrange[2 * i], self.model.actuator_ctrlrange[2 * i + 1])
+                      if self.model.actuator_ctrllimited[i] else (-np.inf, np.inf))
+        return out
+
+
+cdef class RobotBatch:
+    """Environments first_env … first_env+num_envs-1: `metta_fast.spec.EnvBatch`.
+
+    Args:
+        task: name of its header. record: NAME_params, of `Task.record`.
+        info: names of the numbers of `Task.info`; those of reward_… are added up over an episode.
+        stat_of: index into info of each statistic but the last, `unstable`.
+        total_envs: over which the first episodes are staggered (`reset(seed, stagger=True)`).
+    """
+
+    cdef mf_robots batch
+    cdef RobotModel model
+    cdef int32_t num_envs, total_envs
+    cdef bint started
+    cdef object rows
+    cdef list held
+    cdef int made
+    cdef readonly object robots
+    """uint8 [num_envs, bytes of mf_robot]."""
+    cdef readonly object obs_exact
+    """f64 [num_envs, obs_size]: observations of the last call, before they become float32."""
+    cdef readonly object info
+    """f64 [num_envs, len(info)] of the last step; 0 after a reset."""
+    cdef readonly object sums
+    """f64 [num_envs, len(info)]: sums of rewards over the episode, last values of the others."""
+
+    def __cinit__(self, RobotModel model, str task, record, *, int64_t first_env, int32_t num_envs,
+                  int32_t total_envs, int32_t max_steps, bint limit_is_terminal, int32_t frame_skip,
+                  int32_t obs_size, tuple info, tuple stat_of):
+        cdef int32_t i
+        if num_envs < 1 or first_env < 0 or first_env + num_envs > total_envs:
+            raise ValueError(f"envs {first_env} … {first_env + num_envs - 1} are not among {total_envs}")
+        self.batch.task = mf_find_task(task.encode())
+        if self.batch.task == NULL or self.batch.task.params_size != record.nbytes:
+            raise RuntimeError(f"the task {task} is not as it was built: build the extensions again "
+                               "(python setup.py build_ext --inplace)")
+        mf_take_warnings()
+        self.model = model
+        self.num_envs, self.total_envs = num_envs, total_envs
+        params = np.frombuffer(record.tobytes(), np.uint8).copy()
+        summed = np.array([name.startswith("reward") for name in info], np.int32)
+        chosen = np.array([*stat_of, 0], np.int32)
+        init_qvel = np.zeros(max(model.nv, 1))
+        data = np.zeros(num_envs, np.uintp)
+        physics = np.zeros((num_envs, sizeof(mf_physics)), np.uint8)
+        self.robots = np.zeros((num_envs, sizeof(mf_robot)), np.uint8)
+        self.obs_exact = np.zeros((num_envs, obs_size))
+        self.info, self.sums = np.zeros((2, num_envs, len(info)))
+        self.held = [params, summed, chosen, init_qvel, data, physics]
+        self.batch.model = model.model
+        self.batch.params = <const void *>at(params)
+        self.batch.summed = <const int32_t *>at(summed)
+        self.batch.stat_of = <const int32_t *>at(chosen)
+        self.batch.data = <mjData **>at(data)
+        self.batch.physics = <mf_physics *>at(physics)
+        self.batch.robots = <mf_robot *>at(self.robots)
+        self.batch.obs_exact = <double *>at(self.obs_exact)
+        self.batch.info = <double *>at(self.info)
+        self.batch.sums = <double *>at(self.sums)
+        self.batch.first_env = <uint32_t>first_env
+        self.batch.max_steps, self.batch.limit_is_terminal = max_steps, limit_is_terminal
+        self.batch.frame_skip, self.batch.obs_size = frame_skip, obs_size
+        self.batch.num_info, self.batch.num_stats = len(info), len(stat_of) + 1
+        for i in range(num_envs):
+            self.batch.data[i] = mj_makeData(model.model)
+            if self.batch.data[i] == NULL:
+                raise MemoryError(f"no memory for the physics of env {first_env + i}")
+            self.made = i + 1
+            mf_robots_view(&self.batch, i, <const double *>at(init_qvel))
+
+    def __dealloc__(self):
+        cdef int i
+        for i in range(self.made):
+            mj_deleteData(self.batch.data[i])
+
+    def bind(self, rows):
+        """Take the slab's rows (`metta_fast.spec.Rows`) of this batch's agents; kept until the next bind."""
+        n = self.num_envs
+        wanted = {"obs": (rows.obs["obs"], np.float32, self.batch.obs_size),
+                  "action": (rows.action, np.float32, self.model.nu), "reward": (rows.reward, np.float32, 1),
+                  "stats": (rows.stats, np.float32, self.batch.num_stats),
+                  **{name: (getattr(rows, name), np.bool_, 1) for name in ("terminal", "truncation", "mask", "reset")}}
+        for name, (array, dtype, width) in wanted.items():
+            if array.dtype != dtype or array.shape[0] != n or array.size != n * width:
+                raise ValueError(f"rows.{name} is {array.dtype} {array.shape}, expected {np.dtype(dtype)} with "
+                                 f"{width} numbers for each of {n} agents")
+            if not array.flags.c_contiguous:
+                raise ValueError(f"rows.{name} must be contiguous")
+        self.rows = rows
+        self.batch.obs = <float *>at(rows.obs["obs"])
+        self.batch.action = <const float *>at(rows.action)
+        self.batch.reward = <float *>at(rows.reward)
+        self.batch.terminal = <uint8_t *>at(rows.terminal)
+        self.batch.truncation = <uint8_t *>at(rows.truncation)
+        self.batch.mask = <uint8_t *>at(rows.mask)
+        self.batch.reset = <uint8_t *>at(rows.reset)
+        self.batch.stats = <float *>at(rows.stats)
+
+    def reset(self, uint64_t seed, *, bint stagger=False):
+        """Start every env anew and write row 0; what env i does depends on (seed, i) only."""
+        if self.rows is None:
+            raise RuntimeError("bind() must come before reset()")
+        self.batch.seed = seed
+        self.batch.stagger_envs = self.total_envs if stagger else 0
+        with nogil:
+            mf_robots_reset_range(&self.batch, 0, self.num_envs)
+        self.started = True
+
+    def step(self):
+        """Advance every env by one step, reading actions from and writing to the bound rows."""
+        if not self.started or self.rows is None:
+            raise RuntimeError("bind() and reset() must come before step()")
+        with nogil:
+            mf_robots_step_range(&self.batch, 0, self.num_envs)
+
+    def native_job(self):
+        """(address of `void fn(void *ctx, int32_t lo, int32_t hi)`, address of ctx, num_envs); see EnvBatch."""
+        return <uintptr_t>&mf_robots_step_range, <uintptr_t>&self.batch, self.num_envs
+
+    def set_state(self, int32_t env, double[::1] qpos, double[::1] qvel):
+        """Begin an episode of env `env` of this batch there, all else at the model's rest; writes its row."""
+        cdef int i
+        if self.rows is None:
+            raise RuntimeError("bind() must come before set_state()")
+        if not 0 <= env < self.num_envs or qpos.shape[0] != self.model.nq or qvel.shape[0] != self.model.nv:
+            raise ValueError(f"env {env} of {self.num_envs}, {qpos.shape[0]} positions and {qvel.shape[0]} velocities: "
+                             f"expected {self.model.nq} and {self.model.nv}")
+        mj_resetData(self.model.model, self.batch.data[env])
+        for i in range(qpos.shape[0]):
+            self.batch.data[env].qpos[i] = qpos[i]
+        for i in range(qvel.shape[0]):
+            self.batch.data[env].qvel[i] = qvel[i]
+        mf_robots_settle(&self.batch, env, 0)
+        self.started = True
+
+    def get_state(self, int32_t env):
+        """(qpos f64 [nq], qvel f64 [nv]) of env `env` of this batch."""
+        cdef int i
+        if not 0 <= env < self.num_envs:
+            raise ValueError(f"env {env} of {self.num_envs}")
+        return (np.array([self.batch.data[env].qpos[i] for i in range(self.model.nq)]),
+                np.array([self.batch.data[env].qvel[i] for i in range(self.model.nv)]))
+
+    def reward_exact(self, int32_t env):
+        """The reward of the last step before it became float32."""
+        if not 0 <= env < self.num_envs:
+            raise ValueError(f"env {env} of {self.num_envs}")
+        return self.batch.robots[env].reward
+
+    def state_dict(self):
+        """All that is needed to go on bit for bit: {"physics": f64 [num_envs, n], MuJoCo's integration state with
+        the solver's warm start; "robots": uint8 [num_envs, bytes]; "sums": f64 [num_envs, info]; "seed": int}."""
+        cdef int i
+        cdef double[:, ::1] at_env
+        physics = np.empty((self.num_envs, mj_stateSize(self.model.model, mjSTATE_INTEGRATION)))
+        at_env = physics
+        for i in range(self.num_envs):
+            mj_getState(self.model.model, self.batch.data[i], &at_env[i, 0], mjSTATE_INTEGRATION)
+        return {"physics": physics, "robots": self.robots.copy(), "sums": self.sums.copy(),
+                "seed": int(self.batch.seed)}
+
+    def load_state_dict(self, state):
+        """Go on from `state_dict()` of the same envs and configuration; the rows are the caller's to restore."""
+        cdef int i
+        cdef const double[:, ::1] at_env
+        physics = np.ascontiguousarray(state["physics"], np.float64)
+        shapes = [np.shape(state[name]) for name in ("physics", "robots", "sums")]
+        expected = [(self.num_envs, mj_stateSize(self.model.model, mjSTATE_INTEGRATION)), self.robots.shape,
+                    self.sums.shape]
+        if shapes != expected:
+            raise ValueError(f"state is {shapes}, expected {expected}: it was saved with another robot, other options "
+                             "or another number of environments")
+        at_env = physics
+        for i in range(self.num_envs):
+            mj_resetData(self.model.model, self.batch.data[i])
+            mj_setState(self.model.model, self.batch.data[i], &at_env[i, 0], mjSTATE_INTEGRATION)
+        self.robots[...] = state["robots"]
+        self.sums[...] = state["sums"]
+        self.batch.seed = state["seed"]
+        self.started = True
+
+    def close(self):
+        """Nothing to free by hand."""
+
+
+cdef void *at(array) except *:
+    return <void *><uintptr_t>array.ctypes.data

@@ -1,0 +1,245 @@
+"""Robots as environments: `RobotFactory` for the vector backends, `RobotSim` for tests and scripts.
+
+factory = RobotFactory(num_envs=64, task="ant", healthy_reward=0.5)
+batch = factory.make_batch(first_env=0, num_envs=64)         # metta_fast.spec.EnvBatch
+
+sim = RobotSim("ant", seed=7)                                # one env, doubles
+obs = sim.reset(); obs, reward, terminal, truncation, info = sim.step(action)
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from metta_fast.config import nearest
+from metta_fast.envs.robot._robot import RobotBatch, RobotModel
+from metta_fast.envs.robot.tasks.task import Task
+from metta_fast.errors import UserError
+from metta_fast.spec import ActionSpec, Array, EnvSpec, Leaf, Rows
+
+TASKS = (
+    "ant",
+    "half_cheetah",
+    "hopper",
+    "humanoid",
+    "humanoid_standup",
+    "inverted_double_pendulum",
+    "inverted_pendulum",
+    "pusher",
+    "reacher",
+    "swimmer",
+    "walker2d",
+)
+
+
+def find_task(name: str) -> Task:
+    """The task of that name.
+
+    Raises:
+        UserError: there is none.
+    """
+    if name not in TASKS:
+        near = nearest(str(name), TASKS)
+        raise UserError(
+            f"task={name!r} is not known; "
+            + (f"did you mean {near!r}? " if near else "")
+            + f"there are {', '.join(TASKS)}"
+        )
+    task = importlib.import_module(f"metta_fast.envs.robot.tasks.{name}").TASK
+    assert isinstance(task, Task)
+    return task
+
+
+def model_path(xml: str) -> Path:
+    """As Gymnasium has it: a path where it begins with . / or ~, else one of Gymnasium's own models."""
+    if xml.startswith(("~", ".", "/")):
+        return Path(xml).expanduser()
+    spec = importlib.util.find_spec("gymnasium")
+    if spec is None or not spec.submodule_search_locations:
+        raise UserError(
+            "robots take their models from gymnasium, which is not installed: pip install gymnasium"
+        )
+    return Path(spec.submodule_search_locations[0]) / "envs" / "mujoco" / "assets" / xml
+
+
+class RobotFactory:
+    """Makes batches of robots (`metta_fast.spec.EnvFactory`). Pickles by its configuration.
+
+    Args:
+        num_envs: environments in all, over every batch; first episodes are staggered over them.
+        task: one of TASKS.
+        max_steps: the time limit; None: the task's own.
+        limit_is_terminal: the time limit ends an episode as the rules do, and is not a truncation.
+        frame_skip: physics substeps of one step; None: the task's own.
+        xml_file: another model for the task, with at least as many joints, actuators, bodies, sites and tendons.
+        options: as Gymnasium's constructor of the task has them.
+
+    Raises:
+        UserError: an unknown task or option, an impossible value, a model that MuJoCo cannot load.
+    """
+
+    def __init__(
+        self,
+        num_envs: int,
+        task: str = "ant",
+        *,
+        max_steps: int | None = None,
+        limit_is_terminal: bool = False,
+        frame_skip: int | None = None,
+        xml_file: str | None = None,
+        **options: Any,
+    ) -> None:
+        self.task = find_task(task)
+        self.num_envs = _whole("num_envs", num_envs)
+        self.max_steps = _whole("max_steps", self.task.max_steps if max_steps is None else max_steps)
+        self.frame_skip = _whole("frame_skip", self.task.frame_skip if frame_skip is None else frame_skip)
+        self.limit_is_terminal = bool(limit_is_terminal)
+        self.xml_file = self.task.xml if xml_file is None else str(xml_file)
+        self.options = options
+        self.stat_of = tuple(i for i, name in enumerate(self.task.info) if "[" not in name)
+        self.record = self.task.record(options, self.model.body)
+        self._check_bodies()
+        if self.xml_file != self.task.xml:
+            self._check_model()
+        self.obs_size = int(self.task.obs_size(self.model, self.task.values(self._by_number())))
+        low, high = self.model.ctrlrange.T.tolist()
+        self.spec = EnvSpec(
+            name=self.task.name,
+            num_envs=self.num_envs,
+            agents_per_env=1,
+            obs={"obs": Leaf((self.obs_size,), "float32")},
+            action=ActionSpec("box", low=tuple(low), high=tuple(high)),
+            stats=(*(self.task.info[i] for i in self.stat_of), "unstable"),
+            max_steps=self.max_steps,
+            native=True,
+            cheap_state=True,
+            stagger=True,
+        )
+
+    @cached_property
+    def model(self) -> RobotModel:
+        """Shared by all batches of this process."""
+        path = model_path(self.xml_file)
+        if not path.is_file():
+            raise UserError(f"xml_file={self.xml_file!r}: there is no file {path}")
+        return RobotModel(str(path))
+
+    def make_batch(self, first_env: int, num_envs: int) -> RobotBatch:
+        """Environments with global ids first_env … first_env+num_envs-1."""
+        return RobotBatch(
+            self.model,
+            self.task.name,
+            self.record,
+            first_env=first_env,
+            num_envs=num_envs,
+            total_envs=self.num_envs,
+            max_steps=self.max_steps,
+            limit_is_terminal=self.limit_is_terminal,
+            frame_skip=self.frame_skip,
+            obs_size=self.obs_size,
+            info=self.task.info,
+            stat_of=self.stat_of,
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        keys = {
+            "max_steps": self.max_steps,
+            "limit_is_terminal": self.limit_is_terminal,
+            "frame_skip": self.frame_skip,
+            "xml_file": self.xml_file,
+            **self.options,
+        }
+        return _again, (self.num_envs, self.task.name, keys)
+
+    def _by_number(self) -> dict[str, Any]:
+        """The options, bodies by their numbers."""
+        return {**self.options, **{key: float(self.record[key]) for key in self.task.body_options}}
+
+    def _check_bodies(self) -> None:
+        for key in self.task.body_options:
+            value = float(self.record[key])
+            if value != int(value) or not 0 <= value < self.model.nbody:
+                raise UserError(
+                    f"{self.task.name}: {key}={value:g}, expected the number of a body, "
+                    f"0 … {self.model.nbody - 1}, or its name"
+                )
+
+    def _check_model(self) -> None:
+        """The rules read a given number of joints, bodies and so on: a smaller model cannot be this task's."""
+        own = RobotModel(str(model_path(self.task.xml))).sizes
+        for key, least in own.items():
+            if self.model.sizes[key] < least:
+                raise UserError(
+                    f"xml_file={self.xml_file!r}: {key} is {self.model.sizes[key]}, the task {self.task.name} "
+                    f"needs at least {least} (as {self.task.xml})"
+                )
+
+
+def _again(num_envs: int, task: str, keys: dict[str, Any]) -> RobotFactory:
+    return RobotFactory(num_envs, task, **keys)
+
+
+def _whole(key: str, value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value < 2**31:
+        raise UserError(f"{key}={value!r}: expected a whole number of at least 1")
+    return value
+
+
+class RobotSim:
+    """One robot driven by hand, in doubles, with next-step autoreset as in training.
+
+    Attributes:
+        batch: its RobotBatch. rows: its rows, float32, as training sees them.
+    """
+
+    def __init__(
+        self, task: str = "ant", *, seed: int = 0, env_id: int = 0, total_envs: int | None = None, **keys: Any
+    ) -> None:
+        self.factory = RobotFactory(env_id + 1 if total_envs is None else total_envs, task, **keys)
+        spec = self.factory.spec
+        self.seed = seed
+        self.batch = self.factory.make_batch(env_id, 1)
+        self.rows = Rows(
+            {"obs": np.zeros((1, self.factory.obs_size), np.float32)},
+            np.zeros((1, spec.action.width), np.float32),
+            np.zeros(1, np.float32),
+            *(np.zeros(1, np.bool_) for _ in range(4)),
+            stats=np.zeros((1, len(spec.stats)), np.float32),
+        )
+        self.batch.bind(self.rows)
+
+    def reset(self) -> Array:
+        """The first observation of the env's first episode, f64 [obs_size]."""
+        self.batch.reset(self.seed)
+        return self.obs
+
+    def set_state(self, qpos: Array, qvel: Array) -> Array:
+        """Begin an episode there; the observation."""
+        self.batch.set_state(0, np.array(qpos, np.float64), np.array(qvel, np.float64))
+        return self.obs
+
+    def step(self, action: Array) -> tuple[Array, float, bool, bool, dict[str, float]]:
+        """(observation, reward, terminal, truncation, info). The call after an end ignores the action and resets.
+
+        Raises:
+            ValueError: an action that is not finite.
+        """
+        if not np.isfinite(action).all():
+            raise ValueError(f"action {action} is not finite")
+        self.rows.action[0] = action
+        self.batch.step()
+        info = dict(zip(self.factory.task.info, self.batch.info[0].tolist()))
+        ends = bool(self.rows.terminal[0]), bool(self.rows.truncation[0])
+        return self.obs, self.batch.reward_exact(0), *ends, info
+
+    @property
+    def obs(self) -> Array:
+        """A copy of the last observation, f64 [obs_size]."""
+        obs: Array = self.batch.obs_exact[0].copy()
+        return obs
