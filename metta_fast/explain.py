@@ -55,8 +55,7 @@ def help_text() -> str:
         found = options(group)
         if found:
             lines.append(f"  {group}=…")
-            name = max(13, *map(len, found))
-            lines += [f"    {one:<{name}} {_headline(CONFIGS / group / f'{one}.yaml')}" for one in found]
+            lines += [f"    {option:<13} {_headline(CONFIGS / group / f'{option}.yaml')}" for option in found]
     for section, entries in _sections().items():
         lines += ["", SECTIONS[section]]
         for entry in entries:

@@ -205,12 +205,16 @@ class RobotSim:
         spec = self.factory.spec
         self.seed = seed
         self.batch = self.factory.make_batch(env_id, 1)
+        terminal, truncation, mask, first = np.zeros((4, 1), np.bool_)
         self.rows = Rows(
             {"obs": np.zeros((1, self.factory.obs_size), np.float32)},
             np.zeros((1, spec.action.width), np.float32),
             np.zeros(1, np.float32),
-            *(np.zeros(1, np.bool_) for _ in range(4)),
-            stats=np.zeros((1, len(spec.stats)), np.float32),
+            terminal,
+            truncation,
+            mask,
+            first,
+            np.zeros((1, len(spec.stats)), np.float32),
         )
         self.batch.bind(self.rows)
 
