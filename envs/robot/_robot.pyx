@@ -61,6 +61,7 @@ cdef extern from "physics.h" nogil:
         uint8_t *reset
         float *stats
     void mf_take_warnings()
+    int mf_quiet
     void mf_robots_view(mf_robots *b, int32_t i, const double *init_qvel)
     void mf_robots_settle(const mf_robots *b, int32_t i, int32_t start_step)
     void mf_robots_reset_range(void *batch, int32_t lo, int32_t hi) noexcept nogil
@@ -75,6 +76,9 @@ def versions():
 cdef class RobotModel:
     """A MuJoCo model, read from an MJCF file and not changed afterwards.
 
+    Args:
+        quiet: MuJoCo's warnings about the file are not told: it is not the user's.
+
     Raises:
         UserError: no such file, or MuJoCo cannot make a model of it (its message is given).
     """
@@ -82,12 +86,15 @@ cdef class RobotModel:
     cdef mjModel *model
     cdef readonly str path
 
-    def __cinit__(self, str path):
+    def __cinit__(self, str path, *, bint quiet=False):
+        global mf_quiet
         cdef char error[1000]
         error[0] = 0
         mf_take_warnings()
         self.path = path
+        mf_quiet = quiet
         self.model = mj_loadXML(path.encode(), NULL, error, sizeof(error))
+        mf_quiet = False
         if self.model == NULL:
             raise UserError(f"{path}: MuJoCo cannot load this model: {error.decode(errors='replace').strip()}")
 

@@ -56,9 +56,13 @@ def find_task(name: str) -> Task:
     return task
 
 
+def _is_path(xml: str) -> bool:
+    return xml.startswith(("~", ".", "/"))
+
+
 def model_path(xml: str) -> Path:
     """As Gymnasium has it: a path where it begins with . / or ~, else one of Gymnasium's own models."""
-    if xml.startswith(("~", ".", "/")):
+    if _is_path(xml):
         return Path(xml).expanduser()
     spec = importlib.util.find_spec("gymnasium")
     if spec is None or not spec.submodule_search_locations:
@@ -128,7 +132,7 @@ class RobotFactory:
         path = model_path(self.xml_file)
         if not path.is_file():
             raise UserError(f"xml_file={self.xml_file!r}: there is no file {path}")
-        return RobotModel(str(path))
+        return RobotModel(str(path), quiet=not _is_path(self.xml_file))
 
     def make_batch(self, first_env: int, num_envs: int) -> RobotBatch:
         """Environments with global ids first_env … first_env+num_envs-1."""
@@ -172,7 +176,7 @@ class RobotFactory:
 
     def _check_model(self) -> None:
         """The rules read a given number of joints, bodies and so on: a smaller model cannot be this task's."""
-        own = RobotModel(str(model_path(self.task.xml))).sizes
+        own = RobotModel(str(model_path(self.task.xml)), quiet=True).sizes
         for key, least in own.items():
             if self.model.sizes[key] < least:
                 raise UserError(

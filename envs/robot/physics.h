@@ -47,12 +47,12 @@ typedef struct {
     float *stats; /* [num_envs, num_stats] */
 } mf_robots;
 
-/* MuJoCo prints its warnings and writes them to a file of its own. Those of our steps are told by us; all others go
-   where they went. */
-static _Thread_local int mf_stepping;
+/* MuJoCo prints its warnings and writes them to a file of its own. Those of our steps are told by us (mf_quiet is set);
+   all others go where they went, or to stderr. */
+static _Thread_local int mf_quiet;
 static void (*mf_warn_before)(const char *);
 static void mf_warn(const char *message) {
-    if (mf_stepping) return;
+    if (mf_quiet) return;
     if (mf_warn_before)
         mf_warn_before(message);
     else
@@ -175,20 +175,20 @@ static void mf_robots_step_one(const mf_robots *b, int32_t i) {
 /* Start envs lo … hi-1 anew: their first episodes. */
 static __attribute__((unused)) void mf_robots_reset_range(void *batch, int32_t lo, int32_t hi) {
     const mf_robots *b = (const mf_robots *)batch;
-    mf_stepping = 1;
+    mf_quiet = 1;
     for (int32_t i = lo; i < hi; i++) {
         const int64_t id = (int64_t)b->first_env + i;
         b->robots[i].episode = 0;
         mf_robots_begin(b, i, b->stagger_envs ? (int32_t)(id * b->max_steps / b->stagger_envs) : 0);
     }
-    mf_stepping = 0;
+    mf_quiet = 0;
 }
 
 /* Step envs lo … hi-1. Needs no lock: ranges that do not overlap may run in any threads. */
 static __attribute__((unused)) void mf_robots_step_range(void *batch, int32_t lo, int32_t hi) {
-    mf_stepping = 1;
+    mf_quiet = 1;
     for (int32_t i = lo; i < hi; i++) mf_robots_step_one((const mf_robots *)batch, i);
-    mf_stepping = 0;
+    mf_quiet = 0;
 }
 
 #endif

@@ -16,7 +16,7 @@ import pytest
 pytest.importorskip("mujoco")
 gymnasium = pytest.importorskip("gymnasium")
 
-from metta_fast.envs.robot.env import TASKS, RobotFactory, RobotSim  # noqa: E402
+from metta_fast.envs.robot.env import TASKS, RobotFactory, RobotSim, model_path  # noqa: E402
 from metta_fast.errors import UserError  # noqa: E402
 from metta_fast.spec import Array, Rows  # noqa: E402
 from metta_fast.vector import make_vector  # noqa: E402
@@ -282,6 +282,15 @@ def test_an_action_that_is_not_finite_is_refused() -> None:
 def test_a_wrong_configuration_is_named(keys: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
         RobotFactory(**{"num_envs": 2, **keys})
+
+
+def test_warnings_about_a_model_are_told_of_ones_own_alone(tmp_path: Any, capfd: Any) -> None:
+    own = tmp_path / "robot.xml"
+    own.write_bytes(model_path("half_cheetah.xml").read_bytes())
+    RobotFactory(1, "half_cheetah")
+    assert capfd.readouterr().err == ""
+    RobotFactory(1, "half_cheetah", xml_file=str(own))
+    assert "deprecated" in capfd.readouterr().err
 
 
 def test_a_broken_model_is_told_with_mujocos_words(tmp_path: Any) -> None:
