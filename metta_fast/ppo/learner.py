@@ -65,7 +65,7 @@ class Learner:
         self._tail: Any = self._make_tail() if graphs else None
         self._compiled = compile_mode is not None and not self._tail
         self._gathers = graphs and not hooks.extra_loss
-        """The compiled step gathers its rows itself: one kernel then reads and uses them. (An extra loss wants them.)"""
+        """The compiled step gathers its rows itself: one kernel reads and uses them. (An extra loss wants them.)"""
         forward = self._forward_at if self._gathers else self._forward
         self._step_forward: Any = forward
         if self._compiled:

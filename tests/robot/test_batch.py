@@ -5,9 +5,11 @@ test_oracle.py compares the rules on Gymnasium's own physics; here the physics i
 
 from __future__ import annotations
 
+import os
 import pickle
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,6 +27,7 @@ from tests.vector.suite import BACKENDS, assert_same, play  # noqa: E402
 from tests.vector.suite import flat as flat_rows  # noqa: E402
 
 EPISODES, STEPS = 2, 60
+ROOT = Path(__file__).resolve().parents[2]
 CASES = [(name, options) for name, sets in OPTIONS.items() for options in ({}, *sets)]
 
 
@@ -246,6 +249,7 @@ def test_an_unstable_simulation_ends_its_episode_and_is_told_once(tmp_path: Any)
     done = subprocess.run(
         [sys.executable, "-c", UNSTABLE],
         cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
         timeout=100,
