@@ -31,9 +31,8 @@ PTX = tl.constexpr(torch.version.hip is None and not triton.knobs.runtime.interp
 
 
 @triton.jit
-def amount(n):
-    """log2(1 + n) / 2 of an amount 0 … 255; on NVIDIA by one instruction, right to 2^-22."""
-    x = (n + 1).to(tl.float32)
+def half_log(x):
+    """log2(x) / 2 of a float32 ≥ 1; on NVIDIA by one instruction, right to 2^-22."""
     if PTX:
         log = tl.inline_asm_elementwise(
             "lg2.approx.ftz.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
@@ -41,6 +40,12 @@ def amount(n):
     else:
         log = tl.log2(x)
     return log * 0.5
+
+
+@triton.jit
+def amount(n):
+    """log2(1 + n) / 2 of an amount 0 … 255."""
+    return half_log((n + 1).to(tl.float32))
 
 
 @triton.jit

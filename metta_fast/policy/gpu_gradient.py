@@ -169,10 +169,10 @@ def partial_kernel(
 
 @triton.jit
 def total_kernel(
-    partials, shown, grad_weight, grad_bias, width, splits, N: tl.constexpr, ROWS: tl.constexpr, BR: tl.constexpr,
-    BN: tl.constexpr, DENSE: tl.constexpr,
+    partials, shown, grad_weight, grad_bias, width, N: tl.constexpr, ROWS: tl.constexpr, BR: tl.constexpr,
+    BN: tl.constexpr, DENSE: tl.constexpr, SPLITS: tl.constexpr,
 ):  # fmt: skip
-    """grad_weight float32 [columns, width] and grad_bias [width]: sums over the splits, in their order."""
+    """grad_weight float32 [columns, width] and grad_bias [width]: sums over the SPLITS splits, in their order."""
     channels: tl.constexpr = 32 if DENSE else 24
     columns: tl.constexpr = CELLS * channels + (24 if DENSE else 64)
     row = tl.program_id(0) * BR + tl.arange(0, BR)
@@ -187,7 +187,7 @@ def total_kernel(
     source = tl.where(row > columns, 0, source)
     of_kind = source < 15 * 128
     total = tl.zeros([BR, BN], tl.float32)
-    for split in tl.range(splits):
+    for split in tl.static_range(SPLITS):  # all are on their way before the first is there
         there = tl.load(shown + split) >> (source // 128 + 1) & 1
         mask = ((there > 0) | (of_kind == 0)) & (row <= columns)
         at = partials + split * (ROWS * N) + source[:, None] * N + n[None, :]

@@ -64,7 +64,7 @@ def pack(weight: Tensor, dense: bool, dtype: torch.dtype) -> Tensor:
     return packed
 
 
-def _wide(obs: Tensor) -> bool:
+def wide(obs: Tensor) -> bool:
     """A row's place among all needs 64 bits."""
     return obs.shape[0] * obs.stride(0) >= 2**31
 
@@ -86,7 +86,7 @@ def forward(
         columns, block = packed.shape[1], _block(width, dense, dtype)
         forward_kernel[(len(seen), columns // block)](
             obs, obs.stride(0), numbers, packed, bias.contiguous(), out, seen, rows, width, columns, tile, block,
-            dense, _precision(), 2, numbers is not None and _wide(obs),
+            dense, _precision(), 2, numbers is not None and wide(obs),
             num_warps=8 if tile == 128 else 4, **(_two_at_once(dtype) if tile == 128 else {}),
         )  # fmt: skip
     return out, seen
@@ -99,10 +99,8 @@ def gradient(
     dense = obs.shape[1] == DENSE_BYTES.value
     grad = grad.contiguous()
     rows, width = grad.shape
-    grad_weight = torch.empty(columns, width, device=obs.device)
-    grad_bias = torch.empty(width, device=obs.device)
     if not rows:
-        return grad_weight.zero_(), grad_bias.zero_()
+        return torch.zeros(columns, width, device=obs.device), torch.zeros(width, device=obs.device)
     tile = _tile_rows(rows, grad.dtype)
     per_split = triton.cdiv(triton.cdiv(rows, SPLITS), 512) * 512
     splits = triton.cdiv(rows, per_split)
@@ -113,11 +111,22 @@ def gradient(
     shown = torch.empty(splits, dtype=torch.int32, device=obs.device)
     partial_kernel[((32 if dense else 24) + 3, splits, padded // block)](
         obs, obs.stride(0), numbers, grad, seen, shown, partials, rows, width, per_split, tile, padded, block,
-        64 if half else 32, packed_rows(dense), dense, _precision(), 3, numbers is not None and _wide(obs),
+        64 if half else 32, packed_rows(dense), dense, _precision(), 3, numbers is not None and wide(obs),
         num_warps=8, **_two_at_once(grad.dtype),
     )  # fmt: skip
-    total_kernel[(triton.cdiv(columns + 1, 16), padded // block)](
-        partials, shown, grad_weight, grad_bias, width, splits, padded, packed_rows(dense), 16, block, dense,
+    return total(partials, shown, columns, width, block, dense)
+
+
+def total(
+    partials: Tensor, shown: Tensor, columns: int, width: int, block: int, dense: bool
+) -> tuple[Tensor, Tensor]:
+    """Gradients [columns, width] and [width]: sums over the splits of partials [splits, rows, padded width]."""
+    splits, rows, padded = partials.shape
+    grad_weight = torch.empty(columns, width, device=partials.device)
+    grad_bias = torch.empty(width, device=partials.device)
+    block_rows = 512 // block
+    total_kernel[(triton.cdiv(columns + 1, block_rows), padded // block)](
+        partials, shown, grad_weight, grad_bias, width, padded, rows, block_rows, block, dense, splits,
         num_warps=4,
     )  # fmt: skip
     return grad_weight, grad_bias
@@ -149,13 +158,17 @@ def _checked(obs: Tensor, weight: Tensor, bias: Tensor, numbers: Tensor | None) 
             f"weight {list(weight.shape)} {weight.dtype} and bias {list(bias.shape)} {bias.dtype}, "
             f"expected {list(expected)} and [{expected[1]}] float32"
         )
+    check_numbers(numbers)
+    return obs.shape[1] == DENSE_BYTES.value
+
+
+def check_numbers(numbers: Tensor | None) -> None:
     if numbers is not None and (
         numbers.dtype not in (torch.int64, torch.int32) or numbers.ndim != 1 or not numbers.is_contiguous()
     ):
         raise ValueError(
             f"row numbers {list(numbers.shape)} {numbers.dtype}, expected [rows] int64 or int32, contiguous"
         )
-    return obs.shape[1] == DENSE_BYTES.value
 
 
 layer = torch.library.custom_op("metta_fast::gpu_layer", forward, mutates_args=(), device_types="cuda")

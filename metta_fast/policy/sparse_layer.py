@@ -1,7 +1,7 @@
 """The first layer over a grid observation: `decode(obs) @ weight + bias` without decoded inputs in memory.
 
     CPU           a C kernel adds up the few weight rows whose inputs are not zero (sparse_layer.h)
-    CUDA, ROCm    Triton kernels decode in registers and multiply in the autocast dtype (gpu_sparse.py)
+    CUDA, ROCm    Triton kernels decode in registers and multiply in the autocast dtype (gpu_sparse.py, gpu_compact.py)
     elsewhere     torch decodes the inputs and multiplies them in the autocast dtype
 
 The first two are torch operators, so autograd and torch.compile know them.
@@ -59,7 +59,7 @@ class SparseLayer(nn.Module):
     def at_rows(self, obs: Tensor, rows: Tensor) -> Tensor:
         """The same for some rows of a buffer, [R, width].
 
-        Triton's kernels read them where they lie, forward and backward: obs must stay as it is until then.
+        Triton's kernels read them where they lie, some in the backward pass too: obs must stay as it is until then.
 
         Args:
             obs: uint8 […, *layout.shape], its first dimensions counted as one.
@@ -73,9 +73,15 @@ class SparseLayer(nn.Module):
     def _by_triton(self, flat: Tensor, rows: Tensor | None) -> Tensor:
         """flat: uint8 [n, bytes]."""
         operators = torch.ops.metta_fast
+        dtype = product_dtype(flat.device.type)
+        if self.layout == LAYOUTS["compact"] and dtype != torch.float32 and torch.version.hip is None:
+            cells = operators.gpu_cells(flat, dtype, rows)
+            return operators.gpu_cells_layer(
+                *cells, self.weight, self.bias, (flat if rows is None else rows).shape[0]
+            )
         if self.layout == LAYOUTS["tokens"]:
             flat, rows = operators.gpu_dense_of_tokens(flat, rows), None
-        return operators.gpu_layer(flat, self.weight, self.bias, product_dtype(flat.device.type), rows)[0]
+        return operators.gpu_layer(flat, self.weight, self.bias, dtype, rows)[0]
 
     def decoded(self, obs: Tensor) -> Tensor:
         """The same by a matrix product, on any device."""
@@ -90,10 +96,10 @@ def product_dtype(device: str) -> torch.dtype:
 
 @cache
 def triton_operators() -> bool:
-    """Register gpu_sparse's operators. Returns False where there is no CUDA or ROCm device, or no Triton."""
+    """Register gpu_sparse's and gpu_compact's operators, if there is Triton and a CUDA or ROCm device for them."""
     if not torch.cuda.is_available() or find_spec("triton") is None:
         return False
-    from metta_fast.policy import gpu_sparse  # noqa: F401
+    from metta_fast.policy import gpu_compact, gpu_sparse  # noqa: F401
 
     return True
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from metta_fast.policy import gpu_sparse
+from metta_fast.policy import gpu_compact, gpu_sparse
 from metta_fast.policy.grid_layout import LAYOUTS
 from metta_fast.policy.sparse_layer import SparseLayer
 from tests.policy.specs import grid_obs
@@ -50,15 +50,22 @@ def measure(kind: str, width: int, rows: int, dtype: torch.dtype, games: Tensor)
     picks = [torch.randint(len(games), (rows,)) for _ in range(CALLS)]
     obs = [games[pick].flatten(1).cuda() for pick in picks]
     grad = [torch.randn(rows, width, device="cuda").to(dtype) for _ in range(CALLS)]
-    seen = gpu_sparse.forward(obs[0], weight, bias, dtype)[1]
-    dense = kind == "dense"
-    found = {
-        "pack": microseconds(lambda i: gpu_sparse.pack(weight, dense, dtype)),
-        "forward": microseconds(lambda i: gpu_sparse.forward(obs[i % CALLS], weight, bias, dtype)),
-        "backward": microseconds(
-            lambda i: gpu_sparse.gradient(obs[i % CALLS], grad[i % CALLS], seen, len(weight))
-        ),
-    }
+    if kind == "compact" and dtype != torch.float32:
+        cells = [gpu_compact.cells(x, dtype) for x in obs]
+        found = {
+            "cells": microseconds(lambda i: gpu_compact.cells(obs[i % CALLS], dtype)),
+            "forward": microseconds(lambda i: gpu_compact.forward(*cells[i % CALLS], weight, bias, rows)),
+            "backward": microseconds(lambda i: gpu_compact.gradient(*cells[i % CALLS], grad[i % CALLS])),
+        }
+    else:
+        seen = gpu_sparse.forward(obs[0], weight, bias, dtype)[1]
+        found = {
+            "pack": microseconds(lambda i: gpu_sparse.pack(weight, kind == "dense", dtype)),
+            "forward": microseconds(lambda i: gpu_sparse.forward(obs[i % CALLS], weight, bias, dtype)),
+            "backward": microseconds(
+                lambda i: gpu_sparse.gradient(obs[i % CALLS], grad[i % CALLS], seen, len(weight))
+            ),
+        }
     if rows <= 8192:  # the decoded inputs of more are gigabytes
 
         def decoded(i: int) -> Tensor:
