@@ -5,7 +5,7 @@
      #include "gpu_shell.h"
 
      mf_reset          every env anew, from nothing, and its rows        a block per env
-     mf_build          the next episode of each env that has ended       a warp per env
+     mf_build          the next episode of each env that has ended       a warp for MF_BUILD_ENVS envs
      mf_step           a step and its rows: lane 0 of a warp steps,      a block per env
                        then every warp of the block observes
      mf_step_threads   the step alone                                    a thread per env
@@ -23,7 +23,11 @@ MF_FN void mf_warm_sector(const uint8_t *at) {
 }
 #endif
 
-enum { MF_WARP = 32 };
+#ifndef MF_SCRATCH
+#define MF_SCRATCH extern __shared__ __align__(16) uint8_t mf_scratch[]
+#endif
+
+enum { MF_WARP = 32, MF_BUILD_ENVS = 8 };
 
 /* The record `World` of metta_fast/vector/gpu.py, field for field. */
 typedef struct {
@@ -33,7 +37,8 @@ typedef struct {
     uint32_t first_env;   /* global id of env 0 */
     int32_t start, stop;  /* envs of this launch */
     int32_t total_envs, max_steps;
-    int32_t warm; /* bytes at the start of a state that a step reads ahead */
+    int32_t warm;    /* bytes at the start of a state that a step reads ahead */
+    int32_t scratch; /* mf_build has a state's size of shared memory */
 } mf_world;
 
 /* The record `RowPointers`. Rows of agent 0 of env 0. */
@@ -108,14 +113,32 @@ MF_KERNEL mf_reset(MF_GIVEN MF_NAME(params) p, MF_GIVEN mf_world w, MF_GIVEN mf_
     mf_observe_env(&p, &w, &r, env);
 }
 
+/* `bytes` a multiple of 8. */
+MF_FN void mf_copy_state(uint8_t *to, const uint8_t *from, int64_t bytes, int32_t lane) {
+    for (int64_t i = 8 * lane; i < bytes; i += 8 * MF_WARP)
+        *(uint64_t *)(to + i) = *(const uint64_t *)(from + i);
+    MF_LANES_SYNC();
+}
+
+/* Few envs end at a time, and one's building is a long chain of small reads and writes: in shared memory, where each
+   waits a tenth of the time. Staggered neighbours end together, so a warp's envs lie far apart. */
 MF_KERNEL mf_build(MF_GIVEN MF_NAME(params) p, MF_GIVEN mf_world w) {
-    const int32_t env = w.start + (int32_t)blockIdx.x, lane = (int32_t)threadIdx.x;
-    uint8_t *state = mf_state(&p, &w, env);
-    if (!MF_NAME(pending)(&p, state))
-        return;
-    MF_NAME(reset)(&p, state, *w.seed, w.first_env + (uint32_t)env, 0, lane, MF_WARP);
-    if (lane == 0)
-        w.built[env] = 1;
+    MF_SCRATCH;
+    const int32_t lane = (int32_t)threadIdx.x, apart = (w.stop - w.start + MF_BUILD_ENVS - 1) / MF_BUILD_ENVS;
+    const int32_t first = w.start + (int32_t)blockIdx.x, mine = first + lane * apart;
+    const int64_t bytes = MF_NAME(state_size)(&p);
+    const int32_t ended = lane < MF_BUILD_ENVS && mine < w.stop && MF_NAME(pending)(&p, mf_state(&p, &w, mine));
+    for (uint32_t set = MF_LANES_VOTE(ended); set; set &= set - 1) {
+        const int32_t env = first + MF_CTZ(set) * apart;
+        uint8_t *state = mf_state(&p, &w, env), *at = w.scratch ? mf_scratch : state;
+        if (w.scratch)
+            mf_copy_state(at, state, bytes, lane);
+        MF_NAME(reset)(&p, at, *w.seed, w.first_env + (uint32_t)env, 0, lane, MF_WARP);
+        if (w.scratch)
+            mf_copy_state(state, at, bytes, lane);
+        if (lane == 0)
+            w.built[env] = 1;
+    }
 }
 
 MF_KERNEL mf_step(MF_GIVEN MF_NAME(params) p, MF_GIVEN mf_world w, MF_GIVEN mf_rows r) {

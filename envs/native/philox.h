@@ -91,12 +91,13 @@ MF_FN void mf_shuffle_lanes(mf_rng *r, uint16_t *list, int32_t n, uint16_t *draw
                 draws[k] = (uint16_t)(((uint64_t)word[w] * (uint32_t)(top - k + 1)) >> 32);
         }
         MF_LANES_SYNC();
-        if (lane == 0)
-            for (int32_t k = 0; k < count; k++) {
-                const uint16_t swap = list[top - k];
-                list[top - k] = list[draws[k]];
-                list[draws[k]] = swap;
-            }
+        uint16_t next = draws[0]; /* read before the last exchange is written, which it need not wait for */
+        for (int32_t k = 0; lane == 0 && k < count; k++) {
+            const uint16_t j = next, swap = list[top - k];
+            next = draws[mf_min(k + 1, count - 1)];
+            list[top - k] = list[j];
+            list[j] = swap;
+        }
         MF_LANES_SYNC();
         top -= count;
         r->drawn += (uint32_t)count;

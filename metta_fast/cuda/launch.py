@@ -68,18 +68,20 @@ class Kernel:
     def __init__(self, name: str, function: Any, device: torch.device) -> None:
         self.name, self.function, self.device = name, function, device
 
-    def prepare(self, grid: tuple[int, int], block: tuple[int, int], *args: Any) -> Launch:
-        """A launch with these blocks (x, y), threads (x, y) and arguments."""
-        return Launch(self, grid, block, args)
+    def prepare(self, grid: tuple[int, int], block: tuple[int, int], *args: Any, shared: int = 0) -> Launch:
+        """A launch with these blocks (x, y), threads (x, y), arguments and bytes of shared memory (up to 48 KiB)."""
+        return Launch(self, grid, block, args, shared)
 
 
 class Launch:
     """A kernel with its arguments; calling it launches."""
 
-    def __init__(self, kernel: Kernel, grid: tuple[int, int], block: tuple[int, int], args: tuple) -> None:
+    def __init__(
+        self, kernel: Kernel, grid: tuple[int, int], block: tuple[int, int], args: tuple, shared: int
+    ) -> None:
         self.kernel, self.grid, self.block, self.args = kernel, grid, block, args
         self._addresses = (ctypes.c_void_p * len(args))(*(ctypes.addressof(arg) for arg in args))
-        self._given = (kernel.function, *grid, 1, *block, 1, 0)
+        self._given = (kernel.function, *grid, 1, *block, 1, shared)
         self._launch = _driver().cuLaunchKernel
 
     def __call__(self) -> None:

@@ -41,6 +41,10 @@ OBSERVERS = 4
 """Warps of a block that writes observations alone (shape="split")."""
 WARM_BYTES = 128 * 1024
 """So much of the envs' states on one multiprocessor is read into its cache before a step."""
+BUILD_ENVS = 8
+"""MF_BUILD_ENVS of gpu_shell.h."""
+SHARED_BYTES = 48 * 1024
+"""The shared memory that a block has on every GPU; a larger state is built where it lies."""
 
 
 class Program(Protocol):
@@ -68,7 +72,7 @@ class World(ctypes.Structure):
     _fields_ = [
         *((name, ctypes.c_void_p) for name in ("states", "built", "seed")),
         ("first_env", ctypes.c_uint32),
-        *((name, ctypes.c_int32) for name in ("start", "stop", "total_envs", "max_steps", "warm")),
+        *((name, ctypes.c_int32) for name in ("start", "stop", "total_envs", "max_steps", "warm", "scratch")),
     ]
 
 
@@ -122,6 +126,7 @@ class GpuVector:
         self._seed = torch.zeros(1, dtype=torch.int64, device=device)
         self._seed_value = 0
         self._warm = _warm_bytes(program.state_bytes, spec.num_envs, self._module.multiprocessors)
+        self._scratch = program.state_bytes if program.state_bytes <= SHARED_BYTES else 0
         self.slab: Array = np.empty(0, np.uint8)
         self.env_ranges = split(spec.num_envs, num_blocks)
         self._kernels = {
@@ -279,6 +284,7 @@ class GpuVector:
             self.spec.num_envs,
             self.spec.max_steps,
             self._warm,
+            self._scratch > 0,
         )
 
     def _take(self, rows: Rows) -> None:
@@ -299,8 +305,9 @@ class GpuVector:
 
     def _builder(self, start: int, stop: int) -> Any:
         """The launch that builds maps for envs [start, stop)."""
+        warps = -(-(stop - start) // BUILD_ENVS)
         return self._kernels["build"].prepare(
-            (stop - start, 1), (WARP, 1), self._params, self._world(start, stop)
+            (warps, 1), (WARP, 1), self._params, self._world(start, stop), shared=self._scratch
         )
 
     def _steps(self, rows: Rows, start: int, stop: int) -> list[Any]:

@@ -140,6 +140,7 @@ static inline int __popc(int x) { return __builtin_popcount((unsigned)x); }
 #define __grid_constant__
 #define __forceinline__ inline __attribute__((always_inline, unused))
 #define MF_WARM(at) ((void)(at))
+#define MF_SCRATCH static uint8_t mf_scratch[48 * 1024] __attribute__((aligned(16)))
 
 #else
 #define EMULATED(kernel, ...)                                                                                          \

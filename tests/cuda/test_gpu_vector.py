@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from metta_fast.envs.grid.env import GridFactory
-from metta_fast.vector import VectorError, make_vector
+from metta_fast.vector import VectorError, gpu, make_vector
 from metta_fast.vector.gpu_rows import on_host
 from tests.cuda.engines import (
     ENGINES,
@@ -52,8 +52,10 @@ def assert_equal_states(a, b):
     np.testing.assert_equal(a["rows"], b["rows"])
 
 
+@pytest.mark.parametrize("shared", [gpu.SHARED_BYTES, 0])
 @pytest.mark.parametrize("shape", ["warp", "split"])
-def test_same_seed_and_tape_give_the_cpus_bytes(engine, shape):
+def test_same_seed_and_tape_give_the_cpus_bytes(engine, shape, shared, monkeypatch):
+    monkeypatch.setattr(gpu, "SHARED_BYTES", shared)  # 0: maps are built where the states lie
     factory = small()
     tape = tape_for(factory.spec, LENGTH)
     expected, state = by_cpu(factory, tape, seed=2**64 - 3)
