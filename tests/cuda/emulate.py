@@ -72,7 +72,8 @@ class EmulatedKernel:
         self.module, self.name = module, name
 
     def prepare(self, grid, block, *args, shared=0):
-        assert grid[1] == 1 and shared <= 48 * 1024
+        assert grid[1] == 1
+        assert shared <= 48 * 1024
         assert block[0] * block[1] <= 1024
         addresses = (ctypes.c_void_p * len(args))(*(ctypes.addressof(arg) for arg in args))
 
