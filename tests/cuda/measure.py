@@ -6,34 +6,18 @@ python -m tests.cuda.measure 8192 tokens     # other numbers of envs, another ob
 
 from __future__ import annotations
 
-import statistics
 import sys
 
 import torch
 
+from metta_fast.bench.gpu_clock import MOST_CALLS
 from metta_fast.envs.grid.env import GridFactory
 from metta_fast.vector import gpu
 from metta_fast.vector.gpu import GpuVector
 from tests.cuda.engines import buffers_for
+from tests.policy.time_gpu_act import us
 
-HORIZON, REPEATS = 32, 30
-
-
-def microseconds(work) -> float:
-    """Median time of one row, of a graph of HORIZON rows."""
-    side, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        for t in range(HORIZON):
-            work(t, side)
-    times = []
-    for _ in range(REPEATS):
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        start.record()
-        graph.replay()
-        end.record()
-        end.synchronize()
-        times.append(1000 * start.elapsed_time(end) / HORIZON)
-    return statistics.median(times)
+HORIZON = MOST_CALLS
 
 
 def row(envs: int, observation: str, shape: dict, warm: bool = True) -> str:
@@ -46,17 +30,17 @@ def row(envs: int, observation: str, shape: dict, warm: bool = True) -> str:
     heads = torch.tensor(vec.spec.action.nvec, device=vec.device)
     b.action.copy_((torch.rand(b.action.shape, device=vec.device) * heads).int())
 
-    def both(t: int, _) -> None:
+    def both(t: int) -> None:
         vec.build_ended()
         vec.step_row(t)
 
-    def build(_t: int, _side) -> None:
+    def build(_: int) -> None:
         vec.build_ended()
 
     for _ in range(3):  # away from the first rows
         for t in range(HORIZON):
-            both(t, None)
-    together, alone = microseconds(both), microseconds(build)
+            both(t)
+    together, alone = us(both), us(build)
     name = f"{shape} {'' if warm else 'without reading ahead'}"
     speed = vec.spec.num_agents / together
     return f"{name:48} build + step {together:7.2f} us   build {alone:7.2f} us   {speed:8.1f} M/s"

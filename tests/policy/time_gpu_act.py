@@ -8,11 +8,11 @@ Microseconds a call, of calls replayed in one CUDA graph over different rows, as
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from itertools import product
 
 import torch
 
+from metta_fast.bench.gpu_clock import MOST_CALLS, Call, microseconds
 from metta_fast.config import PolicyConfig
 from metta_fast.policy import make_policy
 from metta_fast.policy.gpu_act import fused_act, pack
@@ -20,29 +20,11 @@ from metta_fast.policy.network import Network
 from metta_fast.ppo.device_rollout import ActInto
 from tests.policy.specs import grid_obs, grid_spec
 
-CALLS, REPEATS = 32, 20
+CALLS = MOST_CALLS
 
 
-def microseconds(call: Callable[[int], None]) -> float:
-    """The median replay of CALLS calls."""
-    stream = torch.cuda.Stream()
-    with torch.cuda.stream(stream):
-        for t in range(3):
-            call(t)
-    stream.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        for t in range(CALLS):
-            call(t)
-    times = []
-    for _ in range(REPEATS):
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        start.record()
-        graph.replay()
-        end.record()
-        end.synchronize()
-        times.append(start.elapsed_time(end) * 1000 / CALLS)
-    return sorted(times)[REPEATS // 2]
+def us(call: Call) -> float:
+    return microseconds(call, torch.device("cuda")).us
 
 
 def main(n: int, width: int) -> None:
@@ -63,14 +45,14 @@ def main(n: int, width: int) -> None:
                 packed, obs[t], noise[t], action[t], logprob[t], value[t], rows=block, warps=warps, step=step
             )  # fmt: skip
 
-        print(f"rows={block:3} warps={warps} step={step}: {microseconds(call):6.1f} us", flush=True)
-    value_only = microseconds(lambda t: fused_act(packed, obs[t], None, None, None, value[t]))
-    print(f"values alone: {value_only:.1f} us; packing: {microseconds(lambda t: packed.update()):.1f} us")
+        print(f"rows={block:3} warps={warps} step={step}: {us(call):6.1f} us", flush=True)
+    value_only = us(lambda t: fused_act(packed, obs[t], None, None, None, value[t]))
+    print(f"values alone: {value_only:.1f} us; packing: {us(lambda t: packed.update()):.1f} us")
 
     state, reset = policy.initial_state(n, "cuda"), torch.zeros(1, n, dtype=torch.bool, device="cuda")
     act = torch.compile(ActInto(policy), dynamic=False)
     with torch.no_grad(), torch.autocast("cuda", torch.bfloat16):
-        plain = microseconds(
+        plain = us(
             lambda t: act(
                 {"obs": obs[t : t + 1]}, state, reset, noise[t : t + 1], action[t : t + 1], logprob[t : t + 1],
                 value[t : t + 1],

@@ -9,7 +9,6 @@ kernels of a call take one by one, and the product of decoded inputs by torch as
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -18,30 +17,9 @@ from metta_fast.policy import gpu_compact, gpu_sparse
 from metta_fast.policy.grid_layout import LAYOUTS
 from metta_fast.policy.sparse_layer import SparseLayer
 from tests.policy.specs import grid_obs
+from tests.policy.time_gpu_act import us
 
-CALLS, REPEATS = 8, 20
-
-
-def microseconds(call: Callable[[int], object]) -> float:
-    """The median replay of CALLS calls, for one."""
-    stream = torch.cuda.Stream()
-    with torch.cuda.stream(stream):
-        for i in range(3):
-            call(i)
-    stream.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        for i in range(CALLS):
-            call(i)
-    times = []
-    for _ in range(REPEATS):
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        start.record()
-        graph.replay()
-        end.record()
-        end.synchronize()
-        times.append(start.elapsed_time(end) * 1000 / CALLS)
-    return sorted(times)[REPEATS // 2]
+CALLS = 8
 
 
 def measure(kind: str, width: int, rows: int, dtype: torch.dtype, games: Tensor) -> None:
@@ -53,18 +31,16 @@ def measure(kind: str, width: int, rows: int, dtype: torch.dtype, games: Tensor)
     if kind == "compact" and dtype != torch.float32:
         cells = [gpu_compact.cells(x, dtype) for x in obs]
         found = {
-            "cells": microseconds(lambda i: gpu_compact.cells(obs[i % CALLS], dtype)),
-            "forward": microseconds(lambda i: gpu_compact.forward(*cells[i % CALLS], weight, bias, rows)),
-            "backward": microseconds(lambda i: gpu_compact.gradient(*cells[i % CALLS], grad[i % CALLS])),
+            "cells": us(lambda i: gpu_compact.cells(obs[i % CALLS], dtype)),
+            "forward": us(lambda i: gpu_compact.forward(*cells[i % CALLS], weight, bias, rows)),
+            "backward": us(lambda i: gpu_compact.gradient(*cells[i % CALLS], grad[i % CALLS])),
         }
     else:
         seen = gpu_sparse.forward(obs[0], weight, bias, dtype)[1]
         found = {
-            "pack": microseconds(lambda i: gpu_sparse.pack(weight, kind == "dense", dtype)),
-            "forward": microseconds(lambda i: gpu_sparse.forward(obs[i % CALLS], weight, bias, dtype)),
-            "backward": microseconds(
-                lambda i: gpu_sparse.gradient(obs[i % CALLS], grad[i % CALLS], seen, len(weight))
-            ),
+            "pack": us(lambda i: gpu_sparse.pack(weight, kind == "dense", dtype)),
+            "forward": us(lambda i: gpu_sparse.forward(obs[i % CALLS], weight, bias, dtype)),
+            "backward": us(lambda i: gpu_sparse.gradient(obs[i % CALLS], grad[i % CALLS], seen, len(weight))),
         }
     if rows <= 8192:  # the decoded inputs of more are gigabytes
 
@@ -72,7 +48,7 @@ def measure(kind: str, width: int, rows: int, dtype: torch.dtype, games: Tensor)
             with torch.no_grad(), torch.autocast("cuda", dtype, enabled=dtype != torch.float32):
                 return layer.decoded(obs[i % CALLS].unflatten(1, LAYOUTS[kind].shape))
 
-        found["decoded, forward"] = microseconds(decoded)
+        found["decoded, forward"] = us(decoded)
     figures = "  ".join(f"{name} {value:.1f}" for name, value in found.items())
     print(f"{kind} width {width} {dtype} rows {rows}: {figures} µs", flush=True)
 

@@ -13,7 +13,7 @@ import torch
 
 from metta_fast.ppo import gpu_tail
 from metta_fast.ppo.gpu_tail import Tail
-from tests.policy.time_gpu_act import CALLS, microseconds
+from tests.policy.time_gpu_act import CALLS, us
 from tests.ppo.test_gpu_tail import Case
 
 
@@ -38,9 +38,7 @@ def main(rows: int, width: int) -> None:
         def gather(t: int, tail: Tail = tail) -> None:
             tail.gather(segments[t % len(x)])
 
-        print(
-            f"programs={programs}: {microseconds(all_three):6.1f} us, of it gather {microseconds(gather):5.1f}"
-        )
+        print(f"programs={programs}: {us(all_three):6.1f} us, of it gather {us(gather):5.1f}")
 
 
 if __name__ == "__main__":
