@@ -163,31 +163,52 @@ def _use_all_cores() -> None:
     torch.set_num_threads(hardware.allowed_cores())
 
 
-def load_run(name: str, *, best: bool) -> tuple[Config, Policy, torch.device, str]:
+def load_run(name: str, *, best: bool, device: str | None = None) -> tuple[Config, Policy, torch.device, str]:
     """The configuration and policy of a checkpoint, the device to play on, and the checkpoint's path.
 
     Args:
         name: a run's folder, a run's name in runs/, or one of a run's checkpoints.
         best: the checkpoint with the best score, not the newest.
+        device: None: the training's, or the CPU if there is no such here.
+
+    Raises:
+        UserError: there is none, it is damaged, its weights are not this policy's, or there is no such device.
+    """
+    from metta_fast.policy import make_policy
+    from metta_fast.policy.weights import load_weights
+
+    found = find_checkpoint(name, best=best)
+    config = config_from_dict(found.meta["config"])
+    place = _place(config, device)
+    policy = make_policy(config.policy, make_factory(config.env, num_envs=1).spec)
+    cure = f"the code of policy.name={config.policy.name} or the environment has changed since the training"
+    load_weights(policy, found.load("algorithm")["policy"], str(found.path), cure)
+    return config, policy.to(place).eval(), place, str(found.path)
+
+
+def _place(config: Config, device: str | None) -> torch.device:
+    import torch
+
+    if device is None:
+        return torch.device(
+            "cuda" if config.trainer.device == "cuda" and torch.cuda.is_available() else "cpu"
+        )
+    try:
+        place = torch.device(device)
+        torch.empty(0, device=place)
+    except (RuntimeError, AssertionError) as error:  # no such name; torch without CUDA asserts
+        raise UserError(
+            f"device={device}: {str(error).splitlines()[0].rstrip('.')}; give cpu, or cuda where there is a GPU"
+        ) from error
+    return place
+
+
+def find_checkpoint(name: str, *, best: bool) -> Checkpoint:
+    """The checkpoint that `name` (a run's folder, a run's name in runs/, or a checkpoint) stands for.
 
     Raises:
         UserError: there is none, or it is damaged.
     """
-    import torch
-
-    from metta_fast.policy import make_policy
-
-    found = _find(name, best=best)
-    config = config_from_dict(found.meta["config"])
-    use_gpu = config.trainer.device == "cuda" and torch.cuda.is_available()
-    device = torch.device("cuda" if use_gpu else "cpu")
-    policy = make_policy(config.policy, make_factory(config.env).spec)
-    policy.load_state_dict(found.load("algorithm")["policy"])
-    return config, policy.to(device).eval(), device, str(found.path)
-
-
-def _find(name: str, *, best: bool) -> Checkpoint:
-    """The checkpoint that `name` (a run's folder, a run's name in runs/, or a checkpoint) stands for."""
     path = next((p for p in (Path(name).expanduser(), Path(RunConfig().dir) / name) if p.is_dir()), None)
     if path is None:
         known = ", ".join(run.name for run in runs(RunConfig().dir)[:5]) or "none"

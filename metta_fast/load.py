@@ -3,21 +3,24 @@
 policy = metta_fast.load_policy("runs/grid-1")      # or one of its checkpoints
 policy.restart()                                    # before new episodes (not needed the first time)
 actions = policy.act(obs)                           # [n, width]; memory goes on from call to call
+
+env = gymnasium.make("CartPole-v1")                 # one environment: its observation in, its action out
+obs, reward, terminated, truncated, info = env.step(policy.act(obs))
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
 from os import PathLike
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from metta_fast.errors import UserError
 from metta_fast.evaluate import load_run
 from metta_fast.play import PolicyPlayer
-from metta_fast.spec import Array, EnvSpec
+from metta_fast.spec import Array, EnvFactory
+from metta_fast.user_obs import as_array, read_observation
 
 if TYPE_CHECKING:
     import torch
@@ -26,7 +29,12 @@ if TYPE_CHECKING:
 
 
 def load_policy(
-    path: str | PathLike[str], *, best: bool = False, deterministic: bool = False, seed: int = 0
+    path: str | PathLike[str],
+    *,
+    best: bool = False,
+    deterministic: bool = False,
+    seed: int = 0,
+    device: str | None = None,
 ) -> LoadedPolicy:
     """The policy of a run's newest checkpoint, or of one checkpoint.
 
@@ -35,24 +43,43 @@ def load_policy(
         best: the run's checkpoint with the best score, not the newest.
         deterministic: `act` gives the most likely action, not a sample.
         seed: of the samples.
+        device: where it computes: cpu, cuda, cuda:1, …; None: as in training, or the CPU without a GPU.
 
     Raises:
-        UserError: nothing there, or a damaged checkpoint.
+        UserError: nothing there, a damaged checkpoint, weights of another policy, or no such device.
     """
-    config, policy, device, _ = load_run(str(path), best=best)
+    config, policy, place, source = load_run(str(path), best=best, device=device)
     from metta_fast.envs import make_factory
 
-    return LoadedPolicy(policy, make_factory(config.env).spec, device, deterministic=deterministic, seed=seed)
+    factory = make_factory(config.env, num_envs=1)
+    return LoadedPolicy(policy, factory, place, deterministic=deterministic, seed=seed, checkpoint=source)
 
 
 class LoadedPolicy:
-    """A policy, its memory of the episodes that it is in, and what it takes and gives: see `spec`."""
+    """A policy, its memory of the episodes that it is in, and what it takes and gives.
+
+    Attributes:
+        spec: {leaf: shape and dtype} of an observation (`spec.obs`), and the actions (`spec.action`).
+        policy: the torch module.
+        device: where it computes.
+        checkpoint: the checkpoint's path.
+    """
 
     def __init__(
-        self, policy: Policy, spec: EnvSpec, device: torch.device, *, deterministic: bool, seed: int
+        self,
+        policy: Policy,
+        factory: EnvFactory,
+        device: torch.device,
+        *,
+        deterministic: bool,
+        seed: int,
+        checkpoint: str,
     ) -> None:
-        self.policy, self.spec, self.device = policy, spec, device
+        self.policy, self.spec, self.device, self.checkpoint = policy, factory.spec, device, checkpoint
         self._deterministic, self._seed = deterministic, seed
+        self._parts = getattr(factory, "parts", ())
+        self._space = None if getattr(factory, "several", True) else factory.action_space  # type: ignore[attr-defined]
+        """The action space of an environment in Python with one agent."""
         self.restart()
 
     def restart(self) -> None:
@@ -60,17 +87,22 @@ class LoadedPolicy:
         self._player: PolicyPlayer | None = None
         self._agents = 0
 
-    def act(self, obs: Array | Mapping[str, Array], reset: Array | None = None) -> Array:
-        """Actions [n, width] of n agents, in the environment's own numbers (`Discrete(n, start=k)`: k …).
+    def act(self, obs: Any, reset: Any = None) -> Any:
+        """The actions of n agents, [n, width] in the environment's own numbers (`Discrete(n, start=k)`: k …).
+
+        For an observation without the axis n: the action of that agent, [width]; for an environment in Python
+        with one agent, what its `step` takes (Discrete: an int; Box: its shape and dtype).
 
         Args:
-            obs: {leaf: [n, *shape]} in the dtypes of `spec.obs`, or the array of the only leaf.
-            reset: [n] bool, agents whose episode begins with this observation. None: none since `restart`.
+            obs: {leaf: [n, *shape]} in the dtypes of `spec.obs`, or the array of the only leaf, or what an
+                environment in Python gives. Torch tensors are taken as well.
+            reset: [n] bool, agents whose episode begins with this observation; one bool for all. None: none
+                since `restart`.
 
         Raises:
             UserError: an observation of another form, or of other agents than in the last call.
         """
-        leaves = self._leaves(obs)
+        leaves, single = read_observation(obs, self.spec, self._parts)
         n = len(next(iter(leaves.values())))
         if self._player is None:
             one_each = dataclasses.replace(self.spec, num_envs=n, agents_per_env=1)
@@ -80,25 +112,24 @@ class LoadedPolicy:
             self._agents = n
         if n != self._agents:
             raise UserError(f"observations of {n} agents after {self._agents}: call restart() in between")
-        begins = np.zeros(n, np.bool_) if reset is None else np.asarray(reset, np.bool_)
-        if begins.shape != (n,):
-            raise UserError(f"reset has shape {begins.shape}, expected ({n},): one for each agent")
-        action = self._player.choose(leaves, begins)
+        action = self._player.choose(leaves, _begins(reset, n))
         start = self.spec.action.start
-        return action + np.array(start, action.dtype) if start else action
+        if single and self._space is not None:
+            from metta_fast.envs.spaces import decode_action
 
-    def _leaves(self, obs: Array | Mapping[str, Array]) -> dict[str, Array]:
-        wanted = self.spec.obs
-        given = obs if isinstance(obs, Mapping) else dict.fromkeys(list(wanted)[:1], obs)
-        if given.keys() != wanted.keys():
-            raise UserError(f"observation has {sorted(given)}, expected {sorted(wanted)}")
-        leaves = {name: np.ascontiguousarray(given[name]) for name in wanted}
-        n = next(iter(leaves.values())).shape[:1]
-        for name, leaf in wanted.items():
-            array = leaves[name]
-            if array.shape != (*n, *leaf.shape) or not n or array.dtype != leaf.dtype:
-                raise UserError(
-                    f"observation {name!r} is {array.dtype} {array.shape}, expected {leaf.dtype} "
-                    f"(n, {', '.join(map(str, leaf.shape))}), n agents in all leaves"
-                )
-        return leaves
+            return decode_action(self._space, self.spec.action, action[0])
+        if start:
+            action = action + np.array(start, action.dtype)
+        return action[0] if single else action
+
+
+def _begins(reset: Any, n: int) -> Array:
+    """`act`'s reset as [n] bool."""
+    if reset is None:
+        return np.zeros(n, np.bool_)
+    given = as_array(reset, "reset")
+    if given.dtype != np.bool_:
+        raise UserError(f"reset is {given.dtype}, expected bool: terminated | truncated of the step before")
+    if given.shape not in ((), (n,)):
+        raise UserError(f"reset has shape {given.shape}, expected ({n},): one for each agent")
+    return np.array(np.broadcast_to(given, (n,)))

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 
+import gymnasium
 import numpy as np
 import pytest
+import torch
 
 import metta_fast
+from metta_fast import checkpoint
+from metta_fast.config import PolicyConfig
 from metta_fast.envs import make_factory
+from metta_fast.envs.python_env import PythonEnvFactory
 from metta_fast.errors import UserError
 from metta_fast.evaluate import load_run
+from metta_fast.load import LoadedPolicy
 from metta_fast.play import PolicyPlayer, play
+from metta_fast.policy import make_policy
 from metta_fast.spec import EVAL_SEED_BIT
 
 
@@ -81,15 +89,90 @@ def test_mistakes_are_named(run):
     leaf = loaded.spec.obs["obs"]
     for obs, message in (
         ({"pixels": np.zeros(3)}, r"\['pixels'\], expected \['obs'\]"),
-        (np.zeros((4, *leaf.shape), np.float64), f"is float64 .* expected {leaf.dtype}"),
+        (np.zeros((4, *leaf.shape), np.float64), f"is float64, expected {leaf.dtype}"),
         (np.zeros((4, *leaf.shape, 2), leaf.dtype), "expected"),
     ):
         with pytest.raises(UserError, match=message):
             loaded.act(obs)
     with pytest.raises(UserError, match=r"reset has shape \(2,\), expected \(4,\)"):
         loaded.act(np.zeros((4, *leaf.shape), leaf.dtype), reset=np.zeros(2, bool))
+    with pytest.raises(UserError, match="reset is int64, expected bool"):
+        loaded.act(np.zeros((4, *leaf.shape), leaf.dtype), reset=[0, 1, 0, 0])
     with pytest.raises(UserError, match="no run or checkpoint nowhere"):
         metta_fast.load_policy("nowhere")
+    with pytest.raises(UserError, match=r"device=quantum: .*give cpu"):
+        metta_fast.load_policy(run, device="quantum")
+
+
+def test_one_agent_and_tensors(run):
+    loaded = metta_fast.load_policy(run, deterministic=True, device="cpu")
+    leaf = loaded.spec.obs["obs"]
+    many = loaded.act(torch.ones(3, *leaf.shape))
+    loaded.restart()
+    one = loaded.act(np.ones(leaf.shape, leaf.dtype), reset=True)
+    assert one.shape == (1,)
+    assert (many == one).all()
+
+
+def test_weights_of_another_policy_are_listed(run, tmp_path):
+    copy = shutil.copytree(run, tmp_path / "changed")
+    newest = sorted((copy / "checkpoints").glob("step_*"))[-1]
+    found = checkpoint.read(newest)
+    state, meta = found.load("algorithm"), found.meta
+    state["policy"]["heads.weight"] = torch.zeros(7, 3)
+    del state["policy"]["heads.bias"]
+    checkpoint.save(copy / "checkpoints", found.step, {"algorithm": state}, meta)
+    with pytest.raises(
+        UserError, match=r"heads.weight: \[7, 3\] there, \[3, 16\] here\n  heads.bias: none there"
+    ):
+        metta_fast.load_policy(copy)
+
+
+class Own(gymnasium.Env):
+    """A Dict of all kinds of observation; gives what it was asked to."""
+
+    def __init__(self, action_space):
+        self.action_space = action_space
+        self.observation_space = gymnasium.spaces.Dict(
+            place=gymnasium.spaces.Discrete(4, start=2),
+            arm=gymnasium.spaces.Dict(angle=gymnasium.spaces.Box(-1, 1, (2, 2), np.float64)),
+            heat=gymnasium.spaces.Box(0, 255, (), np.uint8),
+        )
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        gymnasium.spaces.Discrete(3, start=5),
+        gymnasium.spaces.MultiDiscrete([2, 5]),
+        gymnasium.spaces.Box(-2.0, 2.0, (2, 1), np.float64),
+    ],
+)
+def test_an_environment_takes_what_it_gives(space):
+    factory = PythonEnvFactory(lambda index: Own(space), 1)
+    torch.manual_seed(0)
+    policy = make_policy(PolicyConfig(hidden_size=8, core="lstm"), factory.spec)
+    made = {"deterministic": True, "seed": 0, "checkpoint": ""}
+    loaded = LoadedPolicy(policy, factory, torch.device("cpu"), **made)
+    env = Own(space)
+    obs = env.observation_space.sample()
+    action = loaded.act(obs, reset=True)
+    assert space.contains(action), action
+    leaves = {
+        "arm/angle": obs["arm"]["angle"][None],
+        "heat": np.array([[obs["heat"]]]),
+        "place": np.eye(4, dtype=np.uint8)[[obs["place"] - 2]],
+    }
+    loaded.restart()
+    row = loaded.act(leaves)
+    assert row.shape == (1, loaded.spec.action.width)
+    assert np.allclose(np.ravel(action), row[0])
+    with pytest.raises(UserError, match=r"has \['place'\], expected \['arm/angle', 'heat', 'place'\]"):
+        loaded.act({"place": 3})
+    with pytest.raises(UserError, match="'place' is 9, outside its space"):
+        loaded.act({**obs, "place": 9})
+    with pytest.raises(UserError, match="different numbers of agents: arm/angle 3, heat one, no axis"):
+        loaded.act({**obs, "arm": {"angle": np.zeros((3, 2, 2))}})
 
 
 def test_the_package_stays_light():

@@ -1,0 +1,48 @@
+"""Loading a policy's weights, with a message of what does not fit instead of torch's traceback."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from torch import Tensor, nn
+
+from metta_fast.errors import UserError
+
+SHOWN = 6
+"""So many differences are listed, the others counted."""
+
+
+def differences(policy: nn.Module, weights: Mapping[str, Tensor]) -> list[str]:
+    """What keeps `weights` from being the policy's, a line for each parameter: name, and both shapes."""
+    own = policy.state_dict()
+    found = []
+    for name in [*own, *(name for name in weights if name not in own)]:
+        mine = list(own[name].shape) if name in own else None
+        theirs = list(weights[name].shape) if name in weights else None
+        if mine != theirs:
+            found.append(f"{name}: {_said(theirs)} there, {_said(mine)} here")
+    return found
+
+
+def load_weights(policy: nn.Module, weights: Mapping[str, Tensor], source: str, cure: str) -> None:
+    """Copy `weights` (a state_dict, normaliser included) into the policy.
+
+    Args:
+        source: where they come from, as the message begins.
+        cure: what the user can do if they do not fit.
+
+    Raises:
+        UserError: names or shapes differ; the policy is as it was.
+    """
+    wrong = differences(policy, weights)
+    if wrong:
+        rest = f"\n  and {len(wrong) - SHOWN} more" if len(wrong) > SHOWN else ""
+        listed = "".join(f"\n  {line}" for line in wrong[:SHOWN])
+        raise UserError(
+            f"{source}: its weights do not fit the policy, {len(wrong)} parameters differ:{listed}{rest}\n{cure}"
+        )
+    policy.load_state_dict(weights)
+
+
+def _said(shape: list[int] | None) -> str:
+    return "none" if shape is None else str(shape)
