@@ -41,7 +41,7 @@ class GpuReport(Report):
 
     def show(self) -> str:
         """All tables as plain text."""
-        lines = [", ".join(f"{key} {_short(value)}" for key, value in self.machine.items()), self.command]
+        lines = [self.head(), self.command]
         for row in self.training:
             lines += ["", *training_lines(row)]
         for run in self.parts:
@@ -140,7 +140,3 @@ def _speeds(row: Row) -> str:
 
 def _mib(row: Row) -> str:
     return "      –" if row["memory_mib"] is None else f"{row['memory_mib']:7.0f}"
-
-
-def _short(value: Any) -> str:
-    return " + ".join(map(str, value)) if isinstance(value, list) else str(value)

@@ -7,6 +7,7 @@ import json
 import os
 import sys
 import traceback
+from collections.abc import Callable
 from typing import Any
 
 from metta_fast.openmp import let_idle_threads_sleep
@@ -35,8 +36,8 @@ def one_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {first}" if first else type(error).__name__
 
 
-def main() -> None:
-    """Answer messages until the pipe ends."""
+def serve(build: Callable[..., Any]) -> None:
+    """Build what the first message says, and answer all others until the pipe ends."""
     let_idle_threads_sleep()
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # prints of libraries must not mix with the answers
@@ -62,4 +63,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    serve(build)

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from metta_fast.bench import stepping
 from metta_fast.bench.gpu_report import GpuReport
 from metta_fast.bench.machine import describe
 from metta_fast.bench.report import Report
@@ -21,6 +22,8 @@ EXAMPLES = """examples:
   python benchmark_performance.py --a "hardware=cpu" --b "hardware=cpu vector.backend=workers" --seconds 5
   python benchmark_performance.py --simulator          the grid alone, per core
   python benchmark_performance.py --vector             what the vector backends cost
+  python benchmark_performance.py --env ant --json ant.json    a robot's stepping against EnvPool, Gymnasium, SB3
+  python benchmark_performance.py --env ant --quick            the same on all threads with 16 envs, for a moment
   python benchmark_performance.py --gpu --json gpu.json     all on the GPU: training, its parts, the simulator
   python benchmark_performance.py --gpu --quick             the first shape and the parts, in a minute
   python benchmark_performance.py --gpu-scale --json scale.json    speed by size, and scale.svg"""
@@ -38,13 +41,28 @@ def parser() -> argparse.ArgumentParser:
     what.add_argument("--simulator", action="store_true", help="the CPU simulator alone, no policy")
     what.add_argument("--vector", action="store_true", help="the vector backends alone, no policy")
     what.add_argument("--gpu", action="store_true", help="all on the GPU: training, its parts, the simulator")
+    what.add_argument(
+        "--env",
+        metavar="NAME",
+        help="the stepping alone of a recipe (ant, hopper, …), against the peers that are installed",
+    )
+    found.add_argument(
+        "--threads",
+        metavar="LIST",
+        help=f"with --env: numbers of threads, each on as many cores (default: {stepping.THREADS})",
+    )
+    found.add_argument(
+        "--envs", metavar="LIST", help=f"with --env: numbers of environments (default: {stepping.ENVS})"
+    )
     found.add_argument(
         "--gpu-scale",
         action="store_true",
         help="speed and memory on the GPU by agents, horizon and observation; with --gpu after its tables",
     )
     found.add_argument(
-        "--quick", action="store_true", help="with --gpu: one shape, short rounds, under a minute"
+        "--quick",
+        action="store_true",
+        help="with --gpu: one shape, short rounds, under a minute; with --env: one case, one short round",
     )
     found.add_argument(
         "--a", default=ORIGINAL, metavar="OVERRIDES", help=f"side A's overrides (default: {ORIGINAL!r})"
@@ -59,10 +77,10 @@ def parser() -> argparse.ArgumentParser:
         "--seconds",
         type=_positive,
         metavar="N",
-        help="per side and round, at least (default: 10; 1 with --simulator and --vector, 0.5 with --gpu)",
+        help="per side and round, at least (default: 10; 1 with --simulator, --vector and --env, 0.5 with --gpu)",
     )
     found.add_argument(
-        "--repeats", type=_count, default=5, metavar="N", help="rounds of each side (default: 5)"
+        "--repeats", type=_count, metavar="N", help="rounds of each side (default: 5; 1 with --env --quick)"
     )
     found.add_argument(
         "--return",
@@ -87,12 +105,14 @@ def main(words: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if words is None else words)
     try:
         given = parser().parse_args(words)
-        if given.quick and not given.gpu:
-            raise UserError("--quick goes with --gpu")
+        if given.quick and not (given.gpu or given.env):
+            raise UserError("--quick goes with --gpu or --env")
+        if (given.threads or given.envs) and not given.env:
+            raise UserError("--threads and --envs go with --env")
         on_gpu = given.gpu or given.gpu_scale
         if on_gpu:
             _check_gpu(given)
-        kind = GpuReport if on_gpu else Report
+        kind = GpuReport if on_gpu else stepping.StepReport if given.env else Report
         report = kind(describe(), shlex.join(["python", "benchmark_performance.py", *words]))
         if given.json is not None and not given.json.absolute().parent.is_dir():
             raise UserError(f"--json {given.json}: no folder {given.json.absolute().parent}")
@@ -110,6 +130,7 @@ def main(words: Sequence[str] | None = None) -> int:
 
 def run(given: argparse.Namespace, report: Report) -> None:
     """The benchmark that was asked for, into `report`; progress goes to stderr."""
+    repeats = given.repeats or (1 if given.env and given.quick else 5)
     if isinstance(report, GpuReport):
         from metta_fast.bench import gpu, gpu_chart
 
@@ -125,22 +146,29 @@ def run(given: argparse.Namespace, report: Report) -> None:
             scale=given.gpu_scale,
             quick=given.quick,
             seconds=given.seconds,
-            repeats=given.repeats,
+            repeats=repeats,
             say=_say,
             save=save,
         )
+    elif given.env:
+        short = given.quick
+        todo = stepping.cases(
+            given.threads or ("all" if short else stepping.THREADS),
+            given.envs or ("16" if short else stepping.ENVS),
+        )
+        stepping.measure(report, given.env, todo, given.seconds or (0.3 if short else 1.0), repeats, _say)
     elif given.simulator:
         from metta_fast.bench.env import simulate
 
-        simulate(report, given.seconds or 1.0, given.repeats, _say)
+        simulate(report, given.seconds or 1.0, repeats, _say)
     elif given.vector:
         from metta_fast.bench.vector import overhead
 
-        overhead(report, given.seconds or 1.0, given.repeats, _say)
+        overhead(report, given.seconds or 1.0, repeats, _say)
     else:
         compare(
             report,
-            Comparison(given.a, given.b, given.seconds or 10.0, given.repeats, given.target, given.limit),
+            Comparison(given.a, given.b, given.seconds or 10.0, repeats, given.target, given.limit),
             _say,
         )
 
@@ -149,8 +177,8 @@ def _check_gpu(given: argparse.Namespace) -> None:
     """Raises UserError: options that do not go together, or no GPU to measure."""
     from metta_fast.bench.gpu import check_machine
 
-    if given.simulator or given.vector:
-        raise UserError("--gpu-scale goes with --gpu or alone, not with --simulator or --vector")
+    if given.simulator or given.vector or given.env:
+        raise UserError("--gpu-scale goes with --gpu or alone, not with --simulator, --vector or --env")
     check_machine()
 
 

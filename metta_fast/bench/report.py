@@ -69,15 +69,19 @@ class Report:
         except OSError as error:
             raise UserError(f"cannot write --json {path}: {error.strerror}") from error
 
+    def head(self) -> str:
+        """The machine in one line."""
+        return ", ".join(f"{key} {_short(value)}" for key, value in self.machine.items())
+
     def show(self) -> str:
         """The table as plain text; long names are cut, the command above has them whole."""
         names = [_cut(row["name"]) for row in self.rows]
         width = max(map(len, [*names, *(ratio["name"] for ratio in self.ratios)]), default=4)
-        lines = [", ".join(f"{key} {_short(value)}" for key, value in self.machine.items()), self.command, ""]
+        lines = [self.head(), self.command, ""]
         if self.rows:
             lines.append(f"{'':{width}}  {'steps/s':>10}  {'low':>10}  {'high':>10}  rounds")
         for name, row in zip(names, self.rows, strict=True):
-            figures = "  ".join(_count(row[key]) for key in ("steps_per_s", "low", "high"))
+            figures = "  ".join(show_count(row[key]) for key in ("steps_per_s", "low", "high"))
             lines.append(f"{name:{width}}  {figures}  {row['n']:>6}")
         details = [(name, _details(row)) for name, row in zip(names, self.rows, strict=True)]
         lines += [f"{name:{width}}  {text}" for name, text in details if text]
@@ -106,7 +110,7 @@ def _details(row: dict[str, Any]) -> str:
     return "; ".join(words)
 
 
-def _count(value: float) -> str:
+def show_count(value: float) -> str:
     """Ten characters, three significant digits: `   12.3 M`."""
     for limit, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if value >= limit:

@@ -32,11 +32,11 @@ BLOCKS = 2
 class Turner:
     """Gives every block back as soon as it comes, with actions from a tape."""
 
-    def __init__(self, factory: EnvFactory, backend: str, cores: int) -> None:
+    def __init__(self, factory: EnvFactory, backend: str, cores: int, *, blocks: int = BLOCKS) -> None:
         self.vec: VectorEnv = make_vector(
             factory,
             backend=backend,
-            num_blocks=BLOCKS,
+            num_blocks=blocks,
             num_workers=cores,
             num_threads=cores if backend == "threads" else 1,
             worker_timeout_s=60.0,
@@ -57,12 +57,15 @@ class Turner:
         self.vec.close()
 
 
-def _round(turner: Turner, seconds: float) -> dict[str, Any]:
-    """A round that starts and ends with every block held, so that nothing steps during another's."""
+def held_round(turner: Turner, seconds: float, *, calls: int = 8) -> dict[str, Any]:
+    """A round that starts and ends with every block held, so that nothing steps during another's.
+
+    calls: turns between two looks at the clock.
+    """
     first = turner.count
     for block in turner.vec.blocks:
         turner.vec.send(block, turner.tape[0][block.start : block.stop])
-    found = timed(turner.turn, seconds)
+    found = timed(turner.turn, seconds, calls=calls)
     turner.vec.hold_all()
     return found | {"turns_per_s": (turner.count - first) / seconds}
 
@@ -79,7 +82,7 @@ def overhead(report: Report, seconds: float, repeats: int, say: Callable[[str], 
                 timed(turners[-1].turn, min(seconds, 0.5))
                 turners[-1].vec.hold_all()
             results, notes = in_turns(
-                [partial(_round, turner, seconds) for turner in turners],
+                [partial(held_round, turner, seconds) for turner in turners],
                 repeats,
                 headed(say, recipe),
             )
