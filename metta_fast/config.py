@@ -16,7 +16,15 @@ from math import isfinite
 from typing import Any
 
 from metta_fast.errors import UserError
-from metta_fast.schema import Config, EnvConfig, PolicyConfig, RunConfig, TrainerConfig, VectorConfig
+from metta_fast.schema import (
+    Config,
+    EnvConfig,
+    PolicyConfig,
+    RunConfig,
+    TrainerConfig,
+    VectorConfig,
+    WandbConfig,
+)
 
 __all__ = [
     "GROUPS",
@@ -27,6 +35,7 @@ __all__ = [
     "RunConfig",
     "TrainerConfig",
     "VectorConfig",
+    "WandbConfig",
     "check_value",
     "config_from_dict",
     "config_to_dict",

@@ -28,6 +28,7 @@ SECTIONS = {
     "policy": "Policy",
     "trainer": "Learning",
     "run": "Run",
+    "wandb": "Weights & Biases",
     "": "General",
 }
 

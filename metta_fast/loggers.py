@@ -1,5 +1,7 @@
 """Where metrics go: metrics.jsonl (the record) and TensorBoard events, behind one small protocol.
 
+Weights & Biases is a third, in wandb_log.py.
+
 Rows are flat: {"train/steps": 16384, "train/epoch": 1, "env/return": 0.5, …}. A figure that is NaN or
 infinite is written as null, so that every line is JSON.
 
@@ -19,6 +21,7 @@ from typing import IO, Protocol
 from metta_fast.errors import UserError
 
 Row = dict[str, float]
+"""Figures by name."""
 
 
 class Logger(Protocol):
@@ -59,8 +62,33 @@ class JsonlLogger:
             file.close()
 
 
+class Thinned:
+    """Rows merged to at most one in `gap_s` seconds: the newest value of each figure, none left out."""
+
+    def __init__(self, gap_s: float) -> None:
+        self._gap_s, self._last = gap_s, -math.inf
+        self._step, self._waiting = 0, Row()
+
+    def add(self, step: int, row: Row, now: float | None = None) -> tuple[int, Row] | None:
+        """The merged row, if it is time for one. `now`: seconds on whatever clock; None: the machine's."""
+        now = time.monotonic() if now is None else now
+        self._step = step
+        self._waiting.update(row)
+        if now - self._last < self._gap_s:
+            return None
+        self._last = now
+        return self.rest()
+
+    def rest(self) -> tuple[int, Row] | None:
+        """What still waits."""
+        if not self._waiting:
+            return None
+        row, self._waiting = self._waiting, Row()
+        return self._step, row
+
+
 class TensorBoardLogger:
-    """TensorBoard events; at most one row a second (`MIN_GAP_S`), and the last one always.
+    """TensorBoard events; the rows of a second (`MIN_GAP_S`) are merged into one.
 
     On resume a session start at `resume_step` makes TensorBoard drop the events after it.
     """
@@ -74,8 +102,7 @@ class TensorBoardLogger:
 
         self._event, self._summary = Event, Summary
         self._writer: EventFileWriter | None = EventFileWriter(str(folder))
-        self._last = -math.inf
-        self._waiting: tuple[int, Row] | None = None
+        self._thinned = Thinned(self.MIN_GAP_S)
         if resume_step is not None:
             self._writer.add_event(
                 Event(
@@ -86,23 +113,19 @@ class TensorBoardLogger:
             )
 
     def write(self, step: int, row: Row) -> None:
-        now = time.monotonic()
-        if now - self._last < self.MIN_GAP_S:
-            self._waiting = (step, dict(row))
-            return
-        self._last, self._waiting = now, None
-        self._emit(step, row)
+        self._emit(self._thinned.add(step, row))
 
     def close(self) -> None:
         if self._writer is not None:
-            if self._waiting is not None:
-                self._emit(*self._waiting)
-                self._waiting = None
+            self._emit(self._thinned.rest())
             writer, self._writer = self._writer, None
             writer.close()
 
-    def _emit(self, step: int, row: Row) -> None:
+    def _emit(self, due: tuple[int, Row] | None) -> None:
         assert self._writer is not None, "written after close"
+        if due is None:
+            return
+        step, row = due
         values = [self._summary.Value(tag=name, simple_value=value) for name, value in row.items()]
         self._writer.add_event(
             self._event(wall_time=time.time(), step=step, summary=self._summary(value=values))

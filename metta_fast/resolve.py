@@ -20,6 +20,7 @@ from metta_fast.hardware import Machine
 from metta_fast.memory import Part
 from metta_fast.sizes import fit_sizes
 from metta_fast.spec import EnvSpec
+from metta_fast.wandb_log import check_wandb
 
 POLICIES = ("mlp", "tokens")
 
@@ -69,6 +70,7 @@ def resolve(composed: Composed, *, machine: Machine | None = None) -> Resolved:
     work.graphs()
     work.policy(spec)
     work.features()
+    check_wandb(work.config.wandb)
     parts = memory.check(work.config, spec, work.machine)
     if composed.groups.get("hardware") == "original":
         work.notes.append(f"hardware=original runs without what is not built yet: {', '.join(NOT_BUILT_YET)}")

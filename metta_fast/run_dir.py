@@ -4,6 +4,7 @@
         config.yaml      the resolved configuration
         metrics.jsonl    one row per logged epoch
         tensorboard/     the same as events
+        wandb/           with wandb.mode=offline or online
         checkpoints/     see checkpoint.py
         train.log        what happened, with times
         lock             held (flock) while a process trains
@@ -51,6 +52,10 @@ class RunDir:
     @property
     def tensorboard(self) -> Path:
         return self.path / "tensorboard"
+
+    @property
+    def wandb(self) -> Path:
+        return self.path / "wandb"
 
     @property
     def checkpoints(self) -> Path:

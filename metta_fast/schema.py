@@ -247,6 +247,14 @@ class RunConfig:
     )
     evaluate_episodes: int = key(64, "environments (one episode each) of an evaluation", low=1)
     evaluate_deterministic: bool = key(False, "evaluation takes the most likely action instead of a sample")
+    evaluate_seed: Any = key(
+        None,
+        "of the evaluations' maps and samples, apart from every training seed; null: the run's seed",
+        kind="int",
+        null=True,
+        low=0,
+        high=(1 << 63) - 1,
+    )
     monitor_interval: int = key(50, "epochs between readings of CPU, GPU, memory and power; 0 = never", low=0)
     log_interval: int = key(1, "epochs between rows of metrics", low=1)
     min_interval_s: float = key(
@@ -262,6 +270,18 @@ class RunConfig:
 
 
 @dataclass
+class WandbConfig:
+    mode: str = key(
+        "disabled",
+        "Weights & Biases: disabled, offline (into the run's folder, no account needed) or online",
+        ("disabled", "offline", "online"),
+    )
+    project: str = key("metta_fast", "the project there")
+    entity: Any = key(None, "the user or team there; null: the account's default", kind="str", null=True)
+    group: Any = key(None, "runs of one group are shown together; null: none", kind="str", null=True)
+
+
+@dataclass
 class Config:
     """The whole configuration of a run."""
 
@@ -270,6 +290,7 @@ class Config:
     policy: PolicyConfig = field(default_factory=PolicyConfig)
     trainer: TrainerConfig = field(default_factory=TrainerConfig)
     run: RunConfig = field(default_factory=RunConfig)
+    wandb: WandbConfig = field(default_factory=WandbConfig)
     features: dict[str, Any] = key({}, "gated plug-ins by name, each with its own keys (configs/features)")
     algorithm: str = key("ppo", "the learning algorithm", ("ppo",))
     seed: int = key(0, "seed of everything: environments, policy, sampling", low=0, high=(1 << 63) - 1)

@@ -61,6 +61,11 @@ class Speed:
     def __init__(self, step: int) -> None:
         self._first = self._last = (step, time.monotonic())
 
+    def leave_out(self, seconds: float) -> None:
+        """The last `seconds` were no training."""
+        (first_step, first_time), (last_step, last_time) = self._first, self._last
+        self._first, self._last = (first_step, first_time + seconds), (last_step, last_time + seconds)
+
     def row(self, step: int) -> dict[str, float]:
         now = time.monotonic()
         (first_step, first_time), (last_step, last_time) = self._first, self._last

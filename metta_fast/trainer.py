@@ -68,36 +68,42 @@ class Trainer:
         self._build = build
         self._snapshot: Snapshot | None = None
         self._boundary_s = 0.0
-        """Seconds that the last boundary took: snapshot, metrics, checkpoint, evaluation."""
+        """Seconds that the last boundary took: snapshot, metrics, checkpoint."""
         self._saved = -1 if start is None else start.step
+        self._code = 1
+        """What the run ends with: an error, until it is known better."""
         self._seconds = 0.0 if start is None else float(start.meta["seconds"])
 
     def run(self) -> int:
         """Train; see the module's docstring for what comes back."""
         with Interrupt() as interrupt, ExitStack() as self._closing:
             self._open()
-            try:
-                self._train(interrupt)
-                return 0
-            except Interrupted as stop:
-                return self._stopped(stop.signum)
-            except (NonFiniteError, VectorError, EnvError) as error:
-                if interrupt.signum is not None:  # it went to the workers as well, which were quicker
-                    return self._stopped(interrupt.signum)
-                self.log.note(traceback.format_exc())
-                self._save()
-                self._end(f"error: {error}\n{self._go_on('The last good state is kept')}")
-                return 1
-            except torch.OutOfMemoryError as error:
-                self._save()
-                raise UserError(hardware.out_of_memory_advice(self.config)) from error
-            except UserError:
-                self._save()
-                raise
-            except Exception:
-                self.log.note(traceback.format_exc())
-                self._save()
-                raise
+            self._code = self._run(interrupt)
+        return self._code
+
+    def _run(self, interrupt: Interrupt) -> int:
+        try:
+            self._train(interrupt)
+            return 0
+        except Interrupted as stop:
+            return self._stopped(stop.signum)
+        except (NonFiniteError, VectorError, EnvError) as error:
+            if interrupt.signum is not None:  # it went to the workers as well, which were quicker
+                return self._stopped(interrupt.signum)
+            self.log.note(traceback.format_exc())
+            self._save()
+            self._end(f"error: {error}\n{self._go_on('The last good state is kept')}")
+            return 1
+        except torch.OutOfMemoryError as error:
+            self._save()
+            raise UserError(hardware.out_of_memory_advice(self.config)) from error
+        except UserError:
+            self._save()
+            raise
+        except Exception:
+            self.log.note(traceback.format_exc())
+            self._save()
+            raise
 
     def _train(self, interrupt: Interrupt) -> None:
         with interrupt.allowed():
@@ -170,6 +176,8 @@ class Trainer:
             else:
                 self.vec.load_state_dict(env)
             self.algorithm.load_state_dict(start.load("algorithm"))
+        if self.config.wandb.mode != "disabled":
+            self._open_wandb()
         epoch = self.algorithm.epoch
         self._monitor = Monitor(parts.device)
         self._closing.callback(self._monitor.close)
@@ -185,6 +193,13 @@ class Trainer:
         self._unused = False
         if start is None:
             self._snapshot = self._take(with_env=False)  # no block is held yet; a reset repeats it
+
+    def _open_wandb(self) -> None:
+        from metta_fast.wandb_log import WandbLogger
+
+        logger = WandbLogger(self.config, self.folder)
+        self._loggers.append(logger)
+        self._closing.callback(lambda: logger.close(self._code))
 
     # ── every epoch ──
 
@@ -202,6 +217,8 @@ class Trainer:
                 row |= self._monitor.read()
             if evaluate:
                 row |= self._evaluate()
+                self._speed.leave_out(row["eval/seconds"])
+                began += row["eval/seconds"]
             self._write(row)
         if self._save_due.due(epoch) or evaluate:
             self._save()
@@ -223,17 +240,19 @@ class Trainer:
         self.dashboard.update(row)
 
     def _evaluate(self) -> Row:
+        """eval/* figures, with the seconds that it took: they count in no speed and no phase."""
         from metta_fast.evaluate import evaluate
 
-        run = self.config.run
-        return evaluate(
+        run, began = self.config.run, time.perf_counter()
+        row = evaluate(
             self.config,
             self._parts.policy,
             device=self._parts.device,
             num_envs=run.evaluate_episodes,
-            seed=self.config.seed,
+            seed=self.config.seed if run.evaluate_seed is None else run.evaluate_seed,
             deterministic=run.evaluate_deterministic,
         )
+        return row | {"eval/seconds": time.perf_counter() - began}
 
     # ── end ──
 

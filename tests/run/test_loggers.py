@@ -7,7 +7,7 @@ import math
 import pytest
 
 from metta_fast.errors import UserError
-from metta_fast.loggers import JsonlLogger, TensorBoardLogger, read_rows
+from metta_fast.loggers import JsonlLogger, TensorBoardLogger, Thinned, read_rows
 
 
 def write(path, steps, resume=None):
@@ -88,3 +88,14 @@ def test_tensorboard_writes_the_last_row_whatever_the_gap(tmp_path):
         logger.write(step, {"env/return": 1.0})
     logger.close()
     assert tensorboard_points(tmp_path) == [10, 30]
+
+
+def test_merging_rows_keeps_the_newest_of_each_figure():
+    thinned = Thinned(1.0)
+    assert thinned.add(1, {"a": 1.0}, now=0.0) == (1, {"a": 1.0})
+    assert thinned.add(2, {"a": 2.0, "rare": 7.0}, now=0.5) is None
+    assert thinned.add(3, {"a": 3.0}, now=0.9) is None
+    assert thinned.add(4, {"b": 4.0}, now=1.0) == (4, {"a": 3.0, "rare": 7.0, "b": 4.0})
+    assert thinned.rest() is None
+    assert thinned.add(5, {"a": 5.0}, now=1.5) is None
+    assert thinned.rest() == (5, {"a": 5.0})
