@@ -4,12 +4,13 @@ import dataclasses
 import os
 import signal
 import threading
+import time
 
 import pytest
 import torch
 import yaml
 
-from metta_fast import checkpoint
+from metta_fast import checkpoint, evaluate
 from metta_fast.errors import NonFiniteError, UserError
 from metta_fast.loggers import read_rows
 from metta_fast.run_dir import RunDir
@@ -289,3 +290,19 @@ def test_the_best_of_the_training_returns_is_kept(tmp_path):
 
     Trainer(resolved(tmp_path, checkpoint_interval=1, keep_checkpoints=2), build=build).run()
     assert found(tmp_path) == [400, 900, 1000]
+
+
+def test_an_evaluations_time_counts_in_no_speed_and_no_phase(tmp_path, monkeypatch):
+    def slow(config, policy, **given):
+        time.sleep(0.2)
+        assert given["seed"] == 5
+        return {"eval/return": 1.0}
+
+    monkeypatch.setattr(evaluate, "evaluate", slow)
+    asked = resolved(tmp_path, evaluate_interval=1, evaluate_seed=5, checkpoint_interval=0)
+    assert Trainer(asked, build=Builder(seconds=0.02)).run() == 0
+    assert len(rows(tmp_path)) == 10
+    for row in rows(tmp_path):
+        assert row["eval/seconds"] > 0.19
+        assert row["perf/time/boundary"] < 0.15
+        assert row["perf/steps_per_second_mean"] > STEPS / 0.15
