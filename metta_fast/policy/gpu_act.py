@@ -29,7 +29,7 @@ import triton.language as tl
 from torch import Tensor
 
 from metta_fast.policy.base import Policy
-from metta_fast.policy.encoders import MLPEncoder
+from metta_fast.policy.encoders import TokenEncoder
 from metta_fast.policy.gpu_decode import (
     CELLS,
     COMPACT_BYTES,
@@ -39,8 +39,7 @@ from metta_fast.policy.gpu_decode import (
     compact_single,
 )
 from metta_fast.policy.grid_layout import LAYOUTS
-from metta_fast.policy.heads import ActionHead
-from metta_fast.policy.network import Network
+from metta_fast.policy.network import Network, beyond_plain
 
 TILE = tl.constexpr(128)
 """The window's cells, the faced cell, and what fills them up to a power of two; the last has weights of 0."""
@@ -313,21 +312,12 @@ def _power(n: int, least: int = 1) -> int:
 
 def supports(policy: Policy, dtype: torch.dtype) -> str | None:
     """Why this policy's rollout cannot run in the kernel with layers in `dtype`, or None."""
-    if type(policy) is not Network:
-        return f"a policy of class {type(policy).__name__}"
-    if not isinstance(policy.head, ActionHead):
-        return "continuous actions"
-    if policy.critic is not None:
-        return "policy.shared=false"
-    if policy.core is not None:
-        return "a policy with memory"
-    encoder = policy.encoder
-    if not isinstance(encoder, MLPEncoder):
-        return f"the encoder {type(encoder).__name__}"
-    if encoder.activation != "relu":
-        return f"policy.activation={encoder.activation}"
-    parts: Any = encoder.parts.values()
-    if encoder.flat or [x.layout for x in parts] != [LAYOUTS["compact"]]:
+    if beyond := beyond_plain(policy):
+        return beyond
+    assert isinstance(policy, Network)
+    encoder: Any = policy.encoder
+    layouts = None if isinstance(encoder, TokenEncoder) else [part.layout for part in encoder.parts.values()]
+    if layouts != [LAYOUTS["compact"]] or encoder.flat:
         return "observations other than compact ones alone"
     width = encoder.second.weight.shape[0]
     if width > MAX_WIDTH:

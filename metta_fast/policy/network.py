@@ -11,7 +11,8 @@ from metta_fast.config import PolicyConfig
 from metta_fast.policy.base import Policy, PolicyOutput
 from metta_fast.policy.box_head import BoxHead
 from metta_fast.policy.cores import CORES
-from metta_fast.policy.encoders import make_encoder
+from metta_fast.policy.encoders import MLPEncoder, TokenEncoder, make_encoder
+from metta_fast.policy.heads import ActionHead
 from metta_fast.policy.initial import SMALL, orthogonal_linear
 from metta_fast.spec import EnvSpec
 
@@ -78,3 +79,23 @@ class Network(Policy):
 def _core(config: PolicyConfig) -> Any:
     """The memory that the configuration asks for, or None."""
     return CORES[config.core](config.hidden_size) if config.core != "none" else None
+
+
+def beyond_plain(policy: nn.Module) -> str | None:
+    """What this policy has, or has instead, beyond one network of relu layers without memory for discrete actions;
+    None: nothing. The kernels that stand for a policy as a whole are written for that."""
+    if type(policy) is not Network:
+        return f"a policy of class {type(policy).__name__}"
+    if not isinstance(policy.head, ActionHead):
+        return "continuous actions"
+    if policy.critic is not None:
+        return "policy.shared=false"
+    if policy.core is not None:
+        return "a policy with memory"
+    if policy.normalizer is not None:
+        return "policy.normalize_obs"
+    if not isinstance(policy.encoder, (MLPEncoder, TokenEncoder)):
+        return f"the encoder {type(policy.encoder).__name__}"
+    if policy.encoder.activation != "relu":
+        return f"policy.activation={policy.encoder.activation}"
+    return None

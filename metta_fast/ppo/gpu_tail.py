@@ -21,9 +21,7 @@ from torch import Tensor, nn
 
 from metta_fast.buffers import Buffers
 from metta_fast.config import TrainerConfig
-from metta_fast.policy.encoders import MLPEncoder, TokenEncoder
-from metta_fast.policy.heads import ActionHead
-from metta_fast.policy.network import Network
+from metta_fast.policy.network import Network, beyond_plain
 from metta_fast.ppo.gpu_loss import STATISTICS, finish_kernel, gather_kernel, tail_kernel
 from metta_fast.ppo.loss import STATS, Loss
 
@@ -59,20 +57,9 @@ def supports(policy: nn.Module, config: TrainerConfig) -> str | None:
         return "trainer.recompute=minibatch wants the values"
     if config.precision != "bf16":
         return f"trainer.precision={config.precision}"
-    if type(policy) is not Network:
-        return f"a policy of class {type(policy).__name__}"
-    if not isinstance(policy.head, ActionHead):
-        return "continuous actions"
-    if policy.critic is not None:
-        return "policy.shared=false"
-    if policy.core is not None:
-        return "a policy with memory"
-    if policy.normalizer is not None:
-        return "policy.normalize_obs"
-    if not isinstance(policy.encoder, (MLPEncoder, TokenEncoder)):
-        return f"the encoder {type(policy.encoder).__name__}"
-    if policy.encoder.activation != "relu":
-        return f"policy.activation={policy.encoder.activation}"
+    if beyond := beyond_plain(policy):
+        return beyond
+    assert isinstance(policy, Network)
     if policy.heads.in_features not in WIDTHS:
         return f"policy.hidden_size={policy.heads.in_features}, not one of {', '.join(map(str, WIDTHS))}"
     nvec = policy.head.nvec
