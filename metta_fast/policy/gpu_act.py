@@ -316,8 +316,9 @@ def supports(policy: Policy, dtype: torch.dtype) -> str | None:
         return beyond
     assert isinstance(policy, Network)
     encoder: Any = policy.encoder
-    layouts = None if isinstance(encoder, TokenEncoder) else [part.layout for part in encoder.parts.values()]
-    if layouts != [LAYOUTS["compact"]] or encoder.flat:
+    if isinstance(encoder, TokenEncoder):
+        return "the encoder TokenEncoder"
+    if encoder.flat or [part.layout for part in encoder.parts.values()] != [LAYOUTS["compact"]]:
         return "observations other than compact ones alone"
     width = encoder.second.weight.shape[0]
     if width > MAX_WIDTH:

@@ -8,13 +8,8 @@ a process of its own, as it is chosen at import:
 
 from __future__ import annotations
 
-import importlib.util
-import os
-import subprocess
-import sys
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -25,58 +20,22 @@ from metta_fast.policy.grid_layout import LAYOUTS
 from metta_fast.policy.network import Network
 from metta_fast.ppo.device_rollout import ActInto
 from metta_fast.spec import ActionSpec, EnvSpec, Leaf
+from tests.interpreter import DEVICE, INTERPRETED, ON_GPU, RUNS, elsewhere, gpu, kernels, run_interpreted
 from tests.policy.specs import flat_spec, grid_obs, grid_spec
 
-ON_GPU = torch.cuda.is_available()
-INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
-TRITON = importlib.util.find_spec("triton") is not None
-DEVICE = torch.device("cuda" if ON_GPU else "cpu")
 DTYPES = [torch.bfloat16, torch.float16] if ON_GPU else [torch.float32, torch.float16]
 ROWS = 32 if ON_GPU else 16
 TOLERANCE = {torch.float32: 2e-5, torch.float16: 1e-3, torch.bfloat16: 5e-3}
 NEAREST_ONE = 1 - 2.0**-24
 
-kernels = pytest.mark.skipif(
-    not TRITON or not (ON_GPU or INTERPRETED), reason="needs a CUDA device, or Triton's interpreter"
-)
-gpu = [pytest.mark.gpu, pytest.mark.skipif(not ON_GPU, reason="needs a CUDA device")]
 
-if TRITON and (ON_GPU or INTERPRETED):
+if RUNS:
     from metta_fast.policy.gpu_act import FusedAct, Packed, fused_act, pack, supports
 
 
-@pytest.fixture(autouse=True)
-def interpreter_mended(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Loops of unknown length: the interpreter asks an array of one element for an int, which numpy 2.4 refuses.
-    Reductions by `or`: it calls Python for every element."""
-    if not INTERPRETED:
-        return
-    import triton.language as tl
-    from triton.runtime import interpreter
-
-    patch, reduce = interpreter._patch_lang_tensor, interpreter.ReduceOps.generic_reduce
-
-    def patched(tensor: Any, scope: Any) -> None:
-        patch(tensor, scope)
-        scope.set_attr(tensor, "__index__", lambda self: int(self.handle.data.item()))
-
-    def quick(self: Any, given: Any) -> Any:
-        if self.combine_fn is not tl.standard._or_combine or self.axis is not None:
-            return reduce(self, given)
-        return [self.to_tensor(np.bitwise_or.reduce(x.handle.data, None), x.dtype) for x in given]
-
-    monkeypatch.setattr(interpreter, "_patch_lang_tensor", patched)
-    monkeypatch.setattr(interpreter.ReduceOps, "generic_reduce", quick)
-
-
-@pytest.mark.skipif(not TRITON or ON_GPU or INTERPRETED, reason="the tests below run in this process")
+@elsewhere
 def test_in_the_interpreter() -> None:
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", __file__]
-    ran = subprocess.run(
-        command, env=os.environ | {"TRITON_INTERPRET": "1"}, capture_output=True, text=True, timeout=110
-    )
-    assert ran.returncode == 0, ran.stdout[-4000:] + ran.stderr[-2000:]
-    assert "passed" in ran.stdout
+    run_interpreted(__file__)
 
 
 def make(width: int = 32, nvec: tuple[int, ...] | None = None, seed: int = 0) -> Network:

@@ -7,40 +7,20 @@ As test_gpu_sparse.py: on a GPU in both dtypes, else in fp16 under Triton's inte
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-
 import pytest
 import torch
 from torch import Tensor
 
 from metta_fast.policy.grid_layout import LAYOUTS
-from tests.policy.test_gpu_sparse import (
-    DEVICE,
-    INTERPRETED,
-    ON_GPU,
-    TRITON,
-    case,
-    close,
-    every_byte,
-    exact,
-    gpu,
-    kernels,
-    played,
-)
+from tests.interpreter import DEVICE, ON_GPU, elsewhere, gpu, kernels, run_interpreted
+from tests.policy.test_gpu_sparse import case, close, every_byte, exact, played
 
 DTYPES = [torch.float16, pytest.param(torch.bfloat16, marks=gpu)]
 
 
-@pytest.mark.skipif(not TRITON or ON_GPU or INTERPRETED, reason="the tests below run in this process")
+@elsewhere
 def test_in_the_interpreter() -> None:
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-k", "cells_", __file__]
-    ran = subprocess.run(
-        command, env=os.environ | {"TRITON_INTERPRET": "1"}, capture_output=True, text=True, timeout=110
-    )
-    assert ran.returncode == 0, ran.stdout[-4000:] + ran.stderr[-2000:]
-    assert "passed" in ran.stdout
+    run_interpreted(__file__, "-k", "cells_")
 
 
 def found(

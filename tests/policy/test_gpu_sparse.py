@@ -8,10 +8,6 @@ of its own, as it is chosen at import:
 
 from __future__ import annotations
 
-import importlib.util
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 
 import pytest
@@ -19,38 +15,16 @@ import torch
 from torch import Tensor
 
 from metta_fast.policy.grid_layout import LAYOUTS, Layout, tokens_to_dense
+from tests.interpreter import DEVICE, ON_GPU, elsewhere, gpu, kernels, run_interpreted
 from tests.policy.specs import grid_obs
 
-ON_GPU = torch.cuda.is_available()
-INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
-TRITON = importlib.util.find_spec("triton") is not None
-DEVICE = "cuda" if ON_GPU else "cpu"
 ROUNDING = {torch.float32: 2e-6, torch.float16: 1e-3, torch.bfloat16: 6e-3}
 """‖found − exact‖ / ‖exact‖, where exact multiplies inputs and weights as they are rounded."""
 
-kernels = pytest.mark.skipif(
-    not TRITON or not (ON_GPU or INTERPRETED), reason="needs a CUDA device, or Triton's interpreter"
-)
-gpu = [pytest.mark.gpu, pytest.mark.skipif(not ON_GPU, reason="needs a CUDA device")]
-if TRITON and INTERPRETED:
-    from triton.runtime import interpreter
 
-    def index_of_a_tensor(tensor: type, scope: object, patch=interpreter._patch_lang_tensor) -> None:  # type: ignore[no-untyped-def]
-        """numpy 2.4 refuses int(array of one), with which Triton 3.6 reads a loop's bounds."""
-        patch(tensor, scope)
-        scope.set_attr(tensor, "__index__", lambda self: self.handle.data.item())  # type: ignore[attr-defined]
-
-    interpreter._patch_lang_tensor = index_of_a_tensor
-
-
-@pytest.mark.skipif(not TRITON or ON_GPU or INTERPRETED, reason="the tests below run in this process")
+@elsewhere
 def test_in_the_interpreter() -> None:
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-k", "triton", __file__]
-    ran = subprocess.run(
-        command, env=os.environ | {"TRITON_INTERPRET": "1"}, capture_output=True, text=True, timeout=110
-    )
-    assert ran.returncode == 0, ran.stdout[-4000:] + ran.stderr[-2000:]
-    assert "passed" in ran.stdout
+    run_interpreted(__file__, "-k", "triton")
 
 
 @pytest.fixture(autouse=True)

@@ -8,11 +8,6 @@ import:
 
 from __future__ import annotations
 
-import importlib.util
-import os
-import subprocess
-import sys
-
 import pytest
 import torch
 from hypothesis import given
@@ -21,17 +16,11 @@ from torch import Tensor
 
 from metta_fast.policy.cores import HORIZON, MinGRUCore
 from metta_fast.policy.scan import mingru, mingru_grad, reference
+from tests.interpreter import ON_GPU, elsewhere, gpu, kernels, run_interpreted
 from tests.one_thread import one_torch_thread  # noqa: F401
 
-ON_GPU = torch.cuda.is_available()
-INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
-TRITON = importlib.util.find_spec("triton") is not None
 HALVES = {torch.bfloat16: 0.02, torch.float16: 0.004}
 
-kernels = pytest.mark.skipif(
-    not TRITON or not (ON_GPU or INTERPRETED), reason="needs a CUDA device, or Triton's interpreter"
-)
-gpu = [pytest.mark.gpu, pytest.mark.skipif(not ON_GPU, reason="needs a CUDA device")]
 SHAPES = [
     (1, 2, 16),
     (2, 1, 1),
@@ -43,14 +32,9 @@ SHAPES = [
 ]
 
 
-@pytest.mark.skipif(not TRITON or ON_GPU or INTERPRETED, reason="the tests below run in this process")
+@elsewhere
 def test_in_the_interpreter() -> None:
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-k", "triton", __file__]
-    ran = subprocess.run(
-        command, env=os.environ | {"TRITON_INTERPRET": "1"}, capture_output=True, text=True, timeout=110
-    )
-    assert ran.returncode == 0, ran.stdout[-4000:] + ran.stderr[-2000:]
-    assert "passed" in ran.stdout
+    run_interpreted(__file__, "-k", "triton")
 
 
 def case(

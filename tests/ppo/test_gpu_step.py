@@ -8,11 +8,7 @@ On a GPU its kernels run there; else under Triton's interpreter, in a process of
 from __future__ import annotations
 
 import copy
-import importlib.util
 import math
-import os
-import subprocess
-import sys
 from typing import Any
 
 import pytest
@@ -22,35 +18,23 @@ from torch import Tensor, nn
 from metta_fast.ppo import PPO
 from metta_fast.ppo.learner import ADAM_EPSILON, SUMS
 from metta_fast.ppo.loss import STATS
+from tests.interpreter import DEVICE, ON_GPU, elsewhere, gpu, kernels, run_interpreted
 from tests.ppo.envs import tickers
 from tests.ppo.stand_in import make_ppo
 
-ON_GPU = torch.cuda.is_available()
-INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
-TRITON = importlib.util.find_spec("triton") is not None
-DEVICE = torch.device("cuda" if ON_GPU else "cpu")
 SHAPES = ((33, 70), (5,), (), (1024,), (3, 1024))
 MANY = ((3,),) * 34
 """More tensors than one launch takes."""
 RATE = 1e-2
 
-kernels = pytest.mark.skipif(
-    not TRITON or not (ON_GPU or INTERPRETED), reason="needs a CUDA device, or Triton's interpreter"
-)
-gpu = [pytest.mark.gpu, pytest.mark.skipif(not ON_GPU, reason="needs a CUDA device")]
 large = pytest.param(
     ((2968, 128), (128,), (1000, 1024), (7,)), 0.5, marks=gpu
 )  # more chunks than partial sums
 
 
-@pytest.mark.skipif(not TRITON or ON_GPU or INTERPRETED, reason="the tests below run in this process")
+@elsewhere
 def test_in_the_interpreter() -> None:
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", __file__]
-    ran = subprocess.run(
-        command, env=os.environ | {"TRITON_INTERPRET": "1"}, capture_output=True, text=True, timeout=110
-    )
-    assert ran.returncode == 0, ran.stdout[-4000:] + ran.stderr[-2000:]
-    assert "passed" in ran.stdout
+    run_interpreted(__file__)
 
 
 class Case:

@@ -8,11 +8,7 @@ On a GPU they run there; else under Triton's interpreter, in a process of its ow
 from __future__ import annotations
 
 import copy
-import importlib.util
 import math
-import os
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -25,30 +21,18 @@ from metta_fast.ppo.episode_stats import EpisodeStats
 from metta_fast.ppo.reward_scale import RewardScale
 from metta_fast.ppo.summary import Summary
 from metta_fast.spec import ActionSpec, EnvSpec, Leaf
+from tests.interpreter import DEVICE, ON_GPU, elsewhere, gpu, kernels, run_interpreted
 
-ON_GPU = torch.cuda.is_available()
-INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
-TRITON = importlib.util.find_spec("triton") is not None
-DEVICE = torch.device("cuda" if ON_GPU else "cpu")
 GAMMA = 0.97
 
-kernels = pytest.mark.skipif(
-    not TRITON or not (ON_GPU or INTERPRETED), reason="needs a CUDA device, or Triton's interpreter"
-)
-gpu = [pytest.mark.gpu, pytest.mark.skipif(not ON_GPU, reason="needs a CUDA device")]
 large = pytest.param(3000, 70, 5, marks=gpu)  # 94 blocks; over 8192 agents a block has more than one warp
 larger = pytest.param(20_000, 32, 3, marks=gpu)
 whole = pytest.param(8192, 32, 12, marks=gpu)
 
 
-@pytest.mark.skipif(not TRITON or ON_GPU or INTERPRETED, reason="the tests below run in this process")
+@elsewhere
 def test_in_the_interpreter() -> None:
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", __file__]
-    ran = subprocess.run(
-        command, env=os.environ | {"TRITON_INTERPRET": "1"}, capture_output=True, text=True, timeout=110
-    )
-    assert ran.returncode == 0, ran.stdout[-4000:] + ran.stderr[-2000:]
-    assert "passed" in ran.stdout
+    run_interpreted(__file__)
 
 
 def make_buffers(agents: int, horizon: int, stats: int, *, box: bool = False) -> tuple[EnvSpec, Buffers]:

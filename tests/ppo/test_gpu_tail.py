@@ -8,10 +8,6 @@ at import:
 
 from __future__ import annotations
 
-import importlib.util
-import os
-import subprocess
-import sys
 from typing import Any
 
 import pytest
@@ -26,31 +22,20 @@ from metta_fast.policy.network import Network
 from metta_fast.ppo.loss import Loss, ppo_loss
 from metta_fast.ppo.minibatch import Gather
 from metta_fast.spec import ActionSpec, EnvSpec, Leaf
+from tests.interpreter import DEVICE, ON_GPU, RUNS, elsewhere, kernels, run_interpreted
 from tests.ppo.envs import tickers
 from tests.ppo.stand_in import make_ppo
 from tests.ppo.test_rollout import weights
 
-ON_GPU = torch.cuda.is_available()
-INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
-TRITON = importlib.util.find_spec("triton") is not None
-DEVICE = torch.device("cuda" if ON_GPU else "cpu")
 DTYPE = torch.bfloat16 if ON_GPU else torch.float32
 
-kernels = pytest.mark.skipif(
-    not TRITON or not (ON_GPU or INTERPRETED), reason="needs a CUDA device, or Triton's interpreter"
-)
-if TRITON and (ON_GPU or INTERPRETED):
+if RUNS:
     from metta_fast.ppo.gpu_tail import Tail, columns, supports
 
 
-@pytest.mark.skipif(not TRITON or ON_GPU or INTERPRETED, reason="the tests below run in this process")
+@elsewhere
 def test_in_the_interpreter() -> None:
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", __file__]
-    ran = subprocess.run(
-        command, env=os.environ | {"TRITON_INTERPRET": "1"}, capture_output=True, text=True, timeout=110
-    )
-    assert ran.returncode == 0, ran.stdout[-4000:] + ran.stderr[-2000:]
-    assert "passed" in ran.stdout
+    run_interpreted(__file__)
 
 
 class Case:
