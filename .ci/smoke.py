@@ -1,8 +1,10 @@
 """Check an installed wheel, run in its environment and outside the checkout: `python smoke.py CHECKOUT`.
 
-The package comes from the wheel; configs, headers and the type marker are in it; a grid world steps.
+The package comes from the wheel; configs, headers and the type marker are in it; a grid world steps, and a robot where
+MuJoCo is installed.
 """
 
+import importlib.util
 import sys
 from importlib import metadata
 from pathlib import Path
@@ -32,7 +34,17 @@ def main() -> None:
         if "extra ==" not in requirement:
             name = requirement.split(">")[0].split("<")[0].split("=")[0].split("!")[0].strip()
             metadata.version(name)
-    config = compose(["hardware=cpu", "env=grid", "env.num_envs=8"]).config
+    step("grid", np.int32)
+    robots = importlib.util.find_spec("mujoco") is not None
+    if robots:
+        step("ant", np.float32)
+    told = "grid and robot stepped" if robots else "grid stepped (no MuJoCo: robots skipped)"
+    print(f"wheel ok: {len(wanted)} data files, {told}, {PACKAGE}")
+
+
+def step(env: str, dtype: type) -> None:
+    """Ten steps of both blocks of recipe `env`, every action 1."""
+    config = compose(["hardware=cpu", f"env={env}", "env.num_envs=8"]).config
     vec = make_vector(
         make_factory(config.env),
         backend="threads",
@@ -45,12 +57,11 @@ def main() -> None:
         vec.async_reset(0)
         for _ in range(10):
             block = vec.recv()
-            vec.send(block, np.ones((block.size, vec.spec.action.width), np.int32))
+            vec.send(block, np.ones((block.size, vec.spec.action.width), dtype))
         vec.hold_all()
-        assert any(leaf.any() for leaf in vec.rows.obs.values()), "the grid gave empty observations"
+        assert any(leaf.any() for leaf in vec.rows.obs.values()), f"{env} gave empty observations"
     finally:
         vec.close()
-    print(f"wheel ok: {len(wanted)} data files, grid stepped, {PACKAGE}")
 
 
 if __name__ == "__main__":

@@ -10,10 +10,11 @@ different players see the same maps.
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     from metta_fast.policy import Policy
 
+LOG = logging.getLogger("metta_fast.play")
 PATIENCE = 10
 """An episode is cut after so many times the time limit that is known (environments that never end)."""
 
@@ -81,7 +83,7 @@ def play(factory: EnvFactory, player: Player, *, seed: int, max_steps: int = 100
     rows = slab_rows(spec, np.zeros(slab_size(spec), np.uint8))
     returns, lengths, alive = np.zeros(n), np.zeros(n, np.int64), np.ones(n, np.bool_)
     stats = np.full((n, len(spec.stats)), np.nan)
-    batch = factory.make_batch(0, spec.num_envs)
+    batch: Any = factory.make_batch(0, spec.num_envs)
     try:
         batch.bind(rows)
         batch.reset(seed)
@@ -96,6 +98,8 @@ def play(factory: EnvFactory, player: Player, *, seed: int, max_steps: int = 100
             alive &= ~ended
             if not alive.any():
                 break
+        for text in batch.notes().values() if spec.notes else ():
+            LOG.warning("warning: %s", text)
     finally:
         batch.close()
     named = {name: stats[:, i] for i, name in enumerate(spec.stats)}

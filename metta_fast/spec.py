@@ -78,6 +78,8 @@ class EnvSpec:
     """True: its factory gives `gpu_program()`, so that it can step on the GPU (metta_fast/vector/gpu.py)."""
     state_bytes: int = 0
     """Size of one environment's state on the GPU; 0 without an engine."""
+    notes: bool = False
+    """True: `EnvBatch.notes()` exists: {kind: text}, what the user should be told of environments that go on."""
     stagger: bool = False
     """True: the environment can start its first episode in the middle (see DESIGN: episode ends)."""
 
@@ -133,9 +135,10 @@ class EnvBatch(Protocol):
         """Advance every environment by one step."""
 
     def native_job(self) -> tuple[int, int, int] | None:
-        """(address of `void fn(void *ctx, int32_t lo, int32_t hi)`, address of ctx, number of envs), or None.
+        """(address of `int32_t fn(void *ctx, int32_t lo, int32_t hi)`, address of ctx, number of envs), or None.
 
-        Calling fn for ranges that cover 0…num_envs once, from any threads, equals `step()`.
+        Calling fn for ranges that cover 0…num_envs once, from any threads, equals `step()`. It returns 0; anything
+        else means that `raise_fault()`, which such a batch has, raises EnvError.
         """
 
     def state_dict(self) -> dict[str, Any]:

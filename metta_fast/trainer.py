@@ -208,6 +208,9 @@ class Trainer:
         epoch, began = self.algorithm.epoch, time.perf_counter()
         while self.algorithm.notes:
             self.log.say(self.algorithm.notes.pop(0))
+        if self._parts.spec.notes:
+            for text in self.vec.notes():
+                self.log.warn(text)
         self._snapshot = self._take(with_env=self._with_env)
         evaluate = self._evaluate_due.due(epoch)
         if self._log_due.due(epoch) or evaluate:

@@ -48,7 +48,7 @@ cdef extern from *:
         uint8_t *reset
         float *stats
     void grid_reset_range(void *batch, int32_t lo, int32_t hi) noexcept nogil
-    void grid_step_range(void *batch, int32_t lo, int32_t hi) noexcept nogil
+    int32_t grid_step_range(void *batch, int32_t lo, int32_t hi) noexcept nogil
 
 
 cdef class GridParams:
@@ -188,7 +188,7 @@ cdef class GridBatch:
             grid_step_range(&self.batch, 0, self.num_envs)
 
     def native_job(self):
-        """(address of `void fn(void *ctx, int32_t lo, int32_t hi)`, address of ctx, num_envs); see EnvBatch."""
+        """(address of `int32_t fn(void *ctx, int32_t lo, int32_t hi)`, address of ctx, num_envs); see EnvBatch."""
         return <uintptr_t>&grid_step_range, <uintptr_t>&self.batch, self.num_envs
 
     def state_dict(self):

@@ -17,7 +17,7 @@ cdef extern from "pool.h" nogil:
         int32_t remaining, n
     ctypedef struct mf_pool:
         mf_job *jobs
-    ctypedef void (*mf_job_fn)(void *ctx, int32_t lo, int32_t hi) noexcept nogil
+    ctypedef int32_t (*mf_job_fn)(void *ctx, int32_t lo, int32_t hi) noexcept nogil
     mf_pool *mf_pool_new(int32_t num_jobs, int32_t num_threads, int64_t spin_ns, mf_ready *ready)
     void mf_pool_job(mf_pool *pool, int32_t j, mf_job_fn fn, void *ctx, int32_t n, int32_t chunks)
     int mf_pool_start(mf_pool *pool)

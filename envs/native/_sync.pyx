@@ -81,11 +81,11 @@ cdef extern from "board.h" nogil:
 cdef extern from "pool.h" nogil:
     ctypedef struct mf_pool:
         pass
-    ctypedef void (*mf_job_fn)(void *ctx, int32_t lo, int32_t hi) noexcept nogil
-    void mf_pool_run(mf_pool *pool, int32_t j)
+    ctypedef int32_t (*mf_job_fn)(void *ctx, int32_t lo, int32_t hi) noexcept nogil
+    int32_t mf_pool_run(mf_pool *pool, int32_t j)
 
 USES_FUTEX = bool(MF_FUTEX)
-STEP, RESET, MESSAGE = MF_OP_STEP, MF_OP_RESET, MF_OP_MESSAGE
+STEP, RESET, MESSAGE, FAULTY = MF_OP_STEP, MF_OP_RESET, MF_OP_MESSAGE, 3
 NOTHING, FAULT = -1, -2
 """`Ready.wait`: nothing came in time; something broke, ask the backend."""
 
@@ -321,8 +321,12 @@ cdef class Station:
         free(self.n)
 
     def next(self) -> tuple[int, int]:
-        """Step native slices until there is mail for Python: (its box = block, STEP, RESET or MESSAGE)."""
+        """Step native slices until there is mail for Python: (its box = block, STEP, RESET or MESSAGE).
+
+        FAULTY: a native job of the block told of a fault; the block is not done.
+        """
         cdef int32_t box
+        cdef int32_t faulty = 0
         cdef int32_t blocks = self.board.num_blocks
         while True:
             with nogil:
@@ -332,10 +336,14 @@ cdef class Station:
                             or mf_board_mail(self.board, self.worker, box).op != MF_OP_STEP):
                         break
                     if self.pool != NULL:
-                        mf_pool_run(self.pool, box)
+                        faulty = mf_pool_run(self.pool, box)
                     else:
-                        self.fn[box](self.ctx[box], 0, self.n[box])
+                        faulty = self.fn[box](self.ctx[box], 0, self.n[box])
+                    if faulty:
+                        break
                     mf_board_finish(self.board, self.worker, box)
+            if faulty:
+                return box, FAULTY
             if box >= 0:
                 if box == blocks:  # before the reply, after which the next message may come at once
                     mf_board_finish(self.board, self.worker, box)

@@ -12,7 +12,8 @@
 #include "sync.h"
 #include <signal.h>
 
-typedef void (*mf_job_fn)(void *ctx, int32_t lo, int32_t hi);
+/* 0, or not: an environment cannot go on (spec.py: EnvBatch.raise_fault). */
+typedef int32_t (*mf_job_fn)(void *ctx, int32_t lo, int32_t hi);
 
 typedef struct {
     mf_job_fn fn;
@@ -21,6 +22,7 @@ typedef struct {
     _Alignas(MF_LINE) _Atomic int64_t cursor;    /* the next chunk to take; chunks and above: none left */
     _Atomic uint64_t ticket;                     /* number of the submission */
     _Alignas(MF_LINE) _Atomic int32_t remaining; /* chunks not done */
+    _Atomic int32_t fault;                       /* 1: fn gave not 0 */
 } mf_job;
 
 typedef struct {
@@ -48,7 +50,10 @@ MF_SYNC int mf_pool_chunk(mf_pool *pool, int32_t j) {
     if (c + 1 < job->chunks && atomic_load(&pool->bell.sleepers) > 0)
         mf_bell_ring(&pool->bell, 1);
     const int32_t lo = (int32_t)c * job->chunk, end = lo + job->chunk;
-    job->fn(job->ctx, lo, end < job->n ? end : job->n);
+    if (job->fn(job->ctx, lo, end < job->n ? end : job->n)) {
+        atomic_store(&job->fault, 1);
+        mf_ready_fault(pool->ready);
+    }
     if (atomic_fetch_sub(&job->remaining, 1) == 1)
         mf_ready_push(pool->ready, j);
     return 1;
@@ -157,13 +162,15 @@ MF_SYNC void mf_pool_submit(mf_pool *pool, int32_t j) {
     mf_bell_ring(&pool->bell, 1);
 }
 
-/* Submit job j, help with it, return when it is done. For a pool with one job in flight at a time. */
-MF_SYNC void mf_pool_run(mf_pool *pool, int32_t j) {
+/* Submit job j, help with it, return when it is done: not 0 if fn gave such. For a pool with one job in flight at a
+   time. */
+MF_SYNC int32_t mf_pool_run(mf_pool *pool, int32_t j) {
     mf_pool_submit(pool, j);
     while (mf_pool_chunk(pool, j)) {
     }
     while (mf_ready_wait(pool->ready, pool->spin_ns, -1) < 0) {
     }
+    return atomic_load(&pool->jobs[j].fault);
 }
 
 /* Stop the threads after the chunks they are at. 1: all ended and the memory is freed; 0: a job hangs, its thread

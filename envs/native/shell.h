@@ -80,10 +80,11 @@ static __attribute__((unused)) void MF_NAME(reset_range)(void *batch, int32_t lo
 }
 
 /* Step envs lo … hi-1. Needs no lock: ranges that do not overlap may run in any threads. */
-static __attribute__((unused)) void MF_NAME(step_range)(void *batch, int32_t lo, int32_t hi) {
+static __attribute__((unused)) int32_t MF_NAME(step_range)(void *batch, int32_t lo, int32_t hi) {
     const MF_NAME(batch) *b = (const MF_NAME(batch) *)batch;
     for (int32_t i = lo; i < hi; i++) {
         MF_NAME(step_one)(b, i);
         MF_NAME(observe_one)(b, i);
     }
+    return 0;
 }

@@ -23,8 +23,24 @@ def _load_library() -> None:
         raise UserError(f"robots need MuJoCo {MUJOCO}, which is not installed: {CURE}")
     library = Path(next(iter(spec.submodule_search_locations or ["."]))) / f"libmujoco.so.{MUJOCO}"
     if not library.is_file():
-        raise UserError(f"robots need MuJoCo {MUJOCO} for Linux; {library.parent} holds another one: {CURE}")
-    ctypes.CDLL(str(library))
+        raise UserError(
+            f"robots need MuJoCo {MUJOCO} for Linux; {library.parent} holds {_other(library.parent)}: {CURE}"
+        )
+    try:
+        ctypes.CDLL(str(library))
+    except OSError as error:
+        raise UserError(
+            f"robots need MuJoCo {MUJOCO}, whose library cannot be loaded ({error}): {CURE}"
+        ) from error
+
+
+def _other(folder: Path) -> str:
+    """The MuJoCo that is there instead, in words."""
+    found = sorted(file.name.removeprefix("libmujoco.so.") for file in folder.glob("libmujoco.so.*"))
+    return (
+        " and ".join(found)
+        or "none of its libraries (an upgrade in place leaves such: uninstall mujoco and mujoco-core first)"
+    )
 
 
 def _check() -> None:
@@ -35,7 +51,14 @@ def _check() -> None:
 
     built, running = versions()
     if built != running:
-        raise UserError(f"robots were built for MuJoCo {built}, the one that is loaded is {running}: {CURE}")
+        raise UserError(
+            f"robots were built for MuJoCo {_named(built)}, the one that is loaded is {_named(running)}: {CURE}"
+        )
+
+
+def _named(version: int) -> str:
+    """4000000 → 4.0.0."""
+    return f"{version // 1_000_000}.{version // 1_000 % 1_000}.{version % 1_000}"
 
 
 _check()

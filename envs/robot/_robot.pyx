@@ -2,9 +2,12 @@
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t, uintptr_t
 
+import logging
+
 import numpy as np
 
 from metta_fast.errors import UserError
+from metta_fast.spec import EnvError
 
 
 cdef extern from "physics.h" nogil:
@@ -16,18 +19,24 @@ cdef extern from "physics.h" nogil:
     ctypedef struct mjData:
         double *qpos
         double *qvel
-    int mjVERSION_HEADER, mjOBJ_BODY, mjSTATE_INTEGRATION
+    int mjVERSION_HEADER, mjOBJ_BODY, mjSTATE_INTEGRATION, mjNWARNING
     int mj_version()
-    mjModel *mj_loadXML(const char *path, const void *vfs, char *error, int size)
     void mj_deleteModel(mjModel *m)
-    mjData *mj_makeData(const mjModel *m)
     void mj_deleteData(mjData *d)
     void mj_resetData(const mjModel *m, mjData *d)
     int mj_name2id(const mjModel *m, int kind, const char *name)
     int mj_stateSize(const mjModel *m, int signature)
     void mj_getState(const mjModel *m, const mjData *d, double *state, int signature)
     void mj_setState(const mjModel *m, mjData *d, const double *state, int signature)
+    const char *mju_warningText(int warning, size_t info)
 
+    ctypedef struct mf_event:
+        int32_t state, kind, env, step
+        mjtSize info
+        char text[1024]
+    int MF_FREE, MF_WRITTEN, MF_TOLD, MF_NUM_KINDS, MF_FATAL, MF_NOT_FINITE
+    mjModel *mf_load_model(const char *path, char *error, char *warnings)
+    mjData *mf_make_data(const mjModel *model)
     ctypedef struct mf_physics:
         pass
     ctypedef struct mf_robot:
@@ -49,9 +58,11 @@ cdef extern from "physics.h" nogil:
         double *sums
         const int32_t *summed
         const int32_t *stat_of
+        mf_event *events
+        mf_event *fault
         uint64_t seed
         uint32_t first_env
-        int32_t stagger_envs, max_steps, limit_is_terminal, frame_skip, obs_size, num_info, num_stats
+        int32_t stagger_envs, max_steps, limit_is_terminal, stop_unstable, frame_skip, obs_size, num_info, num_stats
         const float *action
         float *obs
         float *reward
@@ -60,17 +71,21 @@ cdef extern from "physics.h" nogil:
         uint8_t *mask
         uint8_t *reset
         float *stats
-    void mf_take_warnings()
-    int mf_quiet
     void mf_robots_view(mf_robots *b, int32_t i, const double *init_qvel)
-    void mf_robots_settle(const mf_robots *b, int32_t i, int32_t start_step)
-    void mf_robots_reset_range(void *batch, int32_t lo, int32_t hi) noexcept nogil
-    void mf_robots_step_range(void *batch, int32_t lo, int32_t hi) noexcept nogil
+    int32_t mf_robots_reset_range(void *batch, int32_t lo, int32_t hi) noexcept nogil
+    int32_t mf_robots_step_range(void *batch, int32_t lo, int32_t hi) noexcept nogil
+    int32_t mf_robots_restart(void *batch, int32_t i) noexcept nogil
+
+LOG = logging.getLogger("metta_fast.robot")
 
 
 def versions():
     """(MuJoCo's version at build time, at run time), as 4000000 for 4.0.0."""
     return mjVERSION_HEADER, mj_version()
+
+
+_told = set()
+"""(path, warning) of the models that this process has loaded: each is told once."""
 
 
 cdef class RobotModel:
@@ -87,16 +102,17 @@ cdef class RobotModel:
     cdef readonly str path
 
     def __cinit__(self, str path, *, bint quiet=False):
-        global mf_quiet
-        cdef char error[1000]
-        error[0] = 0
-        mf_take_warnings()
+        cdef char error[1024]
+        cdef char warnings[4096]
         self.path = path
-        mf_quiet = quiet
-        self.model = mj_loadXML(path.encode(), NULL, error, sizeof(error))
-        mf_quiet = False
+        self.model = mf_load_model(path.encode(), error, warnings)
         if self.model == NULL:
             raise UserError(f"{path}: MuJoCo cannot load this model: {error.decode(errors='replace').strip()}")
+        if not quiet:
+            for line in warnings.decode(errors="replace").split("\n"):
+                if line.strip() and (path, line) not in _told:
+                    _told.add((path, line))
+                    LOG.warning("warning: %s: %s", path, line.strip())
 
     def __dealloc__(self):
         if self.model != NULL:
@@ -148,7 +164,8 @@ cdef class RobotBatch:
     Args:
         task: name of its header. record: NAME_params, of `Task.record`.
         info: names of the numbers of `Task.info`; those of reward_… are added up over an episode.
-        stat_of: index into info of each statistic but the last, `unstable`.
+        stat_of: index into info of each statistic but the last two, `warnings` and `unstable`.
+        stop_unstable: a simulation that becomes unstable is a fault (`raise_fault`), not an episode's end.
         total_envs: over which the first episodes are staggered (`reset(seed, stagger=True)`).
     """
 
@@ -159,6 +176,9 @@ cdef class RobotBatch:
     cdef object rows
     cdef list held
     cdef int made
+    cdef str task
+    cdef mf_event fault
+    cdef mf_event events[16]
     cdef readonly object robots
     """uint8 [num_envs, bytes of mf_robot]."""
     cdef readonly object obs_exact
@@ -170,7 +190,7 @@ cdef class RobotBatch:
 
     def __cinit__(self, RobotModel model, str task, record, *, int64_t first_env, int32_t num_envs,
                   int32_t total_envs, int32_t max_steps, bint limit_is_terminal, int32_t frame_skip,
-                  int32_t obs_size, tuple info, tuple stat_of):
+                  int32_t obs_size, tuple info, tuple stat_of, bint stop_unstable=False):
         cdef int32_t i
         if num_envs < 1 or first_env < 0 or first_env + num_envs > total_envs:
             raise ValueError(f"envs {first_env} … {first_env + num_envs - 1} are not among {total_envs}")
@@ -178,12 +198,11 @@ cdef class RobotBatch:
         if self.batch.task == NULL or self.batch.task.params_size != record.nbytes:
             raise RuntimeError(f"the task {task} is not as it was built: build the extensions again "
                                "(python setup.py build_ext --inplace)")
-        mf_take_warnings()
-        self.model = model
+        self.model, self.task = model, task
         self.num_envs, self.total_envs = num_envs, total_envs
         params = np.frombuffer(record.tobytes(), np.uint8).copy()
         summed = np.array([name.startswith("reward") for name in info], np.int32)
-        chosen = np.array([*stat_of, 0], np.int32)
+        chosen = np.array([*stat_of, 0], np.int32)  # never empty: it has an address
         init_qvel = np.zeros(max(model.nv, 1))
         data = np.zeros(num_envs, np.uintp)
         physics = np.zeros((num_envs, sizeof(mf_physics)), np.uint8)
@@ -203,10 +222,12 @@ cdef class RobotBatch:
         self.batch.sums = <double *>at(self.sums)
         self.batch.first_env = <uint32_t>first_env
         self.batch.max_steps, self.batch.limit_is_terminal = max_steps, limit_is_terminal
+        self.batch.stop_unstable = stop_unstable
+        self.batch.events, self.batch.fault = self.events, &self.fault
         self.batch.frame_skip, self.batch.obs_size = frame_skip, obs_size
-        self.batch.num_info, self.batch.num_stats = len(info), len(stat_of) + 1
+        self.batch.num_info, self.batch.num_stats = len(info), len(stat_of) + 2
         for i in range(num_envs):
-            self.batch.data[i] = mj_makeData(model.model)
+            self.batch.data[i] = mf_make_data(model.model)
             if self.batch.data[i] == NULL:
                 raise MemoryError(f"no memory for the physics of env {first_env + i}")
             self.made = i + 1
@@ -246,19 +267,25 @@ cdef class RobotBatch:
             raise RuntimeError("bind() must come before reset()")
         self.batch.seed = seed
         self.batch.stagger_envs = self.total_envs if stagger else 0
+        cdef int32_t faulty
         with nogil:
-            mf_robots_reset_range(&self.batch, 0, self.num_envs)
+            faulty = mf_robots_reset_range(&self.batch, 0, self.num_envs)
+        if faulty:
+            self.raise_fault()
         self.started = True
 
     def step(self):
         """Advance every env by one step, reading actions from and writing to the bound rows."""
         if not self.started or self.rows is None:
             raise RuntimeError("bind() and reset() must come before step()")
+        cdef int32_t faulty
         with nogil:
-            mf_robots_step_range(&self.batch, 0, self.num_envs)
+            faulty = mf_robots_step_range(&self.batch, 0, self.num_envs)
+        if faulty:
+            self.raise_fault()
 
     def native_job(self):
-        """(address of `void fn(void *ctx, int32_t lo, int32_t hi)`, address of ctx, num_envs); see EnvBatch."""
+        """(address of `int32_t fn(void *ctx, int32_t lo, int32_t hi)`, address of ctx, num_envs); see EnvBatch."""
         return <uintptr_t>&mf_robots_step_range, <uintptr_t>&self.batch, self.num_envs
 
     def set_state(self, int32_t env, double[::1] qpos, double[::1] qvel):
@@ -274,8 +301,52 @@ cdef class RobotBatch:
             self.batch.data[env].qpos[i] = qpos[i]
         for i in range(qvel.shape[0]):
             self.batch.data[env].qvel[i] = qvel[i]
-        mf_robots_settle(&self.batch, env, 0)
+        if mf_robots_restart(&self.batch, env):
+            self.raise_fault()
         self.started = True
+
+    # ---- what goes wrong ----
+
+    def raise_fault(self):
+        """Raise EnvError if a simulation cannot go on: MuJoCo gave up, or it is unstable and that is to stop the run."""
+        if self.fault.state < MF_WRITTEN:
+            return
+        if self.fault.kind == MF_FATAL:
+            text = (f"{self.where(&self.fault)}: MuJoCo cannot go on: {words(self.fault.text)}. "
+                    f"This is of the model, {self.model.path}: mend it there")
+        else:
+            text = (f"{self.unstable(&self.fault)}. It stops here because of env.params.on_unstable=stop; `reset` "
+                    f"would end the episode and go on")
+        raise EnvError(text, self.batch.first_env + self.fault.env)
+
+    def notes(self):
+        """{kind: what happened for the first time since the batch was made}: each is given once; see EnvBatch."""
+        cdef int32_t kind
+        found = {}
+        for kind in range(MF_NUM_KINDS):
+            if self.events[kind].state != MF_WRITTEN:
+                continue
+            self.events[kind].state = MF_TOLD
+            if kind in OVERFLOWS:
+                found[OVERFLOWS[kind]] = (
+                    f"{self.where(&self.events[kind])}: MuJoCo warns: {warning_text(&self.events[kind])}. The simulation "
+                    f"goes on, less exact; later ones are counted in env/warnings. This is of the model, {self.model.path}")
+            else:
+                found["unstable"] = (
+                    f"{self.unstable(&self.events[kind])}. The episode ends there; later ones are counted in "
+                    f"env/unstable. Where that is often: a smaller timestep in {self.model.path}, weaker or "
+                    f"more damped actuators; env.params.on_unstable=stop ends the run instead")
+        return found
+
+    cdef str where(self, const mf_event *event):
+        return f"environment {self.batch.first_env + event.env} ({self.task}), step {event.step} of its episode"
+
+    cdef str unstable(self, const mf_event *event):
+        why = "a number of its observation or reward is not finite" if event.kind == MF_NOT_FINITE \
+            else warning_text(event)
+        return f"{self.where(event)}: the simulation became unstable ({why})"
+
+    # ---- states ----
 
     def get_state(self, int32_t env):
         """(qpos f64 [nq], qvel f64 [nv]) of env `env` of this batch."""
@@ -325,6 +396,19 @@ cdef class RobotBatch:
 
     def close(self):
         """Nothing to free by hand."""
+
+
+OVERFLOWS = {0: "inertia", 1: "contacts", 2: "constraints"}
+"""MuJoCo's warnings that a simulation survives: mjWARN_INERTIA, mjWARN_CONTACTFULL, mjWARN_CNSTRFULL."""
+
+
+cdef str warning_text(const mf_event *event):
+    return words(mju_warningText(event.kind, <size_t>event.info))
+
+
+cdef str words(const char *text):
+    """On one line, without a last full stop."""
+    return " ".join((<bytes>text).decode(errors="replace").split()).rstrip(".")
 
 
 cdef void *at(array) except *:

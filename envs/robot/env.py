@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import logging
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,8 @@ TASKS = (
     "swimmer",
     "walker2d",
 )
+LOG = logging.getLogger("metta_fast.robot")
+ON_UNSTABLE = ("reset", "stop")
 
 
 def find_task(name: str) -> Task:
@@ -81,7 +84,9 @@ class RobotFactory:
         max_steps: the time limit; None: the task's own.
         limit_is_terminal: the time limit ends an episode as the rules do, and is not a truncation.
         frame_skip: physics substeps of one step; None: the task's own.
+        on_unstable: what a simulation that becomes unstable does: "reset" ends its episode, "stop" the run.
         xml_file: another model for the task, with at least as many joints, actuators, bodies, sites and tendons.
+        quiet: what MuJoCo warns of a model of your own is not told (in copies: it was told already).
         options: as Gymnasium's constructor of the task has them.
 
     Raises:
@@ -96,14 +101,20 @@ class RobotFactory:
         max_steps: int | None = None,
         limit_is_terminal: bool = False,
         frame_skip: int | None = None,
+        on_unstable: str = "reset",
         xml_file: str | None = None,
+        quiet: bool = False,
         **options: Any,
     ) -> None:
         self.task = find_task(task)
+        self._quiet = quiet
         self.num_envs = _whole("num_envs", num_envs)
         self.max_steps = _whole("max_steps", self.task.max_steps if max_steps is None else max_steps)
         self.frame_skip = _whole("frame_skip", self.task.frame_skip if frame_skip is None else frame_skip)
         self.limit_is_terminal = bool(limit_is_terminal)
+        if on_unstable not in ON_UNSTABLE:
+            raise UserError(f"on_unstable={on_unstable!r}: expected {' or '.join(ON_UNSTABLE)}")
+        self.on_unstable = on_unstable
         self.xml_file = self.task.xml if xml_file is None else str(xml_file)
         self.options = options
         self.stat_of = tuple(i for i, name in enumerate(self.task.info) if "[" not in name)
@@ -119,11 +130,12 @@ class RobotFactory:
             agents_per_env=1,
             obs={"obs": Leaf((self.obs_size,), "float32")},
             action=ActionSpec("box", low=tuple(low), high=tuple(high)),
-            stats=(*(self.task.info[i] for i in self.stat_of), "unstable"),
+            stats=(*(self.task.info[i] for i in self.stat_of), "warnings", "unstable"),
             max_steps=self.max_steps,
             native=True,
             cheap_state=True,
             stagger=True,
+            notes=True,
         )
 
     @cached_property
@@ -132,7 +144,7 @@ class RobotFactory:
         path = model_path(self.xml_file)
         if not path.is_file():
             raise UserError(f"xml_file={self.xml_file!r}: there is no file {path}")
-        return RobotModel(str(path), quiet=not _is_path(self.xml_file))
+        return RobotModel(str(path), quiet=self._quiet or not _is_path(self.xml_file))
 
     def make_batch(self, first_env: int, num_envs: int) -> RobotBatch:
         """Environments with global ids first_env … first_env+num_envs-1."""
@@ -149,6 +161,7 @@ class RobotFactory:
             obs_size=self.obs_size,
             info=self.task.info,
             stat_of=self.stat_of,
+            stop_unstable=self.on_unstable == "stop",
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -156,6 +169,7 @@ class RobotFactory:
             "max_steps": self.max_steps,
             "limit_is_terminal": self.limit_is_terminal,
             "frame_skip": self.frame_skip,
+            "on_unstable": self.on_unstable,
             "xml_file": self.xml_file,
             **self.options,
         }
@@ -186,7 +200,7 @@ class RobotFactory:
 
 
 def _again(num_envs: int, task: str, keys: dict[str, Any]) -> RobotFactory:
-    return RobotFactory(num_envs, task, **keys)
+    return RobotFactory(num_envs, task, quiet=True, **keys)
 
 
 def _whole(key: str, value: Any) -> int:
@@ -237,11 +251,14 @@ class RobotSim:
 
         Raises:
             ValueError: an action that is not finite.
+            EnvError: the simulation cannot go on.
         """
         if not np.isfinite(action).all():
             raise ValueError(f"action {action} is not finite")
         self.rows.action[0] = action
         self.batch.step()
+        for text in self.batch.notes().values():
+            LOG.warning("warning: %s", text)
         info = dict(zip(self.factory.task.info, self.batch.info[0].tolist()))
         ends = bool(self.rows.terminal[0]), bool(self.rows.truncation[0])
         return self.obs, self.batch.reward_exact(0), *ends, info

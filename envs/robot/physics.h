@@ -9,10 +9,7 @@
 #define MF_ROBOT_PHYSICS_H
 
 #include <math.h>
-#include <stdatomic.h>
-#include <stdio.h>
-#include <string.h>
-#include <mujoco/mujoco.h>
+#include "faults.h"
 #include "tasks/all.h"
 
 _Static_assert(sizeof(mjtNum) == sizeof(mf_real), "MuJoCo's numbers are doubles");
@@ -23,6 +20,7 @@ typedef struct {
     mf_real reward; /* of the last step, exact */
     int64_t episode;
     int32_t step, pending; /* pending: the episode has ended, the next call resets */
+    int64_t warnings;      /* MuJoCo's, in this episode */
 } mf_robot;
 
 typedef struct {
@@ -36,33 +34,18 @@ typedef struct {
     mf_real *info;       /* [num_envs, num_info] of the last step */
     mf_real *sums;       /* [num_envs, num_info] of the episode: sums, or last values */
     const int32_t *summed;  /* [num_info] 1: add up over the episode */
-    const int32_t *stat_of; /* [num_stats - 1] index into info; the last statistic is `unstable` */
+    const int32_t *stat_of; /* [num_stats - 2] index into info; the last two are `warnings` and `unstable` */
+    mf_event *events;       /* [MF_NUM_KINDS] */
+    mf_event *fault;
     uint64_t seed;
     uint32_t first_env;
-    int32_t stagger_envs, max_steps, limit_is_terminal, frame_skip, obs_size, num_info, num_stats;
+    int32_t stagger_envs, max_steps, limit_is_terminal, stop_unstable, frame_skip, obs_size, num_info, num_stats;
     const float *action; /* [num_envs, nu] */
     float *obs;          /* [num_envs, obs_size] */
     float *reward;
     uint8_t *terminal, *truncation, *mask, *reset;
     float *stats; /* [num_envs, num_stats] */
 } mf_robots;
-
-/* MuJoCo prints its warnings and writes them to a file of its own. Those of our steps are told by us (mf_quiet is set);
-   all others go where they went, or to stderr. */
-static _Thread_local int mf_quiet;
-static void (*mf_warn_before)(const char *);
-static void mf_warn(const char *message) {
-    if (mf_quiet) return;
-    if (mf_warn_before)
-        mf_warn_before(message);
-    else
-        fprintf(stderr, "MuJoCo: %s\n", message);
-}
-static __attribute__((unused)) void mf_take_warnings(void) {
-    if (mju_user_warning == mf_warn) return;
-    mf_warn_before = mju_user_warning;
-    mju_user_warning = mf_warn;
-}
 
 static __attribute__((unused)) void mf_robots_view(mf_robots *b, int32_t i, const mf_real *init_qvel) {
     const mjModel *m = b->model;
@@ -91,16 +74,42 @@ MF_FN int mf_robots_publish(const mf_robots *b, int32_t i, int good) {
     return good;
 }
 
+MF_FN void mf_robots_note(const mf_robots *b, int32_t i, int32_t kind, mjtSize info) {
+    mf_event_keep(&b->events[kind], kind, i, b->robots[i].step, info, "");
+}
+
+/* Count MuJoCo's warnings of what did not fit or is nearly singular: the simulation goes on, less exact. */
+MF_FN void mf_robots_count(const mf_robots *b, int32_t i) {
+    static const int32_t kinds[] = {mjWARN_INERTIA, mjWARN_CONTACTFULL, mjWARN_CNSTRFULL};
+    for (int32_t k = 0; k < 3; k++) {
+        mjWarningStat *w = &b->data[i]->warning[kinds[k]];
+        if (!w->number) continue;
+        mf_robots_note(b, i, kinds[k], w->lastinfo);
+        b->robots[i].warnings += w->number;
+        w->number = 0;
+    }
+}
+
+/* Why the last step's numbers cannot be used, as the kind of an event; -1: they can. */
+MF_FN int32_t mf_robots_broken(const mjData *d) {
+    static const int32_t kinds[] = {mjWARN_BADQPOS, mjWARN_BADQVEL, mjWARN_BADQACC, mjWARN_BADCTRL};
+    for (int32_t k = 0; k < 4; k++)
+        if (d->warning[kinds[k]].number) return kinds[k];
+    return -1;
+}
+
 /* Begin an episode from the qpos and qvel in the env's mjData. */
 static void mf_robots_settle(const mf_robots *b, int32_t i, int32_t start_step) {
     mf_robot *r = &b->robots[i];
+    r->warnings = 0;
+    r->step = start_step;
     mj_forward(b->model, b->data[i]);
+    mf_robots_count(b, i);
     b->task->before(b->params, &b->physics[i], &r->task);
     b->task->observe(b->params, &b->physics[i], b->obs_exact + (int64_t)i * b->obs_size);
     for (int32_t k = 0; k < b->num_info; k++)
         b->info[(int64_t)i * b->num_info + k] = b->sums[(int64_t)i * b->num_info + k] = 0;
     r->reward = 0;
-    r->step = start_step;
     r->pending = 0;
     b->reward[i] = 0;
     b->terminal[i] = b->truncation[i] = 0;
@@ -115,20 +124,6 @@ static void mf_robots_begin(const mf_robots *b, int32_t i, int32_t start_step) {
     mj_resetData(b->model, d); /* warm start, ctrl, mocap and warnings too */
     b->task->reset(b->params, &b->physics[i], &rng, d->qpos, d->qvel);
     mf_robots_settle(b, i, start_step);
-}
-
-MF_FN int mf_robots_broken(const mjData *d) {
-    return d->warning[mjWARN_BADQPOS].number || d->warning[mjWARN_BADQVEL].number ||
-           d->warning[mjWARN_BADQACC].number || d->warning[mjWARN_BADCTRL].number;
-}
-
-static void mf_robots_say_unstable(const mf_robots *b, int32_t i) {
-    static atomic_flag said = ATOMIC_FLAG_INIT;
-    if (!atomic_flag_test_and_set(&said))
-        fprintf(stderr,
-                "warning: the simulation of env %u (%s) became unstable at step %d of its episode; it starts anew. "
-                "Later ones are counted in env/unstable.\n",
-                b->first_env + (uint32_t)i, b->task->name, b->robots[i].step);
 }
 
 static void mf_robots_step_one(const mf_robots *b, int32_t i) {
@@ -150,13 +145,18 @@ static void mf_robots_step_one(const mf_robots *b, int32_t i) {
     b->task->before(b->params, p, &r->task);
     b->task->observe(b->params, p, b->obs_exact + (int64_t)i * b->obs_size);
     r->step++;
-    const int stable = mf_robots_publish(b, i, !mf_robots_broken(d) && isfinite((float)r->reward));
+    mf_robots_count(b, i);
+    int32_t why = mf_robots_broken(d);
+    const int stable = mf_robots_publish(b, i, why < 0 && isfinite((float)r->reward));
     if (stable) {
         for (int32_t k = 0; k < b->num_info; k++) sums[k] = b->summed[k] ? sums[k] + info[k] : info[k];
     } else {
         r->reward = 0;
         terminal = 1;
-        mf_robots_say_unstable(b, i);
+        const mjtSize at = why < 0 ? 0 : d->warning[why].lastinfo;
+        if (why < 0) why = MF_NOT_FINITE;
+        mf_robots_note(b, i, why, at);
+        if (b->stop_unstable) mf_event_keep(b->fault, why, i, r->step, at, "");
     }
     const int limit = stable && r->step >= b->max_steps;
     r->pending = terminal || limit;
@@ -167,28 +167,46 @@ static void mf_robots_step_one(const mf_robots *b, int32_t i) {
     b->reset[i] = 0;
     if (r->pending) {
         float *stats = b->stats + (int64_t)i * b->num_stats;
-        for (int32_t k = 0; k < b->num_stats - 1; k++) stats[k] = (float)sums[b->stat_of[k]];
+        for (int32_t k = 0; k < b->num_stats - 2; k++) stats[k] = (float)sums[b->stat_of[k]];
+        stats[b->num_stats - 2] = (float)r->warnings;
         stats[b->num_stats - 1] = !stable;
     }
 }
 
+static void mf_robots_first(const mf_robots *b, int32_t i) {
+    const int64_t id = (int64_t)b->first_env + i;
+    b->robots[i].episode = 0;
+    mf_robots_begin(b, i, b->stagger_envs ? (int32_t)(id * b->max_steps / b->stagger_envs) : 0);
+}
+
+static void mf_robots_settle_fresh(const mf_robots *b, int32_t i) { mf_robots_settle(b, i, 0); }
+
+/* Do `one` to envs lo … hi-1; not 0 if the batch has a fault. */
+static int32_t mf_robots_each(const mf_robots *b, int32_t lo, int32_t hi, void (*one)(const mf_robots *, int32_t)) {
+    mf_guard guard;
+    volatile int32_t i = lo;
+    mf_guard_enter(&guard);
+    if (!setjmp(guard.out))
+        for (; i < hi; i++) one(b, i);
+    else
+        mf_event_keep(b->fault, MF_FATAL, i, b->robots[i].step, 0, guard.error);
+    mf_guard_leave(&guard);
+    return atomic_load(&b->fault->state) != MF_FREE;
+}
+
 /* Start envs lo … hi-1 anew: their first episodes. */
-static __attribute__((unused)) void mf_robots_reset_range(void *batch, int32_t lo, int32_t hi) {
-    const mf_robots *b = (const mf_robots *)batch;
-    mf_quiet = 1;
-    for (int32_t i = lo; i < hi; i++) {
-        const int64_t id = (int64_t)b->first_env + i;
-        b->robots[i].episode = 0;
-        mf_robots_begin(b, i, b->stagger_envs ? (int32_t)(id * b->max_steps / b->stagger_envs) : 0);
-    }
-    mf_quiet = 0;
+static __attribute__((unused)) int32_t mf_robots_reset_range(void *batch, int32_t lo, int32_t hi) {
+    return mf_robots_each((const mf_robots *)batch, lo, hi, mf_robots_first);
+}
+
+/* Begin an episode of env i from the qpos and qvel in its mjData. */
+static __attribute__((unused)) int32_t mf_robots_restart(void *batch, int32_t i) {
+    return mf_robots_each((const mf_robots *)batch, i, i + 1, mf_robots_settle_fresh);
 }
 
 /* Step envs lo … hi-1. Needs no lock: ranges that do not overlap may run in any threads. */
-static __attribute__((unused)) void mf_robots_step_range(void *batch, int32_t lo, int32_t hi) {
-    mf_quiet = 1;
-    for (int32_t i = lo; i < hi; i++) mf_robots_step_one((const mf_robots *)batch, i);
-    mf_quiet = 0;
+static __attribute__((unused)) int32_t mf_robots_step_range(void *batch, int32_t lo, int32_t hi) {
+    return mf_robots_each((const mf_robots *)batch, lo, hi, mf_robots_step_one);
 }
 
 #endif

@@ -13,11 +13,11 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from metta_fast.buffers import Buffers
+from metta_fast.errors import NonFiniteError
 from metta_fast.ppo.compiled import check_compiled
 from metta_fast.ppo.guard import check_block, check_weights
 from metta_fast.ppo.random import NOISE, Keyed, env_seed
@@ -76,7 +76,6 @@ class Rollout:
             torch.compile(act, mode=compile_mode, dynamic=False) if compile_mode is not None else act
         )
         self._noise = torch.empty((buffers.horizon, buffers.num_agents, vec.spec.action.width), device=device)
-        self._box = vec.spec.action.kind == "box"
         self._epoch = 0
         self._rows = [0] * len(vec.blocks)
         self._held = False
@@ -162,9 +161,11 @@ class Rollout:
         timer.lap("copy")
         transfer.wait(block, t)
         timer.lap("inference")
-        if self._box and not np.isfinite(block.rows.action).all():
+        try:
+            self.vec.send(block)
+        except NonFiniteError:  # named again, with its epoch and row
             check_block(block, self.vec.spec, t, self._epoch)
-        self.vec.send(block)
+            raise
 
     # ---- state ----
 

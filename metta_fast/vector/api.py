@@ -74,7 +74,12 @@ class VectorEnv(Protocol):
 
     def send(self, block: Block, actions: Array | None = None) -> None:
         """Give the block back with actions [size, width] (None: already written into block.rows.action).
-        Raises VectorError for a block not held, ValueError or TypeError for another shape or dtype."""
+        Raises VectorError for a block not held, ValueError or TypeError for another shape or dtype,
+        NonFiniteError for continuous actions with NaN or infinity (the block stays held)."""
+
+    def notes(self) -> list[str]:
+        """What the user should be told of environments that go on, each kind once in the vector's life. Only
+        while every block is held, else VectorError."""
 
     def state_dict(self) -> dict[str, Any]:
         """State of all environments and the slab's rows. Only while every block is held, else VectorError."""

@@ -13,6 +13,7 @@ from typing import Any, NoReturn, Self
 import numpy as np
 
 from metta_fast.envs.native._sync import FAULT, NOTHING, Memory, Ready
+from metta_fast.errors import NonFiniteError
 from metta_fast.spec import Array, EnvError, EnvFactory
 from metta_fast.vector import state as states
 from metta_fast.vector.api import Block, VectorError, WorkerError
@@ -48,6 +49,9 @@ class BaseVector:
         )
         self._waited = 0.0
         self._closed = ""
+        self._box = spec.action.kind == "box"
+        self._told: set[str] = set()
+        """Kinds of notes that were given."""
 
     # ---- the contract ----
 
@@ -81,6 +85,8 @@ class BaseVector:
             if actions.shape != to.shape:
                 raise ValueError(f"actions of block {index} have shape {actions.shape}, expected {to.shape}")
             np.copyto(to, actions, casting="same_kind")
+        if self._box and not np.isfinite(block.rows.action).all():
+            self._refuse(block)
         self._step(index)
 
     def hold_all(self) -> list[Block]:
@@ -91,12 +97,18 @@ class BaseVector:
             raise VectorError("no block was ever in flight: call async_reset first")
         return list(self.blocks)
 
+    def notes(self) -> list[str]:
+        self._check_all_held("notes")
+        if not self.spec.notes:
+            return []
+        new: dict[str, str] = {}
+        for notes in self._notes():
+            new |= {kind: text for kind, text in notes.items() if kind not in self._told and kind not in new}
+        self._told |= new.keys()
+        return list(new.values())
+
     def state_dict(self) -> dict[str, Any]:
-        self._check_open()
-        if self.ready.num_held != len(self.blocks):
-            raise VectorError(
-                f"state_dict with {self.ready.num_held} of {len(self.blocks)} blocks held: hold_all first"
-            )
+        self._check_all_held("state_dict")
         return {"envs": states.join(self._env_states()), "rows": states.save_rows(self.rows)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -148,6 +160,22 @@ class BaseVector:
     def _check_open(self) -> None:
         if self._closed:
             raise VectorError(self._closed)
+
+    def _check_all_held(self, call: str) -> None:
+        self._check_open()
+        if self.ready.num_held != len(self.blocks):
+            raise VectorError(
+                f"{call} with {self.ready.num_held} of {len(self.blocks)} blocks held: hold_all first"
+            )
+
+    def _refuse(self, block: Block) -> NoReturn:
+        """Name the first number of the block's actions that is not finite."""
+        row, entry = np.argwhere(~np.isfinite(block.rows.action))[0].tolist()
+        env, agent = divmod(block.start + row, self.spec.agents_per_env)
+        raise NonFiniteError(
+            f"action is {block.rows.action[row, entry]} in environment {env} (agent {agent} of it, entry {entry}): "
+            "actions must be finite; a policy that gives others has diverged, or was given NaN"
+        )
 
     def _fail(
         self,
@@ -202,6 +230,10 @@ class BaseVector:
 
     def _env_states(self) -> list[states.State]:
         """States of batches, in order of environments."""
+        raise NotImplementedError
+
+    def _notes(self) -> list[dict[str, str]]:
+        """Notes of batches, in order of environments."""
         raise NotImplementedError
 
     def _load_env_states(self, state: states.State) -> None:

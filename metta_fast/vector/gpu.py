@@ -217,6 +217,10 @@ class GpuVector:
             raise VectorError("no block was ever in flight: call async_reset first")
         return list(self.blocks)
 
+    def notes(self) -> list[str]:
+        """None: kernels have none to give."""
+        return []
+
     def state_dict(self) -> dict[str, Any]:
         """As of the CPU backends, which can go on from it. Waits for the GPU. Attached: between epochs."""
         return self.snapshot()()

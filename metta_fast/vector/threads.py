@@ -12,12 +12,12 @@ import queue
 import threading
 from collections.abc import Callable
 from functools import partial
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from metta_fast.envs.native._pool import Pool
 from metta_fast.envs.native._sync import Ready
 from metta_fast.hardware import allowed_cores
-from metta_fast.spec import EnvBatch, EnvFactory
+from metta_fast.spec import EnvError, EnvFactory
 from metta_fast.vector import state as states
 from metta_fast.vector.api import VectorError
 from metta_fast.vector.base import BaseVector, describe_envs
@@ -43,7 +43,7 @@ class NativeThreadsVector(BaseVector):
         self, factory: EnvFactory, num_blocks: int, worker_timeout_s: float, num_threads: int
     ) -> None:
         super().__init__(factory, num_blocks, worker_timeout_s)
-        self.batches: list[EnvBatch] = []
+        self.batches: list[Any] = []
         jobs = []
         for block, (lo, hi) in zip(self.blocks, self.env_ranges):
             batch = factory.make_batch(lo, hi - lo)
@@ -69,6 +69,14 @@ class NativeThreadsVector(BaseVector):
     def _step(self, index: int) -> None:
         self.pool.step(index)
 
+    def _fault(self) -> NoReturn:
+        for i, batch in enumerate(self.batches):
+            try:
+                batch.raise_fault()
+            except EnvError as error:
+                self._fail_from(error, describe_envs(*self.env_ranges[i]))
+        self._fail(f"{self.spec.name}: a native job told of a fault, and no batch has one")
+
     def _hung(self) -> NoReturn:
         busy = [describe_envs(*r) for i, r in enumerate(self.env_ranges) if self.pool.is_busy(i)]
         self._fail(
@@ -78,6 +86,9 @@ class NativeThreadsVector(BaseVector):
 
     def _env_states(self) -> list[states.State]:
         return [batch.state_dict() for batch in self.batches]
+
+    def _notes(self) -> list[dict[str, str]]:
+        return [batch.notes() for batch in self.batches]
 
     def _load_env_states(self, state: states.State) -> None:
         for batch, (lo, hi) in zip(self.batches, self.env_ranges):
@@ -91,7 +102,7 @@ class NativeThreadsVector(BaseVector):
             _abandoned.append(self.batches)
 
 
-_abandoned: list[list[EnvBatch]] = []
+_abandoned: list[list[Any]] = []
 """Batches that a hanging thread may still write to: kept for ever."""
 
 
@@ -109,7 +120,7 @@ class PythonThreadsVector(BaseVector):
             for b, (lo, hi) in enumerate(self.env_ranges)
             for w, (first, last) in enumerate(split(hi - lo, min(num_threads, hi - lo)))
         ]
-        self.batches: list[EnvBatch] = []
+        self.batches: list[Any] = []
         for s in self.slices:
             batch = factory.make_batch(s.start, s.stop - s.start)
             batch.bind(self.rows.slice(s.start * a, s.stop * a))
@@ -172,6 +183,9 @@ class PythonThreadsVector(BaseVector):
 
     def _env_states(self) -> list[states.State]:
         return [batch.state_dict() for batch in self.batches]
+
+    def _notes(self) -> list[dict[str, str]]:
+        return [batch.notes() for batch in self.batches]
 
     def _load_env_states(self, state: states.State) -> None:
         for batch, s in zip(self.batches, self.slices):

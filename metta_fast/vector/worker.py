@@ -12,13 +12,14 @@ import signal
 import sys
 import traceback
 from multiprocessing.connection import Connection
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import cloudpickle
 import numpy as np
 
 from metta_fast.envs.native._pool import Pool
 from metta_fast.envs.native._sync import (
+    FAULTY,
     MESSAGE,
     RESET,
     Memory,
@@ -28,7 +29,7 @@ from metta_fast.envs.native._sync import (
     name_process,
     report_fault,
 )
-from metta_fast.spec import EnvBatch, EnvError
+from metta_fast.spec import EnvError
 from metta_fast.vector.layout import slab_rows, slab_size
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ def _serve(index: int, job: Job, memory: Memory, link: Connection) -> None:
     slab = np.frombuffer(memory, np.uint8, slab_size(job.spec), job.board_size)
     rows = slab_rows(job.spec, slab)
     agents = job.spec.agents_per_env
-    batches: dict[int, EnvBatch] = {}
+    batches: dict[int, Any] = {}
     for s in job.slices:
         if s.worker == index:
             batches[s.block] = factory.make_batch(s.start, s.stop - s.start)
@@ -100,12 +101,16 @@ def _serve(index: int, job: Job, memory: Memory, link: Connection) -> None:
                 return
             if command == "state":
                 link.send((index, [batch.state_dict() for batch in batches.values()]))
+            elif command == "notes":
+                link.send((index, [batch.notes() for batch in batches.values()]))
             else:
                 for batch, state in zip(batches.values(), argument):
                     batch.load_state_dict(state)
                 link.send((index, None))
             continue
-        if kind == RESET:
+        if kind == FAULTY:
+            batches[box].raise_fault()
+        elif kind == RESET:
             batches[box].reset(station.seed, stagger=station.stagger)
         else:
             batches[box].step()

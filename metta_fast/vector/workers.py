@@ -157,6 +157,10 @@ class WorkersVector(BaseVector):
         }
         return [found[s] for s in self.slices]
 
+    def _notes(self) -> list[dict[str, str]]:
+        parts = self._ask_all("notes", [None] * len(self.worker_ranges))
+        return [notes for part in parts for notes in part]
+
     def _load_env_states(self, state: states.State) -> None:
         self._ask_all(
             "load",
@@ -192,10 +196,7 @@ class WorkersVector(BaseVector):
             except OSError:
                 self._fault()
             self.board.message(w)
-        return [
-            reply
-            for _, reply in self._replies(f"giving or taking its state ({command})", self.worker_timeout_s)
-        ]
+        return [reply for _, reply in self._replies(f"answering ({command})", self.worker_timeout_s)]
 
     def _replies(self, doing: str, patience_s: float) -> list[Any]:
         """One reply of each worker; fails where one breaks, or where none comes for patience_s."""

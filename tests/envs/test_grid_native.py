@@ -480,7 +480,7 @@ def test_batching_changes_nothing() -> None:
     native.bind(threads)
     native.reset(2**63 + 5, stagger=True)
     address, context, count = native.native_job()
-    step = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int32, ctypes.c_int32)(address)
+    step = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_int32, ctypes.c_int32)(address)
     assert count == 7
     rng = np.random.default_rng(1)
     ended = masked = 0

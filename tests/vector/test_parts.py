@@ -59,9 +59,10 @@ enum { JOBS = 5 };
 static const int sizes[JOBS] = {1, 7, 64, 33, 2};
 static _Atomic int counts[JOBS][64];
 
-static void job(void *ctx, int32_t lo, int32_t hi) {
+static int32_t job(void *ctx, int32_t lo, int32_t hi) {
     for (int32_t i = lo; i < hi; i++)
         atomic_fetch_add(&counts[(intptr_t)ctx][i], 1);
+    return 0;
 }
 
 int main(int argc, char **argv) { /* submit each job `rounds` times, again as soon as it comes back */

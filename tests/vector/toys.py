@@ -9,7 +9,7 @@ import numpy as np
 
 from metta_fast.spec import ActionSpec, EnvSpec, Leaf
 
-JOB = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int32, ctypes.c_int32)
+JOB = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_int32, ctypes.c_int32)
 SLEEP_S = 0.05
 
 
@@ -42,7 +42,7 @@ class ToyBatch:
         self.clock = np.zeros(num_envs, np.int64)
         self.sum = np.zeros((num_envs, spec.agents_per_env), np.int64)
         self.seed = 0
-        self.job = JOB(lambda _, lo, hi: self.step_range(lo, hi))
+        self.job = JOB(lambda _, lo, hi: self.step_range(lo, hi) or 0)
 
     def bind(self, rows):
         self.rows = rows
