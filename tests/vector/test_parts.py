@@ -138,7 +138,7 @@ def test_the_pool_runs_every_chunk_once(tmp_path, flags):
 
 def test_an_idle_pool_uses_no_processor_time():
     ready = Ready(1, spin_s=50e-6)
-    function = JOB(lambda *_: None)
+    function = JOB(lambda *_: 0)
     pool = Pool(ready, [(ctypes.cast(function, ctypes.c_void_p).value, 0, 4)], 6, spin_s=50e-6, chunks=4)
     pool.step(0)
     assert ready.wait(5.0) == 0
