@@ -39,6 +39,7 @@ def train(words: Sequence[str], default_hardware: str = "auto") -> int:
         print(help_text(), end="")
         return 0
     from metta_fast.compose import compose
+    from metta_fast.cuda.early import begin
     from metta_fast.resolve import resolve
     from metta_fast.resume import prepare
 
@@ -47,6 +48,7 @@ def train(words: Sequence[str], default_hardware: str = "auto") -> int:
     if show is not None:
         print(explain_text(resolved) if show == "--explain" else cfg_text(resolved), end="")
         return 0
+    begin(resolved.config)
     # torch comes in here, after the configuration's mistakes were told
     from metta_fast.trainer import Trainer
 

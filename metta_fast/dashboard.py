@@ -195,7 +195,15 @@ def run_panel(
         "run": _figures(
             seen,
             *("train/", "perf/"),
-            skip=("train/steps", "perf/steps_", "perf/time/", "perf/gpu_", "perf/cpu_", "perf/memory_"),
+            skip=(
+                "train/steps",
+                "perf/steps_",
+                "perf/first_",
+                "perf/time/",
+                "perf/gpu_",
+                "perf/cpu_",
+                "perf/memory_",
+            ),
         ),
         "machine": readings(seen) if machine else [],
     }

@@ -33,7 +33,7 @@ from metta_fast.dashboard import make_dashboard
 from metta_fast.errors import NonFiniteError, UserError
 from metta_fast.interrupt import Interrupt, Interrupted
 from metta_fast.loggers import JsonlLogger, Logger, Row, TensorBoardLogger, read_rows
-from metta_fast.monitor import Monitor
+from metta_fast.monitor import Monitor, process_age
 from metta_fast.resolve import Resolved
 from metta_fast.run_dir import RunDir, create
 from metta_fast.run_log import RunLog
@@ -69,6 +69,8 @@ class Trainer:
         self._snapshot: Snapshot | None = None
         self._boundary_s = 0.0
         """Seconds that the last boundary took: snapshot, metrics, checkpoint."""
+        self._first_update: Row = {}
+        """Seconds from the process's start to the end of the first update, for every row."""
         self._saved = -1 if start is None else start.step
         self._code = 1
         """What the run ends with: an error, until it is known better."""
@@ -112,6 +114,9 @@ class Trainer:
             with interrupt.allowed():
                 self.algorithm.collect()
                 self.algorithm.update()
+            if not self._first_update:
+                self._first_update = {"perf/first_update_s": process_age()}
+                self.log.note("first update after {perf/first_update_s:.2f} s".format_map(self._first_update))
             self._boundary()
         self._save()
         self._end(f"trained to {self.algorithm.steps} steps; run {self.folder.path}")
@@ -216,6 +221,7 @@ class Trainer:
         if self._log_due.due(epoch) or evaluate:
             row = self.algorithm.metrics() | self._speed.row(self.algorithm.steps)
             row |= {"train/seconds": self._snapshot.seconds, "perf/time/boundary": self._boundary_s}
+            row |= self._first_update
             if self._monitor_due.due(epoch):
                 row |= self._monitor.read()
             if evaluate:

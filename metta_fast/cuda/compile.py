@@ -13,6 +13,7 @@ import hashlib
 import os
 import re
 import tempfile
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,6 +26,10 @@ OPTIONS = (
     "--prec-div=true",
     "--prec-sqrt=true",
 )
+
+
+_LOCK = threading.Lock()
+"""One thread compiles; another that wants the same (early.py) finds it in the cache."""
 
 
 class CompileError(UserError):
@@ -58,10 +63,11 @@ def compile_source(source: Source, arch: int) -> bytes:
         cache_folder()
         / f"{source.name}-{_key(source, options, version)}.{'cubin' if kind == 'sm' else 'ptx'}"
     )
-    found = _read(path)
-    if found is None:
-        found = _compile(source, options, binary=kind == "sm")
-        _write(path, found)
+    with _LOCK:
+        found = _read(path)
+        if found is None:
+            found = _compile(source, options, binary=kind == "sm")
+            _write(path, found)
     return found
 
 

@@ -20,6 +20,7 @@ from metta_fast.policy.gpu_cells import PACKED, cells_forward_kernel, cells_kern
 from metta_fast.policy.gpu_cells_gradient import cells_partial_kernel
 from metta_fast.policy.gpu_decode import COMPACT_BYTES, PTX
 from metta_fast.policy.gpu_sparse import SMALL, SPLITS, check_numbers, packed_rows, total, wide
+from metta_fast.policy.operator import operator
 
 SEEN = 32
 """Rows of a program of cells_kernel, for which it says which kinds there are."""
@@ -125,11 +126,9 @@ def gradient(cells: Tensor, own: Tensor, seen: Tensor, grad: Tensor) -> tuple[Te
     return total(partials, shown, COLUMNS, width, block, dense=False)
 
 
-cells_op = torch.library.custom_op("metta_fast::gpu_cells", cells, mutates_args=(), device_types="cuda")
-layer = torch.library.custom_op("metta_fast::gpu_cells_layer", forward, mutates_args=(), device_types="cuda")
-layer_grad = torch.library.custom_op(
-    "metta_fast::gpu_cells_grad", gradient, mutates_args=(), device_types="cuda"
-)
+cells_op = operator("gpu_cells", "cuda")(cells)
+layer = operator("gpu_cells_layer", "cuda")(forward)
+layer_grad = operator("gpu_cells_grad", "cuda")(gradient)
 
 
 @cells_op.register_fake

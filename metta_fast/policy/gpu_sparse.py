@@ -19,6 +19,7 @@ from torch import Tensor
 from metta_fast.policy.gpu_decode import COMPACT_BYTES, DENSE_BYTES, PTX
 from metta_fast.policy.gpu_gradient import partial_kernel, total_kernel
 from metta_fast.policy.gpu_layer import forward_kernel, pack_kernel, tokens_kernel
+from metta_fast.policy.operator import operator
 
 SPLITS = 16
 """Partial sums of the gradient: 17 programs each in the grid's own game, so that two fill a multiprocessor of 132."""
@@ -171,13 +172,9 @@ def check_numbers(numbers: Tensor | None) -> None:
         )
 
 
-layer = torch.library.custom_op("metta_fast::gpu_layer", forward, mutates_args=(), device_types="cuda")
-layer_grad = torch.library.custom_op(
-    "metta_fast::gpu_layer_grad", gradient, mutates_args=(), device_types="cuda"
-)
-tokens_op = torch.library.custom_op(
-    "metta_fast::gpu_dense_of_tokens", dense_of_tokens, mutates_args=(), device_types="cuda"
-)
+layer = operator("gpu_layer", "cuda")(forward)
+layer_grad = operator("gpu_layer_grad", "cuda")(gradient)
+tokens_op = operator("gpu_dense_of_tokens", "cuda")(dense_of_tokens)
 
 
 @layer.register_fake

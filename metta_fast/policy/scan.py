@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from metta_fast.policy import _scan  # type: ignore[attr-defined]
+from metta_fast.policy.operator import operator
 from metta_fast.policy.threads import share
 
 GRAIN = 16
@@ -39,7 +40,7 @@ def reference(gates: Tensor, x: Tensor, state: Tensor, reset: Tensor) -> tuple[T
     return torch.stack(out), h
 
 
-@torch.library.custom_op("metta_fast::mingru", mutates_args=())
+@operator("mingru")
 def mingru(
     gates: Tensor, x: Tensor, state: Tensor, reset: Tensor, learning: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -53,7 +54,7 @@ def mingru(
     return _rowwise(gates, x, state, reset, learning)
 
 
-@torch.library.custom_op("metta_fast::mingru_grad", mutates_args=())
+@operator("mingru_grad")
 def mingru_grad(
     gates: Tensor, x: Tensor, state: Tensor, reset: Tensor, h: Tensor, grad: Tensor, grad_last: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor]:

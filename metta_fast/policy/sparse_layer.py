@@ -23,6 +23,7 @@ from torch.nn import functional as F
 from metta_fast.policy import _sparse_layer  # type: ignore[attr-defined]
 from metta_fast.policy.grid_layout import LAYOUTS, Layout
 from metta_fast.policy.initial import sparse_rows
+from metta_fast.policy.operator import operator
 from metta_fast.policy.threads import share
 
 GRAIN = 256
@@ -104,7 +105,7 @@ def triton_operators() -> bool:
     return True
 
 
-@torch.library.custom_op("metta_fast::sparse_layer", mutates_args=(), device_types="cpu")
+@operator("sparse_layer", "cpu")
 def sparse_layer(obs: Tensor, weight: Tensor, bias: Tensor, layout: int) -> Tensor:
     """uint8 [rows, bytes], float32 [columns, width], float32 [width] → float32 [rows, width]."""
     _check(obs, weight, bias, layout)
@@ -116,7 +117,7 @@ def sparse_layer(obs: Tensor, weight: Tensor, bias: Tensor, layout: int) -> Tens
     return out
 
 
-@torch.library.custom_op("metta_fast::sparse_layer_grad", mutates_args=(), device_types="cpu")
+@operator("sparse_layer_grad", "cpu")
 def sparse_layer_grad(obs: Tensor, grad: Tensor, columns: int, layout: int) -> Tensor:
     """Gradient [columns, width] of the weight from the output's gradient [rows, width]."""
     obs, grad = obs.contiguous(), grad.float().contiguous()

@@ -140,6 +140,18 @@ class DeviceRollout:
         self.timer.lap("inference")
         self.timer.mark("rollout")
 
+    def rehearse(self) -> None:
+        """The host's part of a rollout as far as kernels of Triton do the rest (cuda/ahead.py)."""
+        with torch.no_grad(), self._autocast():
+            if self._fused is not None:
+                b = self.buffers
+                self._fused.update()
+                self._value_into(self._fused, 0, self._state, self._dropped[3])
+                self.policy(
+                    {name: leaf[:1] for name, leaf in b.obs.items()}, self._state, b.reset[:1]
+                )  # `_check`
+            self._then()
+
     def _rows(self) -> None:
         b, horizon = self.buffers, self.buffers.horizon
         if self._fused is not None:

@@ -12,6 +12,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from metta_fast.policy.operator import operator
+
 WORDS = 512
 """Of the result, for each program."""
 
@@ -78,9 +80,7 @@ def gather_rows(flat: Tensor, rows: Tensor) -> Tensor:
     return out
 
 
-gather_rows_op = torch.library.custom_op(
-    "metta_fast::gather_rows", gather_rows, mutates_args=(), device_types="cuda"
-)
+gather_rows_op = operator("gather_rows", "cuda")(gather_rows)
 
 
 @gather_rows_op.register_fake

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from metta_fast.buffers import Buffers
 from metta_fast.config import TrainerConfig
 from metta_fast.policy.sparse_layer import product_dtype
+from metta_fast.ppo.adam import Adam
 from metta_fast.ppo.advantage import compute_advantage
 from metta_fast.ppo.backend import has_triton
 from metta_fast.ppo.graph import Graph, Say
@@ -77,7 +78,7 @@ class Learner:
         rate = torch.tensor(begin, device=device) if self._on_device else begin
         self._rate = rate
         """On a GPU a tensor: a captured step would keep a number for ever."""
-        self.optimizer: Any = torch.optim.Adam(
+        self.optimizer: Any = Adam(
             self._parameters, lr=rate, eps=ADAM_EPSILON, fused=True, capturable=self._on_device
         )
         self.stop = torch.zeros((), device=device)
@@ -206,6 +207,18 @@ class Learner:
                 self._adapt(before)
             if not whole:
                 break
+
+    def rehearse(self) -> None:
+        """The host's part of a minibatch as far as kernels of Triton do the rest (cuda/ahead.py): no weight changes,
+        no sum counts."""
+        if self._tail is None or self._fused_step is None:
+            return
+        self._advantage()
+        stats = self._minibatch(self._order[0, : self._segments].zero_(), None)
+        if self._accumulates:
+            self._fused_step.count(stats)
+        self._fused_step.step(stats)
+        self.optimizer.zero_grad(set_to_none=not self._accumulates)
 
     def _advantage(self) -> None:
         self.timer.lap("update")

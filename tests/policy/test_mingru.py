@@ -99,12 +99,12 @@ def test_torch_knows_the_operator(learning: bool) -> None:
     """Fake tensors, autograd's registration, tracing."""
     (gates, x, state), reset, (grad, grad_last) = case(4, 3, 8)
     inputs = [tensor.requires_grad_(learning) for tensor in (gates, x, state)]
-    torch.library.opcheck(mingru, (*inputs, reset, learning))
+    torch.library.opcheck(mingru.overload, (*inputs, reset, learning))
     if learning:
         h = mingru(*inputs, reset, True)[2].detach()
         plain = [tensor.detach() for tensor in inputs]
         for last in (grad_last, None):
-            torch.library.opcheck(mingru_grad, (*plain, reset, h, grad, last))
+            torch.library.opcheck(mingru_grad.overload, (*plain, reset, h, grad, last))
 
 
 def test_only_the_last_state_or_only_the_output_may_be_wanted() -> None:
