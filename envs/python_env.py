@@ -27,13 +27,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from metta_fast.envs.spaces import FieldError, action_spec, decode_action, observation_parts
 from metta_fast.errors import UserError
 from metta_fast.spec import Array, EnvError, EnvSpec, Rows
+
+if TYPE_CHECKING:
+    from metta_fast.replay.record import Recorder
 
 DISABLED, NEXT_STEP, SAME_STEP = "Disabled", "NextStep", "SameStep"
 
@@ -88,6 +91,13 @@ class PythonEnvFactory:
 
     def make_batch(self, first_env: int, num_envs: int) -> PythonBatch:
         return PythonBatch(self, first_env, num_envs)
+
+    def make_recorder(self, batch: PythonBatch) -> Recorder | None:
+        """For `metta_fast.replay`: what the environment renders, where it was made with render_mode="rgb_array"."""
+        from metta_fast.replay.frames import FrameRecorder
+
+        env = batch.envs[0].env
+        return FrameRecorder(env.render) if getattr(env, "render_mode", None) == "rgb_array" else None
 
 
 class PythonBatch:

@@ -1,8 +1,9 @@
-"""The command line: `metta-fast train|eval|monitor|doctor` (also `python -m metta_fast`).
+"""The command line: `metta-fast train|eval|replay|monitor|doctor` (also `python -m metta_fast`).
 
     metta-fast train hardware=auto env=grid_solo trainer.total_timesteps=5_000_000
     metta-fast train resume=auto
     metta-fast eval runs/<name>
+    metta-fast replay runs/<name>
     metta-fast monitor
     metta-fast doctor
 
@@ -24,6 +25,7 @@ USAGE = """usage: metta-fast COMMAND …
 
   train [key=value …]   train, or go on with a run (resume=auto); `metta-fast train --help` explains every key
   eval RUN …            play unseen maps with a run's policy; `metta-fast eval --help`
+  replay RUN …          show an episode: a page, in the terminal, a video; `metta-fast replay --help`
   monitor [RUN]         the machine and a run's newest figures, live; `metta-fast monitor --help`
   doctor                what this machine has, which profile fits, what is missing
 
@@ -74,6 +76,12 @@ def evaluate(words: Sequence[str]) -> int:
     return run_eval_command(list(words))
 
 
+def replay(words: Sequence[str]) -> int:
+    from metta_fast.replay.command import run_replay_command
+
+    return run_replay_command(list(words))
+
+
 def monitor(words: Sequence[str]) -> int:
     from metta_fast.watch import run_monitor_command
 
@@ -100,6 +108,7 @@ def _see_current_folder() -> None:
 COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
     "train": train,
     "eval": evaluate,
+    "replay": replay,
     "monitor": monitor,
     "doctor": doctor,
 }

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -71,12 +71,20 @@ def _mean(values: Array) -> float:
     return float(known.mean()) if known.size else math.nan
 
 
-def play(factory: EnvFactory, player: Player, *, seed: int, max_steps: int = 1000) -> Episodes:
+def play(
+    factory: EnvFactory,
+    player: Player,
+    *,
+    seed: int,
+    max_steps: int = 1000,
+    watch: Callable[[Rows, EnvBatch], None] | None = None,
+) -> Episodes:
     """Play one episode of every environment of the factory.
 
     Args:
         seed: of the environments, 0 … 2^64−1; with EVAL_SEED_BIT set none that training uses.
         max_steps: the time limit to reckon with where the environment does not tell its own.
+        watch: called after the reset and after each step, with the rows and the batch (replay/record.py).
     """
     spec = factory.spec
     n = spec.num_agents
@@ -87,10 +95,14 @@ def play(factory: EnvFactory, player: Player, *, seed: int, max_steps: int = 100
     try:
         batch.bind(rows)
         batch.reset(seed)
+        if watch is not None:
+            watch(rows, batch)
         for _ in range(PATIENCE * (spec.max_steps or max_steps)):
             rows.action[...] = player.act(rows, batch)
             acting = alive & rows.mask
             batch.step()
+            if watch is not None:
+                watch(rows, batch)
             returns[acting] += rows.reward[acting]
             lengths[acting] += 1
             ended = acting & (rows.terminal | rows.truncation)

@@ -10,7 +10,7 @@ sim.reset(); sim.step(np.zeros((2, 2), np.int32)); sim.views["agent_row"]; sim.o
 from __future__ import annotations
 
 import inspect
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,6 +20,9 @@ from metta_fast.envs.grid.gpu import GridProgram
 from metta_fast.envs.grid.state import state_views
 from metta_fast.errors import UserError
 from metta_fast.spec import ActionSpec, Array, EnvSpec, Leaf, Rows
+
+if TYPE_CHECKING:
+    from metta_fast.envs.grid.recorder import GridRecorder
 
 
 class GridFactory:
@@ -60,6 +63,12 @@ class GridFactory:
     def make_batch(self, first_env: int, num_envs: int) -> GridBatch:
         """Environments with global ids first_env … first_env+num_envs-1."""
         return GridBatch(GridParams(self.record, self.table), first_env, num_envs, self.spec.num_envs)
+
+    def make_recorder(self, batch: GridBatch) -> GridRecorder:
+        """For `metta_fast.replay`."""
+        from metta_fast.envs.grid.recorder import GridRecorder
+
+        return GridRecorder(self.record, batch.states[0])
 
     def gpu_program(self) -> GridProgram:
         """For `metta_fast.vector.gpu.GpuVector`."""

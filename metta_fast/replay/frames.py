@@ -1,0 +1,77 @@
+"""Worlds that are seen by rendered images: what a recorder of them keeps, and their way back.
+
+    def make_recorder(self, batch):                               # in an EnvFactory
+        return FrameRecorder(lambda: renderer.render(batch))      # uint8 [height, width, 3]
+
+Images are kept as JPEG, in the page as data URIs: 1000 steps of 320 × 240 are some 8 MB. Where an episode is long,
+every second, fourth, … step is kept, and the page shows the last one that there is.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from metta_fast.errors import UserError
+from metta_fast.replay.recording import Recording, World
+from metta_fast.spec import Array
+
+MOST = 1024
+"""Images in a recording; past that every second one is dropped."""
+QUALITY = 85
+"""Of the JPEGs, of 100."""
+HEAD = "data:image/jpeg;base64,"
+
+
+class FrameRecorder:
+    """Keeps what `render()` gives (`metta_fast.replay.record.Recorder`).
+
+    Args:
+        render: gives the world as it is now, uint8 [height, width, 3].
+    """
+
+    def __init__(self, render: Callable[[], Array]) -> None:
+        self._render = render
+        self._images: list[bytes] = []
+        self._every, self._seen = 1, 0
+        self._size = (0, 0)
+
+    def see(self) -> None:
+        if self._seen % self._every == 0:
+            if len(self._images) == MOST:
+                self._images = self._images[::2]
+                self._every *= 2
+            if self._seen % self._every == 0:
+                self._images.append(self._jpeg())
+        self._seen += 1
+
+    def _jpeg(self) -> bytes:
+        from PIL import Image
+
+        frame = np.asarray(self._render())
+        if frame.dtype != np.uint8 or frame.ndim != 3 or frame.shape[2] != 3:
+            raise UserError(
+                f"the environment rendered {frame.dtype} {frame.shape}, expected uint8 (height, width, 3)"
+            )
+        self._size = frame.shape[:2]
+        file = io.BytesIO()
+        Image.fromarray(frame).save(file, "JPEG", quality=QUALITY)
+        return file.getvalue()
+
+    def world(self) -> World:
+        """Facts: height, width (pixels), every (steps from image to image), images (data URIs)."""
+        height, width = self._size
+        images = [HEAD + base64.b64encode(image).decode() for image in self._images]
+        return World("frames", {"height": height, "width": width, "every": self._every, "images": images})
+
+
+def frames(recording: Recording) -> Iterator[Array]:
+    """The images, uint8 [height, width, 3], cut to even sides."""
+    from PIL import Image
+
+    for image in recording.world.facts["images"]:
+        frame = np.asarray(Image.open(io.BytesIO(base64.b64decode(image.removeprefix(HEAD)))))
+        yield frame[: frame.shape[0] // 2 * 2, : frame.shape[1] // 2 * 2]

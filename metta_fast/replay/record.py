@@ -1,0 +1,110 @@
+"""Recording an episode: one environment played by some player, with what a recorder sees of its world.
+
+    recording = record(factory, PolicyPlayer(…), seed=EVAL_SEED_BIT | 3, episode=7, about={…})
+
+The world is that of environment `episode` under the seed: what `metta-fast eval --seed 3` plays as its eighth.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import numpy as np
+
+from metta_fast.play import Player, play
+from metta_fast.replay.recording import NO_END, Recording, World
+from metta_fast.spec import ActionSpec, Array, EnvBatch, EnvFactory, EnvSpec, Rows
+
+
+class Recorder(Protocol):
+    """Watches the world of a batch's only environment. A factory gives one by `make_recorder(batch)`, or None."""
+
+    def see(self) -> None:
+        """The world as it is now: called after the reset, then after each step of the episode."""
+
+    def world(self) -> World:
+        """All that was seen."""
+
+
+class OneEnv:
+    """The factory of environment `index` alone (`metta_fast.spec.EnvFactory`); `factory` has more than `index`."""
+
+    def __init__(self, factory: EnvFactory, index: int) -> None:
+        self._factory, self._index = factory, index
+        self.spec = spec_of_one(factory)
+
+    def make_batch(self, first_env: int, num_envs: int) -> EnvBatch:
+        return self._factory.make_batch(self._index + first_env, num_envs)
+
+
+def spec_of_one(factory: EnvFactory) -> EnvSpec:
+    """The spec of one environment of the factory's: what the player of a recording is made for."""
+    return dataclasses.replace(factory.spec, num_envs=1)
+
+
+def record(
+    factory: EnvFactory,
+    player: Player,
+    *,
+    seed: int,
+    episode: int = 0,
+    max_steps: int = 1000,
+    about: Mapping[str, Any] | None = None,
+) -> Recording:
+    """Play one episode of environment `episode` and keep all of it.
+
+    Args:
+        factory: for at least episode + 1 environments.
+        player: made for the spec of one of them.
+        seed: of the environments; with EVAL_SEED_BIT none that training uses.
+        max_steps: the time limit to reckon with where the environment does not tell its own.
+        about: goes into the recording.
+    """
+    seen = _Seen(factory)
+    played = play(OneEnv(factory, episode), player, seed=seed, max_steps=max_steps, watch=seen)
+    return Recording(
+        about=dict(about or {}),
+        actions=_actions(factory.spec.action),
+        action=np.array(seen.action),
+        reward=np.array(seen.reward),
+        end=seen.end,
+        terminal=seen.terminal,
+        stats=played.stats,
+        world=seen.recorder.world() if seen.recorder else World(),
+    )
+
+
+class _Seen:
+    """What `play` shows: called after the reset and after each step."""
+
+    def __init__(self, factory: EnvFactory) -> None:
+        n = factory.spec.agents_per_env
+        self._make = getattr(factory, "make_recorder", None)
+        self.recorder: Recorder | None = None
+        self.action: list[Array] = []
+        self.reward: list[Array] = []
+        self.end, self.terminal = np.full(n, NO_END, np.int64), np.zeros(n, np.bool_)
+        self._begun = False
+
+    def __call__(self, rows: Rows, batch: EnvBatch) -> None:
+        if self._begun:
+            self._step(rows)
+        elif self._make is not None:
+            self.recorder = self._make(batch)
+        self._begun = True
+        if self.recorder is not None:
+            self.recorder.see()
+
+    def _step(self, rows: Rows) -> None:
+        alive = self.end == NO_END
+        self.action.append(rows.action.copy())
+        self.reward.append(np.where(alive, rows.reward, np.float32(0)))
+        ended = alive & (rows.terminal | rows.truncation)
+        self.end[ended] = len(self.reward)
+        self.terminal[ended] = rows.terminal[ended]
+
+
+def _actions(action: ActionSpec) -> dict[str, Any]:
+    return {"kind": action.kind, "width": action.width, "start": list(action.start) or [0] * action.width}
