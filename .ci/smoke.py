@@ -24,8 +24,8 @@ def main() -> None:
     assert CHECKOUT not in PACKAGE.parents, f"metta_fast was imported from the checkout: {PACKAGE}"
     assert metadata.version("metta_fast") == metta_fast.__version__
     wanted = {"py.typed"} | {
-        str(file.relative_to(CHECKOUT))
-        for pattern in ("configs/**/*.yaml", "envs/**/*.h")
+        str(file.relative_to(CHECKOUT)).removeprefix("metta_fast/")
+        for pattern in ("configs/**/*.yaml", "envs/**/*.h", "metta_fast/replay/page/*")
         for file in CHECKOUT.glob(pattern)
     }
     absent = sorted(name for name in wanted if not (PACKAGE / name).is_file())

@@ -6,6 +6,7 @@
         tensorboard/     the same as events
         wandb/           with wandb.mode=offline or online
         checkpoints/     see checkpoint.py
+        replays/         pages that play an episode (metta_fast/replay)
         train.log        what happened, with times
         lock             held (flock) while a process trains
 
@@ -60,6 +61,10 @@ class RunDir:
     @property
     def checkpoints(self) -> Path:
         return self.path / "checkpoints"
+
+    @property
+    def replays(self) -> Path:
+        return self.path / "replays"
 
     @property
     def log(self) -> Path:

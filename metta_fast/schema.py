@@ -255,10 +255,17 @@ class RunConfig:
         low=0,
         high=(1 << 63) - 1,
     )
+    replay_interval: int = key(
+        0,
+        "epochs between replays: an episode on an unseen map as a page in replays/, and one at the end; "
+        "0 = only when asked (metta-fast replay)",
+        low=0,
+    )
+    keep_replays: int = key(20, "how many of the training's newest replays are kept", low=1)
     monitor_interval: int = key(50, "epochs between readings of CPU, GPU, memory and power; 0 = never", low=0)
     log_interval: int = key(1, "epochs between rows of metrics", low=1)
     min_interval_s: float = key(
-        30.0, "checkpoint, evaluation and monitor come at least so many seconds apart", low=0
+        30.0, "checkpoint, evaluation, replay and monitor come at least so many seconds apart", low=0
     )
     preempt_exit_code: int = key(
         143, "exit code after SIGTERM (a cloud's recovery code, say)", low=0, high=255

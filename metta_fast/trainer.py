@@ -2,7 +2,7 @@
 
     start ─► while steps < total:  collect ─► update ─► boundary ─► finish
              (build, resume)                               │
-                        snapshot, then a row of metrics, then what is due: monitor, evaluation, checkpoint
+                snapshot, then a row of metrics, then what is due: monitor, evaluation, checkpoint, replay
 
 A boundary is the moment after an update. Each takes a snapshot of all that a checkpoint holds; whatever ends
 the run early (a signal, a dead worker, a NaN) drops the epoch in progress and saves the last snapshot.
@@ -119,6 +119,8 @@ class Trainer:
                 self.log.note("first update after {perf/first_update_s:.2f} s".format_map(self._first_update))
             self._boundary()
         self._save()
+        if self.config.run.replay_interval and self._replayed < self.algorithm.steps:
+            self._replay()
         self._end(f"trained to {self.algorithm.steps} steps; run {self.folder.path}")
 
     # ── start ──
@@ -193,6 +195,8 @@ class Trainer:
         self._save_due = Interval(
             run.checkpoint_interval, min_s=run.min_interval_s, max_s=run.checkpoint_max_s, epoch=epoch
         )
+        self._replay_due = Interval(run.replay_interval, min_s=run.min_interval_s, epoch=epoch)
+        self._replayed = self.algorithm.steps
         self._speed = Speed(self.algorithm.steps)
         self._began = time.monotonic()
         self._unused = False
@@ -231,6 +235,8 @@ class Trainer:
             self._write(row)
         if self._save_due.due(epoch) or evaluate:
             self._save()
+        if self._replay_due.due(epoch):
+            self._replay()
         self._boundary_s = time.perf_counter() - began
 
     def _take(self, *, with_env: bool) -> Snapshot:
@@ -262,6 +268,18 @@ class Trainer:
             deterministic=run.evaluate_deterministic,
         )
         return row | {"eval/seconds": time.perf_counter() - began}
+
+    def _replay(self) -> None:
+        """Write a replay. What fails there is told, and the training goes on."""
+        from metta_fast.replay.training import write_replay
+
+        self._replayed = self.algorithm.steps
+        try:
+            path = write_replay(self.config, self._parts.policy, self.folder, self._replayed)
+        except (OSError, EnvError, UserError) as error:
+            self.log.warn(f"no replay of step {self._replayed}: {error}")
+        else:
+            self.log.note(f"replay {path}")
 
     # ── end ──
 

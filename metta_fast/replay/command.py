@@ -23,9 +23,10 @@ from metta_fast.evaluate import ScriptedPlayer, load_run
 from metta_fast.options import OptionParser
 from metta_fast.play import Player, PolicyPlayer, RandomPlayer
 from metta_fast.replay.html import write_page
-from metta_fast.replay.record import record, spec_of_one
+from metta_fast.replay.record import about, record, sampled_or_likely, spec_of_one
 from metta_fast.replay.recording import Recording
 from metta_fast.replay.terminal import FASTEST, show_in_terminal
+from metta_fast.run_dir import RunDir
 from metta_fast.spec import EVAL_SEED_BIT, EnvFactory
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def run_replay_command(words: Sequence[str]) -> int:
     """`metta-fast replay`; 0, or UserError."""
     given = _parser().parse_args(words)
     _check(given)
-    config, policy, device, source = load_run(given.run, best=given.best)
+    config, policy, device, source = load_run(given.run, best=given.best, device="cpu")
     files = _files(given, Path(source))
     factory = make_factory(config.env, num_envs=given.episode + 1)
     player, how = _player(given, config, factory, policy, device)
@@ -66,24 +67,6 @@ def run_replay_command(words: Sequence[str]) -> int:
     if given.terminal:
         _show(recording, given)
     return 0
-
-
-def about(config: Config, checkpoint: Path, *, player: str, seed: int, episode: int) -> dict[str, str | int]:
-    """What a recording says of where it comes from.
-
-    Args:
-        checkpoint: its path; the run's name and the steps trained are read from it.
-    """
-    run = checkpoint.parent.parent.name if checkpoint.parent.name == "checkpoints" else ""
-    return {
-        "run": run,
-        "env": config.env.name,
-        "player": player,
-        "seed": seed,
-        "episode": episode,
-        "checkpoint": checkpoint.name,
-        "trained": int(checkpoint.name.rpartition("_")[2]),
-    }
 
 
 def summary(recording: Recording) -> str:
@@ -174,7 +157,7 @@ def _files(given: argparse.Namespace, source: Path) -> list[tuple[str, Path, Wri
         return found
     if source.parent.name != "checkpoints":
         raise UserError(f"{source} lies in no run's folder: give the page's file with --html FILE")
-    folder = source.parent.parent / "replays"
+    folder = RunDir(source.parent.parent).replays
     try:
         folder.mkdir(exist_ok=True)
     except OSError as error:
@@ -199,7 +182,7 @@ def _player(
     player = PolicyPlayer(
         policy, spec_of_one(factory), device, deterministic=given.deterministic, seed=given.seed
     )
-    return player, "most likely actions" if given.deterministic else "sampled actions"
+    return player, sampled_or_likely(given.deterministic)
 
 
 def _show(recording: Recording, given: argparse.Namespace) -> None:

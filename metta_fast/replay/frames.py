@@ -51,7 +51,10 @@ class FrameRecorder:
     def _jpeg(self) -> bytes:
         from PIL import Image
 
-        frame = np.asarray(self._render())
+        try:
+            frame = np.asarray(self._render())
+        except Exception as error:  # whatever the environment's own code, or a graphics library, raises
+            raise UserError(f"the environment cannot be rendered: {type(error).__name__}: {error}") from error
         if frame.dtype != np.uint8 or frame.ndim != 3 or frame.shape[2] != 3:
             raise UserError(
                 f"the environment rendered {frame.dtype} {frame.shape}, expected uint8 (height, width, 3)"

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
+from metta_fast.config import Config
 from metta_fast.play import Player, play
 from metta_fast.replay.recording import NO_END, Recording, World
 from metta_fast.spec import ActionSpec, Array, EnvBatch, EnvFactory, EnvSpec, Rows
@@ -74,6 +76,29 @@ def record(
         stats=played.stats,
         world=seen.recorder.world() if seen.recorder else World(),
     )
+
+
+def about(config: Config, checkpoint: Path, *, player: str, seed: int, episode: int) -> dict[str, str | int]:
+    """What a recording says of where it comes from.
+
+    Args:
+        checkpoint: its path; the run's name and the steps trained are read from it.
+    """
+    run = checkpoint.parent.parent.name if checkpoint.parent.name == "checkpoints" else ""
+    return {
+        "run": run,
+        "env": config.env.name,
+        "player": player,
+        "seed": seed,
+        "episode": episode,
+        "checkpoint": checkpoint.name,
+        "trained": int(checkpoint.name.rpartition("_")[2]),
+    }
+
+
+def sampled_or_likely(deterministic: bool) -> str:
+    """How a policy plays, in words."""
+    return "most likely actions" if deterministic else "sampled actions"
 
 
 class _Seen:

@@ -45,6 +45,7 @@ GUIDE = {  # key: (original, ultra_fast)
     "trainer.gradient_accumulation": (1, 1),
     "run.checkpoint_interval": (300, 100),
     "run.evaluate_interval": (300, 500),
+    "run.replay_interval": (300, 500),
     "run.monitor_interval": (10, 50),
     "run.min_interval_s": (30, 30),
     "run.checkpoint_max_s": (300, 300),

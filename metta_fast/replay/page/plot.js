@@ -68,6 +68,9 @@ class Plot {
     const rewards = r.reward.map((row) => (agent === undefined ? row.reduce((a, b) => a + b, 0) : row[agent]));
     const most = Math.max(1e-9, ...rewards.map(Math.abs)), negative = rewards.some((value) => value < 0);
     const zero = negative ? (top + bottom) / 2 : bottom, scale = (negative ? (bottom - top) / 2 : bottom - top) / most;
+    ctx.strokeStyle = theme("line");
+    ctx.lineWidth = 1;
+    ctx.strokeRect(x(0), zero, x(r.steps) - x(0), 0);
     const wide = Math.max(1, x(1) - x(0) - 0.5);
     rewards.forEach((value, t) => {
       if (!value) return;
