@@ -1,7 +1,7 @@
 """Replays written while a run trains: `replays/step_<number>.html` in its folder, every `run.replay_interval` epochs.
 
 The weights are copied into a second policy on the CPU, which plays one episode in evaluation mode on an unseen map
-(that of `metta-fast replay` with the run's seed). The training's weights, environments and random generators are left
+(that of `metta-fast replay --seed`, with the evaluations' seed). The training's weights, environments and random generators are left
 alone, so a run with replays learns the same, bit for bit, as one without.
 
 Place in the flow: trainer.py calls `write_replay` at a boundary.
@@ -46,18 +46,19 @@ def write_replay(config: Config, policy: Policy, folder: RunDir, step: int) -> P
     with torch.random.fork_rng(devices=[]):  # initial weights are drawn, and dropped
         copy = make_policy(config.policy, factory.spec)
     copy.load_state_dict({name: value.detach().cpu() for name, value in policy.state_dict().items()})
-    likely = config.run.evaluate_deterministic
+    likely, given = config.run.evaluate_deterministic, config.run.evaluate_seed
+    seed = config.seed if given is None else given
     player = PolicyPlayer(
-        copy.eval(), spec_of_one(factory), torch.device("cpu"), deterministic=likely, seed=config.seed
+        copy.eval(), spec_of_one(factory), torch.device("cpu"), deterministic=likely, seed=seed
     )
     name = f"step_{step:012d}"
     recording = record(
         factory,
         player,
-        seed=EVAL_SEED_BIT | config.seed,
+        seed=EVAL_SEED_BIT | seed,
         max_steps=config.env.max_steps,
         about=about(
-            config, folder.checkpoints / name, player=sampled_or_likely(likely), seed=config.seed, episode=0
+            config, folder.checkpoints / name, player=sampled_or_likely(likely), seed=seed, episode=0
         ),
     )
     folder.replays.mkdir(exist_ok=True)
