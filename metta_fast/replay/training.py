@@ -1,8 +1,8 @@
 """Replays written while a run trains: `replays/step_<number>.html` in its folder, every `run.replay_interval` epochs.
 
 The weights are copied into a second policy on the CPU, which plays one episode in evaluation mode on an unseen map
-(that of `metta-fast replay --seed`, with the evaluations' seed). The training's weights, environments and random generators are left
-alone, so a run with replays learns the same, bit for bit, as one without.
+(that of `metta-fast replay`, with the evaluations' seed). The training's weights, environments and random
+generators are left alone, so a run with replays learns the same, bit for bit, as one without.
 
 Place in the flow: trainer.py calls `write_replay` at a boundary.
 """
