@@ -1,6 +1,7 @@
 """One row of a rollout in one Triton kernel: compact observations to actions, log-probabilities and values.
 
-    bytes [n, 387] ─► first layer, decoded in registers ─► ReLU ─► second layer ─► ReLU ─► heads ─► sampling
+    bytes [n, 387] ─► first layer, decoded in registers ─► ReLU ─► second layer ─► ReLU ─► minGRU ─► heads ─► sampling
+                                                              state [n, H], reset [n] ────┘ └──► state
 
     act = FusedAct(policy, torch.bfloat16)        # if supports(policy, torch.bfloat16) is None
     act.update()                                  # after the weights have changed
@@ -15,6 +16,7 @@ does, gpu_layer.py, each program would read all of the weights.)
 Numbers are those of the network under autocast: products of 16-bit numbers added in float32, each layer's output
 rounded to 16 bits, heads in float32 (their weights as sums of three 16-bit ones: exact, as what they multiply is
 16-bit already). Differences to it are the order of additions, and that torch may round the heads' products to TF32.
+Gates are rounded to 16 bits as the layers are; minGRU's state is float32 (scan.py: `reference`).
 """
 
 # mypy: allow-untyped-defs, allow-incomplete-defs
@@ -29,6 +31,7 @@ import triton.language as tl
 from torch import Tensor
 
 from metta_fast.policy.base import Policy
+from metta_fast.policy.cores import MinGRUCore
 from metta_fast.policy.encoders import TokenEncoder
 from metta_fast.policy.gpu_decode import (
     CELLS,
@@ -205,10 +208,36 @@ def _relu(x):
 
 
 @triton.jit
+def _gate(x, weights, bias, part, H: tl.constexpr, HOW: tl.constexpr):
+    """One of minGRU's three gates, x [B, H] → [B, H] float32, as 16 bits hold it."""
+    lane = tl.arange(0, H)
+    w = tl.load(weights + part * H * H + lane[:, None] * H + lane[None, :])
+    gate = tl.dot(x, w, input_precision=HOW) + tl.load(bias + part * H + lane)[None, :]
+    return gate.to(w.dtype).to(tl.float32)
+
+
+@triton.jit
+def _remember(
+    x, state, reset, row, n, weights, bias, H: tl.constexpr, WIDTH: tl.constexpr, HOW: tl.constexpr
+):
+    """minGRU: x [B, H] → y [B, H] in x's dtype; the rows' states are read and written."""
+    lane = tl.arange(0, H)
+    there = (row < n)[:, None] & (lane < WIDTH)[None, :]
+    place = state + row[:, None] * WIDTH + lane[None, :]
+    restart = tl.load(reset + row, mask=row < n, other=1) != 0
+    h = tl.where(restart[:, None], 0.0, tl.load(place, mask=there, other=0.0))
+    h += tl.sigmoid(_gate(x, weights, bias, 0, H, HOW)) * (_gate(x, weights, bias, 2, H, HOW) - h)
+    tl.store(place, h, mask=there)
+    skip = x.to(tl.float32)
+    return (skip + tl.sigmoid(_gate(x, weights, bias, 1, H, HOW)) * (h - skip)).to(x.dtype)
+
+
+@triton.jit
 def _act_kernel(
-    obs, noise, action, logprob, value, lists,
-    n, stride, w1, w1_own, b1, w2, b2, wh, bh, wv, bv,
-    H: tl.constexpr, HEADS: tl.constexpr, W: tl.constexpr, P: tl.constexpr, SPLITS: tl.constexpr,
+    obs, state, reset, noise, action, logprob, value, lists,
+    n, stride, w1, w1_own, b1, w2, b2, wg, bg, wh, bh, wv, bv,
+    H: tl.constexpr, WIDTH: tl.constexpr, GATED: tl.constexpr, HEADS: tl.constexpr, W: tl.constexpr,
+    P: tl.constexpr, SPLITS: tl.constexpr,
     SAMPLE: tl.constexpr, HOW: tl.constexpr, STEP: tl.constexpr, B: tl.constexpr,
 ):  # fmt: skip
     """B rows from the bytes to the actions. HEADS of W heads are real, each with up to P choices."""
@@ -220,6 +249,8 @@ def _act_kernel(
     second = tl.load(w2 + lane[:, None] * H + lane[None, :])
     acc = tl.dot(hidden, second, input_precision=HOW)
     hidden = _relu(acc + tl.load(b2 + lane)[None, :]).to(w2.dtype.element_ty)
+    if GATED:
+        hidden = _remember(hidden, state, reset, row, n, wg, bg, H, WIDTH, HOW)
 
     v = tl.sum(hidden.to(tl.float32) * tl.load(wv + lane)[None, :], 1) + tl.load(bv)
     tl.store(value + row, v, mask=kept)
@@ -260,6 +291,10 @@ class Packed:
     """[H, H], inputs first."""
     second_bias: Tensor
     """[H] float32, rounded to dtype as autocast does."""
+    gates: Tensor | None
+    """[3, H, H], inputs first; None: no memory."""
+    gates_bias: Tensor | None
+    """[3, H] float32, rounded as second_bias."""
     head: Tensor
     """[parts, H, W·P]: the weight is the sum of the parts."""
     head_bias: Tensor
@@ -286,6 +321,10 @@ class Packed:
         self.first_bias[:width].copy_(layer.bias)
         self.second[:width, :width].copy_(second.weight.t())
         self.second_bias[:width].copy_(second.bias.to(self.dtype))
+        if self.gates is not None and self.gates_bias is not None:
+            gates = self.policy.core.input
+            self.gates[:, :width, :width].copy_(gates.weight.view(3, width, width).transpose(1, 2))
+            self.gates_bias[:, :width].copy_(gates.bias.to(self.dtype).view(3, width))
         start = 0
         for i, count in enumerate(self.policy.head.nvec):
             left = out.weight[start : start + count].t()
@@ -312,7 +351,7 @@ def _power(n: int, least: int = 1) -> int:
 
 def supports(policy: Policy, dtype: torch.dtype) -> str | None:
     """Why this policy's rollout cannot run in the kernel with layers in `dtype`, or None."""
-    if beyond := beyond_plain(policy):
+    if beyond := beyond_plain(policy, MinGRUCore):
         return beyond
     assert isinstance(policy, Network)
     encoder: Any = policy.encoder
@@ -350,6 +389,7 @@ def pack(policy: Network, dtype: torch.dtype) -> Packed:
 
     bias = zeros(heads, choices).fill_(-torch.inf)
     bias[len(nvec) :, 0] = 0
+    gated = policy.core is not None
     packed = Packed(
         policy=policy,
         dtype=dtype,
@@ -359,6 +399,8 @@ def pack(policy: Network, dtype: torch.dtype) -> Packed:
         first_bias=zeros(width),
         second=zeros(width, width, kind=dtype),
         second_bias=zeros(width),
+        gates=zeros(3, width, width, kind=dtype) if gated else None,
+        gates_bias=zeros(3, width) if gated else None,
         head=zeros(parts, width, heads * choices, kind=dtype),
         head_bias=bias.flatten(),
         value=zeros(width),
@@ -376,6 +418,8 @@ def fused_act(
     action: Tensor | None,
     logprob: Tensor | None,
     value: Tensor,
+    state: Tensor | None = None,
+    reset: Tensor | None = None,
     *,
     rows: int = BLOCK,
     warps: int = 8,
@@ -387,6 +431,7 @@ def fused_act(
         obs: [n, 387] uint8; rows may lie apart, the bytes of a row may not.
         noise: [n, W] float32, as for `ActionHead.sample`. action: [n, W] int32. logprob, value: [n] float32. All
             contiguous; the last three are written.
+        state, reset: [n, width] float32, written, and [n] bool; of a policy with memory.
         rows, warps, step: of a program, 16 or 32 rows; how many rows of the weights are on their way at once.
     """
     n = obs.shape[0]
@@ -395,15 +440,20 @@ def fused_act(
     assert rows in (16, BLOCK)
     given = [x for x in (noise, action, logprob) if x is not None]
     assert len(given) in (0, 3)
+    if packed.gates is not None:
+        assert state is not None
+        assert reset is not None
+        given += [state, reset]
     assert all(len(x) == n and x.is_contiguous() for x in (*given, value))
     programs = triton.cdiv(n, rows)
     lists = torch.empty(programs * rows, int(LISTS), dtype=torch.int32, device=obs.device)
     width, columns = packed.second.shape[0], packed.head.shape[2]
     _act_kernel[(programs,)](
-        obs, noise, action, logprob, value, lists, n, obs.stride(0),
+        obs, state, reset, noise, action, logprob, value, lists, n, obs.stride(0),
         packed.first, packed.own, packed.first_bias, packed.second, packed.second_bias,
-        packed.head, packed.head_bias, packed.value, packed.value_bias,
-        H=width, HEADS=packed.heads, W=columns // packed.choices, P=packed.choices, SPLITS=len(packed.head),
+        packed.gates, packed.gates_bias, packed.head, packed.head_bias, packed.value, packed.value_bias,
+        H=width, WIDTH=packed.policy.heads.in_features, GATED=packed.gates is not None,
+        HEADS=packed.heads, W=columns // packed.choices, P=packed.choices, SPLITS=len(packed.head),
         SAMPLE=action is not None, HOW="ieee", STEP=step, B=rows, num_warps=warps,
         # Two programs of 8 warps on a multiprocessor: one waits for memory while the other adds.
         **({"maxnreg": 128} if PTX.value and width <= 128 else {}),
@@ -430,7 +480,8 @@ class FusedAct:
         logprob: Tensor,
         value: Tensor,
     ) -> None:
-        """obs {leaf: [1, N, 387]}, noise [1, N, W] → action [1, N, W], logprob, value [1, N]; without memory, state
-        and reset are not read."""
+        """obs {leaf: [1, N, 387]}, noise [1, N, W] → action [1, N, W], logprob, value [1, N]. With memory, state
+        [1, N, H] is written, zeroed first where reset [1, N]."""
         (rows,) = obs.values()
-        fused_act(self.packed, rows[0], noise[0], action[0], logprob[0], value[0])
+        memory = () if self.packed.gates is None else (state[0], reset[0])
+        fused_act(self.packed, rows[0], noise[0], action[0], logprob[0], value[0], *memory)

@@ -81,17 +81,17 @@ def _core(config: PolicyConfig) -> Any:
     return CORES[config.core](config.hidden_size) if config.core != "none" else None
 
 
-def beyond_plain(policy: nn.Module) -> str | None:
+def beyond_plain(policy: nn.Module, core: type[nn.Module] | None = None) -> str | None:
     """What this policy has, or has instead, beyond one network of relu layers without memory for discrete actions;
-    None: nothing. The kernels that stand for a policy as a whole are written for that."""
+    None: nothing. The kernels that stand for a policy as a whole are written for that; `core`: and for this memory."""
     if type(policy) is not Network:
         return f"a policy of class {type(policy).__name__}"
     if not isinstance(policy.head, ActionHead):
         return "continuous actions"
     if policy.critic is not None:
         return "policy.shared=false"
-    if policy.core is not None:
-        return "a policy with memory"
+    if policy.core is not None and type(policy.core) is not core:
+        return f"a policy with memory ({type(policy.core).__name__})"
     if policy.normalizer is not None:
         return "policy.normalize_obs"
     if not isinstance(policy.encoder, (MLPEncoder, TokenEncoder)):

@@ -38,11 +38,11 @@ def test_in_the_interpreter() -> None:
     run_interpreted(__file__)
 
 
-def make(width: int = 32, nvec: tuple[int, ...] | None = None, seed: int = 0) -> Network:
+def make(width: int = 32, nvec: tuple[int, ...] | None = None, seed: int = 0, core: str = "none") -> Network:
     """A network whose biases and heads are as large as after training."""
     torch.manual_seed(seed)
     spec = grid_spec("compact") if nvec is None else flat_spec(nvec, compact=Leaf((387,), "uint8"))
-    policy = make_policy(PolicyConfig(name="mlp", hidden_size=width), spec)
+    policy = make_policy(PolicyConfig(name="mlp", hidden_size=width, core=core), spec)
     assert isinstance(policy, Network)
     with torch.no_grad():
         for p in policy.parameters():
@@ -64,8 +64,17 @@ def observations(n: int) -> Tensor:
     return torch.cat(parts)[:n].to(DEVICE)
 
 
-def reference(policy: Network, obs: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """(params [n, P], value [n]) by exact sums of rounded numbers.
+def memory(policy: Network, n: int) -> tuple[Tensor, Tensor]:
+    """(state [n, H] of any history, reset [n]); NaN where it is to be forgotten."""
+    reset = torch.arange(n, device=DEVICE) % 5 == 2
+    state = torch.randn(n, policy.heads.in_features, device=DEVICE)
+    return torch.where(reset[:, None], torch.nan, state), reset
+
+
+def reference(
+    policy: Network, obs: Tensor, dtype: torch.dtype, state: Tensor | None = None, reset: Tensor | None = None
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """(params [n, P], value [n], state [n, H] after the row) by exact sums of rounded numbers.
 
     float32 is no dtype for use: the kernel then cuts what it lists, cells' inputs, to 20 bits.
     """
@@ -84,15 +93,24 @@ def reference(policy: Network, obs: Tensor, dtype: torch.dtype) -> tuple[Tensor,
     x = rounded(x)
     x = rounded((x @ rounded(layer.weight) + layer.bias.double()).relu())
     x = rounded((x @ rounded(second.weight).t() + rounded(second.bias)).relu())
+    if state is not None and reset is not None:
+        gates = policy.core.input
+        z, p, c = rounded(x @ rounded(gates.weight).t() + rounded(gates.bias)).chunk(3, -1)
+        h = torch.where(reset[:, None], 0, state).double()
+        h = h + z.sigmoid() * (c - h)
+        x, state = rounded(x + p.sigmoid() * (h - x)), h.float()
     out = x @ heads.weight.detach().double().t() + heads.bias.detach().double()
-    return out[:, :-1].float(), out[:, -1].float()
+    return out[:, :-1].float(), out[:, -1].float(), state
 
 
-def act(packed: Packed, obs: Tensor, noise: Tensor, rows: int = ROWS) -> tuple[Tensor, Tensor, Tensor]:
+def act(
+    packed: Packed, obs: Tensor, noise: Tensor, *memory: Tensor, rows: int = ROWS
+) -> tuple[Tensor, Tensor, Tensor]:
+    """memory: state, which is written, and reset."""
     n = len(obs)
     action = torch.full((n + 1, noise.shape[1]), -7, dtype=torch.int32, device=DEVICE)
     logprob, value = (torch.full((n + 1,), 7.5, device=DEVICE) for _ in range(2))
-    fused_act(packed, obs, noise, action[:n], logprob[:n], value[:n], rows=rows)
+    fused_act(packed, obs, noise, action[:n], logprob[:n], value[:n], *memory, rows=rows)
     past = [action[n, 0].item(), logprob[n].item(), value[n].item()]
     assert past == [-7, 7.5, 7.5]
     return action[:n], logprob[:n], value[:n]
@@ -100,9 +118,12 @@ def act(packed: Packed, obs: Tensor, noise: Tensor, rows: int = ROWS) -> tuple[T
 
 def compare(policy: Network, obs: Tensor, dtype: torch.dtype) -> None:
     noise = torch.rand(len(obs), len(policy.head.nvec), device=DEVICE)
-    action, logprob, value = act(pack(policy, dtype), obs, noise)
-    params, want = reference(policy, obs, dtype)
+    remembered = memory(policy, len(obs)) if policy.core is not None else ()
+    params, want, after = reference(policy, obs, dtype, *remembered)
+    action, logprob, value = act(pack(policy, dtype), obs, noise, *remembered)
     tolerance = TOLERANCE[dtype]
+    if after is not None:
+        torch.testing.assert_close(remembered[0], after, rtol=tolerance, atol=tolerance)
     torch.testing.assert_close(value, want, rtol=tolerance, atol=tolerance)
     torch.testing.assert_close(
         logprob, policy.head.logprob_entropy(params, action)[0], rtol=tolerance, atol=tolerance
@@ -125,6 +146,13 @@ def test_as_the_network_says(dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("width", [16, 48, pytest.param(128, marks=gpu), pytest.param(256, marks=gpu)])
 def test_widths(width: int) -> None:
     compare(make(width), observations(16 if INTERPRETED else 700), DTYPES[0])
+
+
+@kernels
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("width", [16, 48, pytest.param(128, marks=gpu), pytest.param(256, marks=gpu)])
+def test_memory(width: int, dtype: torch.dtype) -> None:
+    compare(make(width, core="mingru"), observations(18 if INTERPRETED else 700), dtype)
 
 
 @kernels
@@ -228,6 +256,7 @@ def test_what_it_is_for() -> None:
 
     compact = grid_spec("compact")
     assert why(compact) is None
+    assert why(compact, core="mingru") is None
     assert "memory" in str(why(compact, core="lstm"))
     assert "observations" in str(why(grid_spec("dense")))
     assert why(compact, shared=False) == "policy.shared=false"
@@ -243,24 +272,28 @@ def test_what_it_is_for() -> None:
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not ON_GPU, reason="needs a CUDA device")
-def test_the_learner_finds_a_ratio_of_one() -> None:
+@pytest.mark.parametrize("core", ["none", "mingru"])
+def test_the_learner_finds_a_ratio_of_one(core: str) -> None:
     """8192 rows in a CUDA graph; the learner's forward under autocast."""
     n = 8192
-    policy, obs = make(128), observations(768).repeat(11, 1)[:n]
+    policy, obs = make(128, core=core), observations(768).repeat(11, 1)[:n]
+    state, reset = policy.initial_state(n, DEVICE), torch.zeros(1, n, dtype=torch.bool, device=DEVICE)
+    kept = () if core == "none" else (torch.empty_like(state[0]), reset[0])
     packed = pack(policy, torch.bfloat16)
     noise = torch.rand(n, 2, device=DEVICE)
     action = torch.zeros(n, 2, dtype=torch.int32, device=DEVICE)
     logprob, value = torch.zeros(n, device=DEVICE), torch.zeros(n, device=DEVICE)
-    fused_act(packed, obs, noise, action, logprob, value)
+    fused_act(packed, obs, noise, action, logprob, value, *kept)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         packed.update()
-        fused_act(packed, obs, noise, action, logprob, value)
+        if kept:
+            kept[0].copy_(state[0])
+        fused_act(packed, obs, noise, action, logprob, value, *kept)
     logprob.zero_()
     graph.replay()
-    reset = torch.zeros(1, n, dtype=torch.bool, device=DEVICE)
     with torch.no_grad(), torch.autocast("cuda", torch.bfloat16):
-        out = policy(obs.unsqueeze(0), policy.initial_state(n, DEVICE), reset)
+        out = policy(obs.unsqueeze(0), state, reset)
         again = policy.head.logprob_entropy(out.params, action.unsqueeze(0))[0][0]
     ratio = (again - logprob).exp()
     assert (ratio - 1).abs().mean() < 1e-3
@@ -269,16 +302,18 @@ def test_the_learner_finds_a_ratio_of_one() -> None:
 
 
 @kernels
-def test_in_the_place_of_a_rollouts_step() -> None:
-    policy, obs = make(16), observations(16).unsqueeze(0)
+@pytest.mark.parametrize("core", ["none", "mingru"])
+def test_in_the_place_of_a_rollouts_step(core: str) -> None:
+    policy, obs = make(16, core=core), observations(16).unsqueeze(0)
     noise = torch.rand(1, 16, 2, device=DEVICE)
-    state, reset = policy.initial_state(16, DEVICE), torch.zeros(1, 16, dtype=torch.bool, device=DEVICE)
+    before, reset = policy.initial_state(16, DEVICE), torch.zeros(1, 16, dtype=torch.bool, device=DEVICE)
     results = []
     for step in (FusedAct(policy, DTYPES[0]), ActInto(policy)):
+        state = before.clone()
         action = torch.zeros(1, 16, 2, dtype=torch.int32, device=DEVICE)
         logprob, value = torch.zeros(1, 16, device=DEVICE), torch.zeros(1, 16, device=DEVICE)
         with torch.no_grad(), torch.autocast("cuda", torch.bfloat16, enabled=ON_GPU):
             step({"obs": obs}, state, reset, noise, action, logprob, value)
-        results.append((logprob.exp(), value, action.float()))
-    for found, want in list(zip(*results))[: 2 if ON_GPU else 3]:
+        results.append((logprob.exp(), value, state, action.float()))
+    for found, want in list(zip(*results))[: 3 if ON_GPU else 4]:
         torch.testing.assert_close(found, want, rtol=2e-2, atol=2e-2)
