@@ -13,9 +13,11 @@ Nothing heavy is imported before the command is known.
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 from metta_fast import __version__
 from metta_fast.errors import UserError
@@ -40,21 +42,35 @@ def train(words: Sequence[str], default_hardware: str = "auto") -> int:
     if show == "--help":
         print(help_text(), end="")
         return 0
-    from metta_fast.compose import compose
-    from metta_fast.cuda.early import begin
-    from metta_fast.resolve import resolve
-    from metta_fast.resume import prepare
+    with _uncollected():
+        from metta_fast.compose import compose
+        from metta_fast.cuda.early import begin
+        from metta_fast.resolve import resolve
+        from metta_fast.resume import prepare
 
-    start = prepare(compose(words, default_hardware=default_hardware), words)
-    resolved = resolve(start.composed)
-    if show is not None:
-        print(explain_text(resolved) if show == "--explain" else cfg_text(resolved), end="")
-        return 0
-    begin(resolved.config)
-    # torch comes in here, after the configuration's mistakes were told
-    from metta_fast.trainer import Trainer
-
+        start = prepare(compose(words, default_hardware=default_hardware), words)
+        resolved = resolve(start.composed)
+        if show is not None:
+            print(explain_text(resolved) if show == "--explain" else cfg_text(resolved), end="")
+            return 0
+        begin(resolved.config)
+        # torch comes in here, after the configuration's mistakes were told
+        from metta_fast.trainer import Trainer
     return Trainer(resolved, folder=start.folder, start=start.checkpoint).run()
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Without the garbage collector: looking again and again at all that torch's import leaves, for ever, takes a sixth
+    of that import. Nor is it looked at later."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        if was:
+            gc.enable()
 
 
 def _split(words: Sequence[str]) -> tuple[list[str], str | None]:
