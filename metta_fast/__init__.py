@@ -10,14 +10,23 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from metta_fast.export.main import export_policy as export_policy
     from metta_fast.load import load_policy as load_policy
 
 __version__ = "0.1.0"
 
 
-def __getattr__(name: str) -> Any:
-    if name == "load_policy":
-        from metta_fast.load import load_policy
+_PLACES = {"load_policy": "metta_fast.load", "export_policy": "metta_fast.export.main"}
+"""What a user's program calls, and the module that has it: imported when it is first asked for."""
 
-        return load_policy
+
+def __getattr__(name: str) -> Any:
+    if name in _PLACES:
+        from importlib import import_module
+
+        return getattr(import_module(_PLACES[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_PLACES])

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from metta_fast.policy.initial import orthogonal_linear
-from metta_fast.policy.scan import mingru
+from metta_fast.policy.scan import mingru, reference
 
 HORIZON = 32
 """The longest of minGRU's first memories, in rows: σ(−ln τ) = 1 / (1 + τ) is what a row renews of it."""
@@ -49,6 +49,11 @@ class MinGRUCore(nn.Module):
         y, last, _ = mingru(gates, x.to(gates.dtype), state[0].to(wide), reset, torch.is_grad_enabled())
         return y, last.unsqueeze(0)
 
+    def plain(self, x: Tensor, state: Tensor, reset: Tensor) -> tuple[Tensor, Tensor]:
+        """The same in torch's own operators, which exporters know (metta_fast/export)."""
+        y, last = reference(self.input(x), x, state[0], reset)
+        return y, last.unsqueeze(0)
+
 
 class LSTMCore(nn.Module):
     """One LSTM layer (Hochreiter & Schmidhuber 1997; forget gates start open, Gers et al. 2000).
@@ -72,6 +77,17 @@ class LSTMCore(nn.Module):
         weight = self.recurrent.weight.to(gates.dtype)
         out, h, c = _Recurrence.apply(gates, weight, h, c, reset.unsqueeze(-1), torch.is_grad_enabled())
         return out, torch.stack([h, c])
+
+    def plain(self, x: Tensor, state: Tensor, reset: Tensor) -> tuple[Tensor, Tensor]:
+        """The same in torch's own operators, which exporters know (metta_fast/export)."""
+        h, c = state.unbind(0)
+        out = []
+        for row, keep in zip(self.input(x).unbind(0), (~reset).unsqueeze(-1).float().unbind(0)):
+            i, f, o, g = (row + self.recurrent(h * keep)).chunk(4, -1)
+            c = f.sigmoid() * (c * keep) + i.sigmoid() * g.tanh()
+            h = o.sigmoid() * c.tanh()
+            out.append(h)
+        return torch.stack(out), torch.stack([h, c])
 
 
 class _Recurrence(torch.autograd.Function):

@@ -77,7 +77,10 @@ def one_hot(x: Tensor, first: int, count: int, dtype: torch.dtype) -> Tensor:
 
 def bits(x: Tensor, dtype: torch.dtype) -> Tensor:
     """[…, 8] bits of a byte, lowest first."""
-    return (x.unsqueeze(-1) >> torch.arange(8, device=x.device, dtype=x.dtype) & 1).to(dtype)
+    places = torch.arange(8, device=x.device, dtype=x.dtype)
+    return (torch.bitwise_right_shift(x.unsqueeze(-1), places) & 1).to(
+        dtype
+    )  # ONNX has no `>>` of two tensors
 
 
 def facing(orientation: Tensor, valid: Tensor, dtype: torch.dtype) -> Tensor:

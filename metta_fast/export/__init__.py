@@ -1,0 +1,12 @@
+"""A trained policy as one file for programs without metta_fast: TorchScript, torch.export or ONNX.
+
+    checkpoint ─► Step (step.py): one row of B agents, in torch's own operators
+               ─► write (formats.py), beside the file asked for
+               ─► load it again and compare with the policy (check.py)
+               ─► rename into place, with FILE.json, which says what it takes and gives (describe.py)
+
+    metta-fast export runs/<name> --out policy.onnx
+    metta_fast.export_policy("runs/<name>", "policy.pt2")
+
+`export_policy` is in main.py, the command in command.py.
+"""

@@ -1,0 +1,171 @@
+"""Whether an exported file gives what the policy gives, on the environment's own observations and on random ones.
+
+A number may differ by TOLERANCE times the largest in its output (at least 1): sums in another order are not equal to
+the bit. A discrete action may be another one only where its logit is as good as the best within twice that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from metta_fast.export.formats import Function
+from metta_fast.export.step import Step, has_memory
+from metta_fast.play import RandomPlayer
+from metta_fast.policy import Policy
+from metta_fast.spec import EnvFactory, EnvSpec
+from metta_fast.vector.layout import slab_rows, slab_size
+
+TOLERANCE = 1e-4
+STEPS = 12
+"""Steps of the environments."""
+RANDOM_BATCHES = (1, 3, 8, 3)
+"""Numbers of agents of the random observations: the axis of agents is free."""
+SPREAD = 3.0
+"""Standard deviation of random floating-point numbers."""
+
+Batch = tuple[dict[str, Tensor], Tensor]
+"""Observations {leaf: [n, *shape]}, and reset [n] bool."""
+
+
+class Different(Exception):
+    """The file does not give what the policy gives; the message says where."""
+
+
+@dataclass
+class Report:
+    """What was compared."""
+
+    rows: int = 0
+    largest: float = 0.0
+    """Largest difference, in units of the largest number of its output (at least 1)."""
+    random: bool = True
+    """False: random observations were left out, as the policy does not take all numbers."""
+    reach: float = 1.0
+    """The largest finite bound of continuous actions."""
+
+
+def played(factory: EnvFactory, seed: int = 0) -> list[Batch]:
+    """Observations of all agents of the factory, acting at random from a reset on."""
+    spec = factory.spec
+    rows = slab_rows(spec, np.zeros(slab_size(spec), np.uint8))
+    player = RandomPlayer(spec, seed)
+    batch, found = factory.make_batch(0, spec.num_envs), []
+    try:
+        batch.bind(rows)
+        batch.reset(seed)
+        for _ in range(STEPS):
+            obs = {name: torch.from_numpy(leaf.copy()) for name, leaf in rows.obs.items()}
+            found.append((obs, torch.from_numpy(rows.reset.copy())))
+            rows.action[...] = player.act(rows, batch)
+            batch.step()
+    finally:
+        batch.close()
+    return found
+
+
+def random_batches(spec: EnvSpec, seen: list[Batch], seed: int = 0) -> Iterator[Batch]:
+    """Random observations: bytes of all values, normal floats; other integers are drawn from those seen."""
+    rng = np.random.default_rng(seed)
+    for n in RANDOM_BATCHES:
+        obs = {}
+        for name, leaf in spec.obs.items():
+            shape = (n, *leaf.shape)
+            if leaf.dtype.startswith("float"):
+                array = (rng.standard_normal(shape) * SPREAD).astype(leaf.dtype)
+            elif leaf.dtype == "uint8":
+                array = rng.integers(0, 256, shape, dtype=np.uint8)
+            else:
+                values = torch.cat([batch[0][name].flatten() for batch in seen]).numpy()
+                array = rng.choice(values, shape)
+            obs[name] = torch.from_numpy(array)
+        yield obs, torch.from_numpy(rng.random(n) < 0.3)
+
+
+@torch.inference_mode()
+def compare(run: Function, policy: Policy, spec: EnvSpec, seen: list[Batch]) -> Report:
+    """Compare the loaded file with the policy.
+
+    Args:
+        seen: of `played`.
+
+    Raises:
+        Different: they disagree, or the file cannot be run.
+    """
+    bounds = [abs(bound) for bound in (*spec.action.low, *spec.action.high) if np.isfinite(bound)]
+    report = Report(reach=max([1.0, *bounds]))
+    step = Step(policy, spec)
+    state = policy.initial_state(len(seen[0][1]))
+    for obs, reset in seen:
+        state = _one(run, step, (obs, reset), state, report)
+    for obs, reset in random_batches(spec, seen):
+        layers, size = policy.state_shape
+        state = torch.randn((layers, len(reset), size), generator=torch.Generator().manual_seed(len(reset)))
+        try:
+            step(*_inputs(policy, obs, state, reset))
+        except (IndexError, RuntimeError, ValueError):  # an embedding's table, say, is smaller than a byte
+            report.random = False
+            break
+        _one(run, step, (obs, reset), state, report)
+    return report
+
+
+def _inputs(policy: Policy, obs: dict[str, Tensor], state: Tensor, reset: Tensor) -> tuple[Tensor, ...]:
+    return (*obs.values(), state, reset) if has_memory(policy) else tuple(obs.values())
+
+
+def _one(run: Function, step: Step, batch: Batch, state: Tensor, report: Report) -> Tensor:
+    """Compare one batch; the policy's new state."""
+    obs, reset = batch
+    inputs = _inputs(step.policy, obs, state, reset)
+    expected = step(*inputs)
+    try:
+        given = run(*inputs)
+    except Exception as error:  # whatever the runtime raises of its own kinds
+        raise Different(
+            f"it cannot be run on {len(reset)} agents ({type(error).__name__}: {error})"
+        ) from error
+    params = expected[1]
+    for name, right, got in zip(("params", "value", "new_state"), expected[1:], given[1:]):
+        _judge(name, _distance(right, got), report)
+    if expected[0].dtype == torch.int32:
+        _judge("action", _worse(step, params, given[0]) / 2, report)
+    else:
+        _judge("action", _distance(expected[0], given[0], report.reach), report)
+    report.rows += len(reset)
+    return expected[3] if step.memory else state
+
+
+def _distance(right: Tensor, got: Tensor, scale: float = 1.0) -> float:
+    if right.shape != got.shape or right.dtype != got.dtype:
+        return float("inf")
+    if not right.numel():
+        return 0.0
+    finite = right[right.isfinite()].abs()
+    scale = max(scale, float(finite.max()) if finite.numel() else 0.0)
+    apart = torch.where((right == got) | (right.isnan() & got.isnan()), 0.0, (right - got).abs())
+    return float(apart.max()) / scale
+
+
+def _worse(step: Step, params: Tensor, action: Tensor) -> float:
+    """How far the logits of `action` are below the best ones."""
+    start = torch.tensor(step.start or [0] * action.shape[-1])
+    scale = max(1.0, float(params[params.isfinite()].abs().max()) if params.isfinite().any() else 1.0)
+    gaps = [0.0]
+    for head, logits in enumerate(params.split(step.policy.head.nvec, -1)):
+        chosen = (action[:, head].long() - start[head]).unsqueeze(-1)
+        if bool(((chosen < 0) | (chosen >= logits.shape[-1])).any()):
+            return float("inf")
+        gap = logits.amax(-1) - logits.gather(-1, chosen)[:, 0]
+        gaps.append(float(gap.nan_to_num(0.0).max()))
+    return max(gaps) / scale
+
+
+def _judge(name: str, distance: float, report: Report) -> None:
+    if not distance <= TOLERANCE:
+        raise Different(f"{name} differs by {distance:.3g} of its size, allowed is {TOLERANCE:g}")
+    report.largest = max(report.largest, distance)

@@ -1,0 +1,67 @@
+"""`metta-fast export`: a run's policy as one file.
+
+metta-fast export runs/<name> --out policy.onnx
+metta-fast export runs/<name> --best --format torch_export --out policy.pt2
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from metta_fast.options import OptionParser
+
+
+def run_export_command(words: Sequence[str]) -> int:
+    """0, or UserError."""
+    from metta_fast.export.formats import FORMATS, choose_format
+
+    found = OptionParser(
+        prog="metta-fast export",
+        description="Write a run's policy as one file for other programs, checked to give what the policy gives.",
+    )
+    found.add_argument("run", metavar="RUN", help="a run's folder or name, or one of its checkpoints")
+    found.add_argument(
+        "--out",
+        metavar="FILE",
+        required=True,
+        help="the file; FILE.json beside it says what it takes and gives",
+    )
+    found.add_argument(
+        "--format", help=f"{', '.join(FORMATS)}; by default by FILE's ending: .pt, .pt2, .onnx"
+    )
+    found.add_argument(
+        "--best", action="store_true", help="the checkpoint with the best score, not the newest"
+    )
+    found.add_argument("--overwrite", action="store_true", help="replace FILE if there is one")
+    found.add_argument("--json", action="store_true", help="print FILE.json's content")
+    given = found.parse_args(words)
+    form = choose_format(given.format, given.out)
+    from metta_fast.export.main import export_policy
+
+    print(f"{form}: writing and checking (ONNX takes up to a minute) …", file=sys.stderr, flush=True)
+    done = export_policy(given.run, given.out, format=form, best=given.best, overwrite=given.overwrite)
+    if given.json:
+        print(json.dumps(done.metadata, indent=1))
+    else:
+        print(_told(str(done.path), done.path.stat().st_size, done.metadata))
+    return 0
+
+
+def _told(path: str, size: int, metadata: dict[str, Any]) -> str:
+    check = metadata["check"]
+    lines = [
+        f"{path} ({metadata['format']}, {size / 1024:.0f} KiB): {metadata['run']} at step {metadata['step']}"
+    ]
+    for kind in ("inputs", "outputs"):
+        each = [f"{x['name']} {x['dtype']} [{', '.join(map(str, x['shape']))}]" for x in metadata[kind]]
+        lines.append(f"  {kind:8} " + ", ".join(each))
+    lines.append(
+        f"  equal to the policy on {check['rows']} rows: largest difference {check['largest_difference']:.1e}, "
+        f"allowed {check['tolerance']:.0e}"
+        + ("" if check["random_observations"] else " (the environment's observations only)")
+    )
+    lines.append(f"  described in {path}.json")
+    return "\n".join(lines)

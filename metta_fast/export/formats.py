@@ -1,0 +1,170 @@
+"""The formats of an exported policy: how each is written, and loaded again as a function of its inputs.
+
+torchscript    torch.jit.load(FILE), in Python and C++ (libtorch); traced
+torch_export   torch.export.load(FILE).module(), Python; AOTInductor compiles it
+onnx           onnxruntime and others; needs the extra `export`
+"""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from metta_fast.errors import UserError
+from metta_fast.export.step import Step
+
+METADATA = "metta_fast.json"
+"""Under this name the description lies in the file too: an extra file of torch's formats, a property of ONNX's."""
+ONNX_PACKAGES = ("onnx", "onnxscript", "onnxruntime")
+
+Function = Callable[..., Sequence[Tensor]]
+"""The inputs one by one → the outputs."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """What is to be written."""
+
+    step: Step
+    example: tuple[Tensor, ...]
+    """Inputs of a few agents."""
+    inputs: list[str]
+    outputs: list[str]
+    metadata: str
+
+    def batch_axes(self) -> list[dict[int, object]]:
+        """Which axis of each input counts the agents."""
+        batch = torch.export.Dim("batch", min=1)
+        return [{1 if name == "state" else 0: batch} for name in self.inputs]
+
+
+@dataclass(frozen=True)
+class Format:
+    """One of FORMATS."""
+
+    suffix: str
+    write: Callable[[Work, Path], None]
+    load: Callable[[Path], Function]
+    packages: tuple[str, ...] = ()
+    """Needed besides torch."""
+
+    def check_packages(self, name: str) -> None:
+        """Raises UserError if a package is missing."""
+        missing = [package for package in self.packages if find_spec(package) is None]
+        if missing:
+            raise UserError(
+                f"--format {name} needs {', '.join(missing)}: pip install {' '.join(missing)} "
+                "(or metta_fast with its extra: pip install 'metta_fast[export]')"
+            )
+
+
+def write_torchscript(work: Work, path: Path) -> None:
+    with torch.no_grad():
+        traced = torch.jit.trace(work.step, work.example, check_trace=False)
+    torch.jit.save(traced, str(path), _extra_files={METADATA: work.metadata})
+
+
+def load_torchscript(path: Path) -> Function:
+    return torch.jit.load(str(path), map_location="cpu")
+
+
+def exported_program(work: Work) -> torch.export.ExportedProgram:
+    # The leaves are one variadic argument of Step.forward, and so one entry here.
+    return torch.export.export(work.step, work.example, dynamic_shapes=(tuple(work.batch_axes()),))
+
+
+def write_torch_export(work: Work, path: Path) -> None:
+    torch.export.save(exported_program(work), str(path), extra_files={METADATA: work.metadata})
+
+
+def load_torch_export(path: Path) -> Function:
+    return torch.export.load(str(path)).module()
+
+
+def write_onnx(work: Work, path: Path) -> None:
+    import onnx
+
+    program = torch.onnx.export(
+        exported_program(work),
+        dynamo=True,
+        verbose=False,
+        input_names=work.inputs,
+        output_names=work.outputs,
+    )
+    assert program is not None  # as no file is named
+    model = program.model_proto
+    _name_axis(model, "batch")
+    onnx.helper.set_model_props(model, {METADATA: work.metadata})
+    path.write_bytes(model.SerializeToString())
+
+
+def _name_axis(model: object, name: str) -> None:
+    """Give the only axis of unknown length a name that says what it counts."""
+    graph = model.graph  # type: ignore[attr-defined]
+    for value in (*graph.input, *graph.output, *graph.value_info):
+        for axis in value.type.tensor_type.shape.dim:
+            if axis.dim_param:
+                axis.dim_param = name
+
+
+def load_onnx(path: Path) -> Function:
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    names = [one.name for one in session.get_inputs()]
+
+    def run(*inputs: Tensor) -> list[Tensor]:
+        given = {name: tensor.numpy() for name, tensor in zip(names, inputs)}
+        return [torch.from_numpy(array) for array in session.run(None, given)]
+
+    return run
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Without the exporters' warnings about packages and functions that nobody asked for."""
+    exporter = logging.getLogger("torch.onnx")
+    before = exporter.level
+    exporter.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        exporter.setLevel(before)
+
+
+FORMATS = {
+    "torchscript": Format(".pt", write_torchscript, load_torchscript),
+    "torch_export": Format(".pt2", write_torch_export, load_torch_export),
+    "onnx": Format(".onnx", write_onnx, load_onnx, ONNX_PACKAGES),
+}
+
+
+def choose_format(name: str | None, out: str | None) -> str:
+    """The format asked for, or the one that the file's ending says.
+
+    Raises:
+        UserError: neither tells.
+    """
+    if name is not None:
+        if name not in FORMATS:
+            raise UserError(f"--format {name}: expected {', '.join(FORMATS)}")
+        return name
+    for known, form in FORMATS.items():
+        if out is not None and out.endswith(form.suffix):
+            return known
+    endings = ", ".join(f"{form.suffix} ({known})" for known, form in FORMATS.items())
+    raise UserError(
+        f"--out {out}: its ending names no format; give --format, or one of {endings}"
+        if out is not None
+        else f"give --out FILE that ends in one of {endings}, or --format"
+    )

@@ -1,0 +1,137 @@
+"""`export_policy`: write, check, rename into place. The flow is drawn in __init__.py."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from metta_fast.envs import make_factory
+from metta_fast.errors import UserError
+from metta_fast.evaluate import load_run
+from metta_fast.export.check import TOLERANCE, Different, compare, played
+from metta_fast.export.describe import describe
+from metta_fast.export.formats import FORMATS, Work, choose_format, quiet
+from metta_fast.export.step import Step, example_inputs, has_memory, input_names, output_names, plain_copy
+
+ENVS = 2
+"""Environments whose observations the file is checked with."""
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What was written."""
+
+    path: Path
+    metadata: dict[str, Any]
+    """What `path`.json holds: inputs, outputs, actions, versions, and what the check found."""
+
+
+def export_policy(
+    run: str | PathLike[str],
+    out: str | PathLike[str],
+    *,
+    format: str | None = None,
+    best: bool = False,
+    overwrite: bool = False,
+) -> Exported:
+    """Write a run's policy as one file, and `out`.json, which describes it. It computes on the CPU.
+
+    Args:
+        run: a run's folder, a run's name in runs/, or one of a run's checkpoints.
+        out: the file. Its ending tells the format: .pt, .pt2, .onnx.
+        format: torchscript, torch_export or onnx, whatever the ending.
+        best: the run's checkpoint with the best score, not the newest.
+        overwrite: a file of this name is replaced.
+
+    Raises:
+        UserError: no such run or format, a missing package, a file that exists or cannot be written, a policy
+            that the format cannot hold, or one that gives other results from the file (nothing is left then).
+    """
+    form = choose_format(format, str(out))
+    FORMATS[form].check_packages(form)
+    target = _target(Path(out).expanduser(), overwrite=overwrite)
+    config, policy, _, source = load_run(str(run), best=best, device="cpu")
+    factory = make_factory(config.env, num_envs=ENVS)
+    spec = factory.spec
+    seen = played(factory)
+    memory = has_memory(policy)
+    checkpoint = Path(source)
+    step_number = int(checkpoint.name.partition("_")[2])
+    metadata = describe(config, policy, spec, form=form, run=checkpoint.parent.parent.name, step=step_number)
+    plain = Step(plain_copy(policy), spec).eval().requires_grad_(False)
+    work = Work(
+        plain,
+        example_inputs(policy, _three(seen)),
+        input_names(spec, memory=memory),
+        output_names(memory=memory),
+        json.dumps(metadata),
+    )
+    beside = target.with_name(f".writing-{os.getpid()}-{target.name}")
+    description = target.with_name(target.name + ".json")
+    try:
+        with quiet():
+            _write(work, beside, form, config.policy.name)
+            try:
+                report = compare(FORMATS[form].load(beside), policy, spec, seen)
+            except Different as error:
+                raise UserError(
+                    f"--format {form}: the file was written and does not give what the policy gives: {error}; "
+                    f"nothing is kept. Try another format of {', '.join(FORMATS)}"
+                ) from error
+        metadata["check"] = {
+            "rows": report.rows,
+            "random_observations": report.random,
+            "largest_difference": report.largest,
+            "tolerance": TOLERANCE,
+        }
+        description.write_text(json.dumps(metadata, indent=1) + "\n")
+        with open(beside, "rb") as file:
+            os.fsync(file.fileno())
+        beside.replace(target)
+    except OSError as error:
+        raise UserError(f"--out {target}: cannot be written ({error.strerror})") from error
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            beside.unlink()
+    return Exported(target, metadata)
+
+
+def _target(path: Path, *, overwrite: bool) -> Path:
+    if not path.parent.is_dir():
+        raise UserError(f"--out {path}: there is no folder {path.parent}")
+    if not os.access(path.parent, os.W_OK):
+        raise UserError(f"--out {path}: the folder {path.parent} cannot be written")
+    if path.is_dir():
+        raise UserError(f"--out {path} is a folder; give a file")
+    if path.exists() and not overwrite:
+        raise UserError(f"--out {path} exists already; give another name, or --overwrite")
+    return path
+
+
+def _three(seen: list[Any]) -> dict[str, torch.Tensor]:
+    """Observations {leaf: [3, *shape]} of the first step, repeated if there are fewer agents."""
+    return {name: leaf[torch.arange(3) % len(leaf)] for name, leaf in seen[0][0].items()}
+
+
+def _write(work: Work, path: Path, form: str, name: str) -> None:
+    """Raises UserError: the exporter does not know what the policy does."""
+    try:
+        with torch.no_grad():
+            work.step(*work.example)  # heads keep constants by device: made here, not while tracing
+        FORMATS[form].write(work, path)
+    except OSError:
+        raise
+    except Exception as error:  # exporters raise dozens of kinds of their own
+        first = next((line for line in str(error).splitlines() if line.strip()), "")
+        raise UserError(
+            f"--format {form}: policy {name} cannot be exported ({type(error).__name__}: {first.strip()[:300]}); "
+            f"in forward, use torch's own operators and no Python branches on values. "
+            f"Try another format of {', '.join(FORMATS)}"
+        ) from error

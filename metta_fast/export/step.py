@@ -1,0 +1,83 @@
+"""One step of a policy as a module of plain tensors: what is exported.
+
+    (leaves [B, *shape] …, state [layers, B, size], reset [B] bool)
+        ─► (action [B, width], params [B, P], value [B], new_state [layers, B, size])
+
+A policy without memory takes and gives no state and no reset. The action is the most likely one, in the
+environment's own numbers.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from metta_fast.policy import Policy
+from metta_fast.policy.cores import LSTMCore, MinGRUCore
+from metta_fast.policy.sparse_layer import SparseLayer
+from metta_fast.spec import EnvSpec
+
+PLAIN: dict[type[nn.Module], str] = {SparseLayer: "decoded", LSTMCore: "plain", MinGRUCore: "plain"}
+"""Modules with operators of our own, and their method that does the same with torch's."""
+
+
+class Step(nn.Module):
+    """See the module's docstring."""
+
+    def __init__(self, policy: Policy, spec: EnvSpec) -> None:
+        super().__init__()
+        self.policy = policy
+        self.leaves = list(spec.obs)
+        self.memory = has_memory(policy)
+        self.start = list(spec.action.start) if any(spec.action.start) else None
+
+    def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
+        obs = {name: leaf.unsqueeze(0) for name, leaf in zip(self.leaves, inputs)}
+        if self.memory:
+            state, reset = inputs[-2:]
+        else:
+            agents = inputs[0].shape[0]
+            state = torch.zeros((0, agents, 0), device=inputs[0].device)
+            reset = torch.zeros(agents, dtype=torch.bool, device=inputs[0].device)
+        params, value, after = self.policy(obs, state, reset.unsqueeze(0))
+        head: Any = self.policy.head
+        action = head.to_env(head.mode(params))[0]
+        if self.start is not None:
+            action = action + torch.tensor(self.start, dtype=action.dtype, device=action.device)
+        given = action, params[0].float(), value[0].float()
+        return (*given, after) if self.memory else given
+
+
+def has_memory(policy: Policy) -> bool:
+    return policy.state_shape[0] * policy.state_shape[1] > 0
+
+
+def plain_copy(policy: Policy) -> Policy:
+    """A copy that computes the same with torch's own operators, which exporters know."""
+    copied = copy.deepcopy(policy)
+    for module in copied.modules():
+        method = PLAIN.get(type(module))
+        if method is not None:
+            module.forward = getattr(module, method)
+    return copied
+
+
+def input_names(spec: EnvSpec, *, memory: bool) -> list[str]:
+    """In the order of `Step.forward`: "obs" or "obs/<leaf>" …, state, reset."""
+    leaves = [name if name == "obs" else f"obs/{name}" for name in spec.obs]
+    return [*leaves, "state", "reset"] if memory else leaves
+
+
+def output_names(*, memory: bool) -> list[str]:
+    return ["action", "params", "value", "new_state"][: 4 if memory else 3]
+
+
+def example_inputs(policy: Policy, obs: dict[str, Tensor]) -> tuple[Tensor, ...]:
+    """Inputs of a `Step` for observations {leaf: [B, …]} at an episode's start."""
+    agents = len(next(iter(obs.values())))
+    if not has_memory(policy):
+        return tuple(obs.values())
+    return (*obs.values(), policy.initial_state(agents), torch.ones(agents, dtype=torch.bool))
