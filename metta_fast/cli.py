@@ -1,17 +1,10 @@
-<<<<<<< HEAD
-"""The command line: `metta-fast train|eval|replay|monitor|doctor` (also `python -m metta_fast`).
-=======
-"""The command line: `metta-fast train|eval|export|monitor|doctor` (also `python -m metta_fast`).
->>>>>>> 9a14a3b (metta-fast export: a policy as TorchScript, torch.export or ONNX, loaded again and compared with the policy before it gets its name)
+"""The command line: `metta-fast train|eval|replay|export|monitor|doctor` (also `python -m metta_fast`).
 
     metta-fast train hardware=auto env=grid_solo trainer.total_timesteps=5_000_000
     metta-fast train resume=auto
     metta-fast eval runs/<name>
-<<<<<<< HEAD
     metta-fast replay runs/<name>
-=======
     metta-fast export runs/<name> --out policy.onnx
->>>>>>> 9a14a3b (metta-fast export: a policy as TorchScript, torch.export or ONNX, loaded again and compared with the policy before it gets its name)
     metta-fast monitor
     metta-fast doctor
 
@@ -35,11 +28,8 @@ USAGE = """usage: metta-fast COMMAND …
 
   train [key=value …]   train, or go on with a run (resume=auto); `metta-fast train --help` explains every key
   eval RUN …            play unseen maps with a run's policy; `metta-fast eval --help`
-<<<<<<< HEAD
   replay RUN …          show an episode: a page, in the terminal, a video; `metta-fast replay --help`
-=======
   export RUN …          a run's policy as TorchScript, torch.export or ONNX; `metta-fast export --help`
->>>>>>> 9a14a3b (metta-fast export: a policy as TorchScript, torch.export or ONNX, loaded again and compared with the policy before it gets its name)
   monitor [RUN]         the machine and a run's newest figures, live; `metta-fast monitor --help`
   doctor                what this machine has, which profile fits, what is missing
 
@@ -104,17 +94,16 @@ def evaluate(words: Sequence[str]) -> int:
     return run_eval_command(list(words))
 
 
-<<<<<<< HEAD
 def replay(words: Sequence[str]) -> int:
     from metta_fast.replay.command import run_replay_command
 
     return run_replay_command(list(words))
-=======
+
+
 def export(words: Sequence[str]) -> int:
     from metta_fast.export.command import run_export_command
 
     return run_export_command(list(words))
->>>>>>> 9a14a3b (metta-fast export: a policy as TorchScript, torch.export or ONNX, loaded again and compared with the policy before it gets its name)
 
 
 def monitor(words: Sequence[str]) -> int:
@@ -143,11 +132,8 @@ def _see_current_folder() -> None:
 COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
     "train": train,
     "eval": evaluate,
-<<<<<<< HEAD
     "replay": replay,
-=======
     "export": export,
->>>>>>> 9a14a3b (metta-fast export: a policy as TorchScript, torch.export or ONNX, loaded again and compared with the policy before it gets its name)
     "monitor": monitor,
     "doctor": doctor,
 }
