@@ -18,6 +18,8 @@ import numpy
 from Cython.Build import cythonize
 from setuptools import Extension, setup
 
+FAST_MATH = {"_cpu_update": ["-ffp-contract=fast", "-fno-math-errno"]}
+"""What never runs on a GPU may fuse products and sums."""
 ROOT = Path(__file__).parent
 DEBUG = os.environ.get("MF_DEBUG") == "1"
 MUJOCO_LIBRARY = "libmujoco.so.4.0.0"  # envs/robot/__init__.py and pyproject.toml name the same version
@@ -70,7 +72,7 @@ def extensions() -> list[Extension]:
                     ".".join((package, *parts)),
                     [str(source)],
                     depends=headers,
-                    extra_compile_args=CFLAGS,
+                    extra_compile_args=CFLAGS + FAST_MATH.get(source.stem, []),
                     include_dirs=[numpy.get_include(), str(source.parent), "envs/native", *include],
                     extra_objects=objects,
                     extra_link_args=["-pthread"],

@@ -121,6 +121,12 @@ class PolicyConfig:
         False,
         "continuous actions: the standard deviation depends on the observation; false: it is learnt as such",
     )
+    initial_log_std: float = key(
+        0.0,
+        "continuous actions: log of the first standard deviation, in units of half the action's range",
+        low=-10,
+        high=2,
+    )
     normalize_obs: bool = key(
         False,
         "shift and scale floating-point observations to mean 0, std 1 over all rollouts so far, clipped at ±10",
@@ -175,8 +181,9 @@ class TrainerConfig:
     vtrace_c_clip: float = key(1.0, "vtrace: upper clip of c", low=0)
     recompute: str = key(
         "epoch",
-        "advantages are computed once, or again each minibatch (over the whole buffer)",
-        ("epoch", "minibatch"),
+        "advantages are computed once, or again each pass over the batch (with the values that the network gives "
+        "by then), or each minibatch (with those of the minibatches before)",
+        ("epoch", "pass", "minibatch"),
     )
     normalize_advantage: bool = key(True, "shift and scale each minibatch's advantages to mean 0, std 1")
     clip_coef: float = key(0.2, "PPO's ratio clip", low=0)

@@ -38,10 +38,12 @@ class Network(Policy):
         self.log_std: nn.Parameter | None = None
         """[width of the action]: what params end with where the standard deviation is not the network's."""
         if isinstance(self.head, BoxHead) and not config.state_std:
-            self.log_std = nn.Parameter(torch.zeros(self.head.width))
+            self.log_std = nn.Parameter(torch.full((self.head.width,), float(config.initial_log_std)))
             params = self.head.width
         self.heads = orthogonal_linear(size, params + (1 if config.shared else 0), SMALL)
         """The action's parameters, then the value, if it is not the critic's."""
+        if isinstance(self.head, BoxHead) and config.state_std:
+            nn.init.constant_(self.heads.bias[self.head.width : params], config.initial_log_std)
         self.critic: nn.ModuleDict | None = None
         if not config.shared:
             parts: dict[str, nn.Module] = {

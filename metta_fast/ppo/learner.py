@@ -22,11 +22,13 @@ from metta_fast.policy.sparse_layer import product_dtype
 from metta_fast.ppo.adam import Adam
 from metta_fast.ppo.advantage import compute_advantage
 from metta_fast.ppo.backend import has_triton
+from metta_fast.ppo.cpu_update import CpuUpdate, supports
 from metta_fast.ppo.graph import Graph, Say
 from metta_fast.ppo.hooks import Context, Hooks
 from metta_fast.ppo.loss import STATS, Loss, ppo_loss
 from metta_fast.ppo.minibatch import Gather, Minibatch
 from metta_fast.ppo.random import ORDER, Keyed
+from metta_fast.ppo.revalue import revalue
 from metta_fast.ppo.schedule import adapted, learning_rate
 from metta_fast.ppo.timer import Timer
 
@@ -90,7 +92,8 @@ class Learner:
         self._keyed = Keyed(seed, buffers.device)
         self._per_minibatch = config.recompute == "minibatch"
         self._wants_output = self._per_minibatch or bool(hooks.extra_loss)
-        if self._per_minibatch:
+        self._revalues = config.recompute != "epoch"
+        if self._revalues:
             self.gather.rollout_value = torch.empty_like(buffers.value)
         self.sums = torch.zeros(len(SUMS), device=device)
         self._accumulates = config.gradient_accumulation > 1
@@ -98,6 +101,13 @@ class Learner:
             for p in self._parameters:
                 p.grad = torch.zeros_like(p)
         self._fused_step = self._make_fused_step(say)
+        self._cpu_update = None
+        if (
+            hooks.sample is None
+            and not hooks.extra_loss
+            and supports(policy, buffers, config, device) is None
+        ):
+            self._cpu_update = CpuUpdate(policy, buffers, config, self.optimizer)
         self._segments = config.minibatch_size // config.bptt_horizon
         self._minibatches = buffers.num_segments // self._segments
         self._order = torch.empty(
@@ -192,7 +202,7 @@ class Learner:
         context = self._context
         assert context is not None
         self._advantage()
-        if self._per_minibatch:
+        if self._revalues:
             self.gather.rollout_value.copy_(self.buffers.value)
         self.sums.zero_()
         if self.bad_rollout is None:
@@ -202,6 +212,9 @@ class Learner:
         context.update = 0
         for number in range(self.config.update_epochs):
             before = self.sums.clone() if self._adapts else None
+            if number and self.config.recompute == "pass":
+                revalue(self.policy, self.buffers, self.device, self._autocast)
+                self._advantage()
             whole = self._pass(number, context)
             if before is not None:
                 self._adapt(before)
@@ -227,6 +240,10 @@ class Learner:
 
     def _pass(self, number: int, context: Context) -> bool:
         """One pass over the buffers. Returns False once target_kl stops the update."""
+        if self._cpu_update is not None:
+            if not float(self.stop):
+                return self._cpu_update.run(self._order[number], self.gather.rollout_value, self.sums)
+            return False
         for i in range(self._minibatches):
             if self._per_minibatch and context.update:
                 self._advantage()

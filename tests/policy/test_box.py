@@ -181,3 +181,14 @@ def test_ppo_learns_to_reach(keys: dict[str, Any]) -> None:
     assert ppo.metrics()["env/return"] > -1.0
     player = PolicyPlayer(policy, reach().spec, torch.device("cpu"), deterministic=True)
     assert play(reach(), player, seed=1).means()["return"] > -0.4
+
+
+@pytest.mark.parametrize("state_std", [False, True])
+def test_the_first_spread(state_std: bool) -> None:
+    torch.manual_seed(0)
+    config = PolicyConfig(hidden_size=8, state_std=state_std, initial_log_std=-1.5)
+    policy = make_policy(config, reach().spec)
+    obs = {name: torch.zeros(1, 3, *leaf.shape) for name, leaf in reach().spec.obs.items()}
+    params = policy(obs, policy.initial_state(3), torch.zeros(1, 3, dtype=torch.bool)).params
+    spread = params[..., policy.head.width :]
+    torch.testing.assert_close(spread, torch.full_like(spread, -1.5))

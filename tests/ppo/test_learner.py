@@ -186,6 +186,34 @@ def test_vtrace_writes_the_ratios_back() -> None:
     ppo.rollout.vec.close()
 
 
+@pytest.mark.parametrize("lstm", [False, True])
+def test_recompute_each_pass_takes_the_values_of_that_moment(lstm: bool) -> None:
+    """Of every row, masked and last ones too; the core runs from the rollout's first state, over resets."""
+    ppo = make_ppo(tickers(4), recompute="pass", update_epochs=3, learning_rate=0.05, lstm=lstm)
+    seen: list[tuple[torch.Tensor, torch.Tensor]] = []
+    advantage = ppo.learner._advantage
+
+    def watched() -> None:
+        b = ppo.buffers
+        with torch.no_grad():
+            seen.append((b.value.clone(), ppo.policy(b.obs, b.state[0], b.reset).value))
+        advantage()
+
+    ppo.learner._advantage = watched  # type: ignore[method-assign]
+    for _ in range(2):
+        ppo.collect()
+        rollout = ppo.buffers.value.clone()
+        ppo.update()
+        assert torch.equal(ppo.learner.gather.rollout_value, rollout)
+        assert torch.equal(seen[0][0], rollout)
+        for given, expected in seen:
+            torch.testing.assert_close(given, expected, rtol=1e-4, atol=1e-5)
+        assert len(seen) == 3
+        assert not torch.allclose(seen[1][0], seen[2][0])
+        seen.clear()
+    ppo.rollout.vec.close()
+
+
 def test_recompute_each_minibatch_clips_against_the_rollouts_values() -> None:
     ppo = make_ppo(tickers(4), recompute="minibatch", update_epochs=2, learning_rate=0.05)
     ppo.collect()

@@ -1,0 +1,93 @@
+"""A pass of PPO's update over two small networks on the CPU (cpu_update.h), without the GIL.
+
+Called by cpu_update.py, which checks what it is given. Numbers named as arrays are addresses of contiguous ones.
+"""
+
+from libc.stdint cimport int64_t, uint8_t, uintptr_t
+
+cdef extern from "cpu_update.h" nogil:
+    enum: MF_TENSORS
+    enum: MF_SUMS
+    ctypedef struct mf_tensor:
+        float *weight
+        float *first
+        float *second
+        int rows
+        int columns
+    ctypedef struct mf_net:
+        mf_tensor *tensor
+    ctypedef struct mf_update:
+        mf_net actor
+        mf_net critic
+        mf_tensor log_std
+    ctypedef struct mf_rollout:
+        const float *obs
+        const float *shift
+        const float *scale
+        const float *action
+        const float *logprob
+        const float *value
+        const float *advantage
+        const float *returns
+        const uint8_t *mask
+    ctypedef struct mf_settings:
+        float clip, vf_coef, vf_clip, entropy_coef, max_norm, target_kl
+        double rate, beta1, beta2, epsilon
+        int normalize_advantage
+    mf_update *mf_update_new(int inputs, int hidden, int actions, int activation, int most)
+    void mf_update_free(mf_update *u)
+    int mf_pass(mf_update *u, const mf_rollout *rollout, const mf_settings *s, const int64_t *rows, long total,
+                int each, double step, double *sums)
+
+
+cdef class Networks:
+    """Both networks' scratch memory, and where their weights, moments and rows lie."""
+
+    cdef mf_update *u
+    cdef mf_rollout rollout
+
+    def __cinit__(self, int inputs, int hidden, int actions, int activation, int most):
+        self.u = mf_update_new(inputs, hidden, actions, activation, most)
+        if self.u == NULL:
+            raise MemoryError
+
+    def __dealloc__(self):
+        if self.u != NULL:
+            mf_update_free(self.u)
+
+    def tensors(self, addresses):
+        """addresses: (weight, first moment, second moment) of log_std, then of each network's six tensors."""
+        cdef mf_tensor *tensor
+        for i, (weight, first, second) in enumerate(addresses):
+            if i == 0:
+                tensor = &self.u.log_std
+            elif i <= MF_TENSORS:
+                tensor = &self.u.actor.tensor[i - 1]
+            else:
+                tensor = &self.u.critic.tensor[i - 1 - MF_TENSORS]
+            tensor.weight = <float *><uintptr_t>weight
+            tensor.first = <float *><uintptr_t>first
+            tensor.second = <float *><uintptr_t>second
+
+    def rows(self, uintptr_t obs, uintptr_t shift, uintptr_t scale, uintptr_t action, uintptr_t logprob,
+             uintptr_t value, uintptr_t advantage, uintptr_t returns, uintptr_t mask):
+        """The rollout's arrays; shift and scale 0: observations as they are."""
+        self.rollout.obs = <const float *>obs
+        self.rollout.shift = <const float *>shift
+        self.rollout.scale = <const float *>scale
+        self.rollout.action = <const float *>action
+        self.rollout.logprob = <const float *>logprob
+        self.rollout.value = <const float *>value
+        self.rollout.advantage = <const float *>advantage
+        self.rollout.returns = <const float *>returns
+        self.rollout.mask = <const uint8_t *>mask
+
+    def run(self, uintptr_t rows, long total, int each, double step, dict settings, double[::1] sums):
+        """`mf_pass`; settings by the fields' names."""
+        cdef mf_settings s = settings
+        cdef int whole
+        if sums.shape[0] != MF_SUMS:
+            raise ValueError(f"sums has {sums.shape[0]} entries, not {MF_SUMS}")
+        with nogil:
+            whole = mf_pass(self.u, &self.rollout, &s, <const int64_t *>rows, total, each, step, &sums[0])
+        return bool(whole)
