@@ -117,7 +117,7 @@ def _rollout(config: Config, spec: EnvSpec) -> int:
     each = (
         4 * width + 4 * 5 + 2 + 4 * len(spec.stats) + 4 * width
     )  # action, five floats, two flags, stats, noise
-    state = 4 * STATE_LAYERS.get(config.policy.core, 1) * config.policy.hidden_size
+    state = 4 * STATE_LAYERS.get(config.policy.core, 1) * config.policy.hidden_size * _networks(config)
     every = _observation(spec) + 2 + 4  # mask, reset, value: one row more than the horizon
     segments = trainer.batch_size // trainer.bptt_horizon
     return every * (trainer.batch_size + agents) + each * trainer.batch_size + state * segments
@@ -137,14 +137,18 @@ def _choices(spec: EnvSpec) -> int:
     return sum(spec.action.nvec) if spec.action.kind == "discrete" else 2 * spec.action.width
 
 
+def _networks(config: Config) -> int:
+    """Encoders and cores: with policy.shared=false the value has its own."""
+    return 1 if config.policy.shared else 2
+
+
 def _saved(config: Config, spec: EnvSpec) -> int:
     """Bytes that autograd keeps of one row, gathered observation included."""
     wide = 1 if config.trainer.precision in ("bf16", "fp16") else 2
     unit = SAVED_BY_UNIT.get(config.policy.core, max(SAVED_BY_UNIT.values())) * wide
     return (
         _observation(spec)
-        + 6 * _inputs(spec)
-        + unit * config.policy.hidden_size
+        + (6 * _inputs(spec) + unit * config.policy.hidden_size) * _networks(config)
         + SAVED_BY_CHOICE * _choices(spec)
         + SAVED_BY_ROW
     )
@@ -154,4 +158,5 @@ def _weights(config: Config, spec: EnvSpec) -> int:
     """Number of weights: two layers, core, heads."""
     size = config.policy.hidden_size
     core = {"none": 0, "lstm": 8}.get(config.policy.core, 3)
-    return size * ((_inputs(spec) or GRID_COLUMNS) + size * (1 + core) + _choices(spec) + 1)
+    network = (_inputs(spec) or GRID_COLUMNS) + size * (1 + core)
+    return size * (network * _networks(config) + _choices(spec) + 1)

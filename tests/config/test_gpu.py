@@ -151,8 +151,15 @@ def test_the_rollout_is_what_the_buffers_hold() -> None:
 
     from metta_fast.buffers import Buffers
 
-    for core, state in (("none", (0, 0)), ("lstm", (2, 128)), ("mingru", (1, 128))):
-        words = ("env.num_envs=64", "trainer.batch_size=16384", f"policy.core={core}")
+    cases = (
+        ("policy.core=none", (0, 0)),
+        ("policy.core=lstm", (2, 128)),
+        ("policy.core=mingru", (1, 128)),
+        ("policy.core=lstm policy.shared=false", (4, 128)),
+        ("policy.core=none policy.shared=false", (0, 0)),
+    )
+    for policy, state in cases:
+        words = ("env.num_envs=64", "trainer.batch_size=16384", *policy.split())
         config = resolved(*words).config
         made = Buffers.allocate(
             make_factory(config.env).spec,
@@ -178,6 +185,9 @@ def test_the_estimate_grows_with_what_takes_memory() -> None:
     }
     assert sum(usual.values()) < 4 * GIB
     assert parts("policy.core=lstm")["activations"] > 1.5 * usual["activations"]
+    apart = parts("policy.shared=false")
+    assert 1.9 * usual["weights"] < apart["weights"] < 2 * usual["weights"]
+    assert 1.4 * usual["activations"] < apart["activations"] < 2 * usual["activations"]
     assert parts("trainer.minibatch_size=65536")["activations"] > 1.5 * usual["activations"]
     assert parts("env.num_envs=4096")["environments"] == 2 * usual["environments"]
     assert "environments" not in parts("env.device=cpu")
