@@ -1,0 +1,139 @@
+"""Frames to files: a video (mp4), a moving picture (gif), a still picture (png).
+
+    check_video("ant.mp4")                        # before work starts: can it be written at all?
+    write_video("ant.mp4", frames, fps=20)        # frames: uint8 [height, width, 3], one after another
+    write_picture("ant.png", frame)
+
+Frames are taken one at a time, so they may come from a generator. A file is whole or not there.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+import math
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from metta_fast.errors import UserError
+from metta_fast.spec import Array
+
+KINDS = (".mp4", ".gif")
+CURE = "pip install 'metta-fast[video]' brings it; a .gif needs nothing"
+QUALITY = "20"
+"""x264's constant rate factor: 18 is hardly told from the original, 28 is visibly worse."""
+GIF_FPS = 50
+"""Viewers show faster GIFs slowly: their unit is 10 ms, and below 20 ms they take 100."""
+
+
+def check_video(path: str | Path) -> None:
+    """Whether `write_video` can write a file of that name.
+
+    Raises:
+        UserError: another kind than .mp4 or .gif, or what writes it is not installed.
+    """
+    kind = Path(path).suffix.lower()
+    if kind not in KINDS:
+        raise UserError(f"{path}: a video is {' or '.join(KINDS)}")
+    if kind == ".mp4" and importlib.util.find_spec("av") is None:
+        raise UserError(f"{path}: an mp4 needs PyAV, which is not installed: {CURE}")
+
+
+def write_video(path: str | Path, frames: Iterable[Array], fps: float) -> int:
+    """Write frames as H.264 (.mp4) or as a GIF (.gif, endless, of 256 colors).
+
+    Args:
+        frames: uint8 [height, width, 3], all of one shape. mp4: an odd last row or column is left out.
+        fps: frames a second. gif: above 50 only every second, third, … frame is taken.
+
+    Returns:
+        Number of frames written.
+
+    Raises:
+        UserError: as `check_video`, or there is no frame.
+        ValueError: a frame of another shape or dtype than the first.
+        OSError: the file cannot be written.
+    """
+    check_video(path)
+    if not 0 < fps < 1000:
+        raise ValueError(f"fps={fps}: expected frames a second, above 0 and below 1000")
+    path = Path(path)
+    checked = _checked(frames)
+    first = next(checked, None)
+    if first is None:
+        raise UserError(f"{path}: there is no frame to write")
+    write = _write_mp4 if path.suffix.lower() == ".mp4" else _write_gif
+    with _whole(path) as part:
+        return write(part, itertools.chain((first,), checked), first.shape[:2], fps)
+
+
+def write_picture(path: str | Path, frame: Array) -> None:
+    """Write one frame, uint8 [height, width, 3], as a picture of the kind that the name says (.png, .jpg).
+
+    Raises:
+        UserError: an unknown kind.
+        OSError: the file cannot be written.
+    """
+    from PIL import Image
+
+    path = Path(path)
+    if path.suffix.lower() not in Image.registered_extensions():
+        raise UserError(f"{path}: a picture is .png or .jpg")
+    with _whole(path) as part:
+        Image.fromarray(next(_checked([frame]))).save(part)
+
+
+def _checked(frames: Iterable[Array]) -> Iterator[Array]:
+    shape = None
+    for frame in frames:
+        shape = shape or frame.shape
+        if frame.dtype != np.uint8 or frame.ndim != 3 or frame.shape[2] != 3 or frame.shape != shape:
+            raise ValueError(
+                f"a frame is {frame.dtype} {frame.shape}, expected uint8 (height, width, 3)"
+                + (f", as the first {shape}" if frame.shape != shape else "")
+            )
+        yield frame
+
+
+@contextmanager
+def _whole(path: Path) -> Iterator[Path]:
+    """A name beside `path` to write to, which takes its place at the end."""
+    part = path.with_name(f".{path.stem}.part{path.suffix}")
+    try:
+        yield part
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _write_mp4(path: Path, frames: Iterator[Array], size: Any, fps: float) -> int:
+    import av
+
+    height, width = (side - side % 2 for side in size)  # H.264 halves the colors' resolution
+    if not height or not width:
+        raise ValueError(f"frames of {size[0]} × {size[1]} pixels are too small for a video")
+    count = 0
+    with av.open(str(path), "w", options={"movflags": "faststart"}) as file:
+        stream: Any = file.add_stream("libx264", rate=Fraction(fps).limit_denominator(1000))
+        stream.width, stream.height, stream.pix_fmt = width, height, "yuv420p"
+        stream.options = {"crf": QUALITY}
+        for frame in frames:
+            image = av.VideoFrame.from_ndarray(np.ascontiguousarray(frame[:height, :width]), format="rgb24")
+            file.mux(stream.encode(image))
+            count += 1
+        file.mux(stream.encode())
+    return count
+
+
+def _write_gif(path: Path, frames: Iterator[Array], size: Any, fps: float) -> int:
+    from PIL import Image
+
+    every = math.ceil(fps / GIF_FPS)
+    images = [Image.fromarray(frame).quantize() for frame in itertools.islice(frames, 0, None, every)]
+    images[0].save(path, save_all=True, append_images=images[1:], duration=round(1000 * every / fps), loop=0)
+    return len(images)
