@@ -32,3 +32,13 @@ class Algorithm(Protocol):
         """State of the environments as of the last boundary, or a function that gives it: a copy."""
 
     def load_state_dict(self, state: dict[str, Any]) -> None: ...
+
+    def start_from(self, state: dict[str, Any], source: str) -> None:
+        """Before the first epoch: take policy and normalisers from another run's `state`, and nothing else.
+
+        Args:
+            source: what names that run, for the message.
+
+        Raises:
+            UserError: its weights are not this policy's.
+        """

@@ -58,7 +58,7 @@ def train(words: Sequence[str], default_hardware: str = "auto") -> int:
         begin(resolved.config)
         # torch comes in here, after the configuration's mistakes were told
         from metta_fast.trainer import Trainer
-    return Trainer(resolved, folder=start.folder, start=start.checkpoint).run()
+    return Trainer(resolved, folder=start.folder, start=start.checkpoint, init=start.init).run()
 
 
 @contextmanager

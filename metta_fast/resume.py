@@ -25,6 +25,7 @@ from metta_fast.checkpoint import Checkpoint, DamagedCheckpoint
 from metta_fast.compose import COMMAND_LINE, Composed
 from metta_fast.config import Config, config_from_dict, config_to_dict, keys, put
 from metta_fast.errors import UserError
+from metta_fast.init_from import adopt
 from metta_fast.run_dir import RunDir, runs, safe_name
 
 FIXED = (
@@ -48,10 +49,12 @@ class Start:
     composed: Composed
     folder: RunDir | None = None
     checkpoint: Checkpoint | None = None
+    init: Checkpoint | None = None
+    """Whose policy a new run begins with (init_from)."""
 
 
 def prepare(composed: Composed, words: Sequence[str] = ()) -> Start:
-    """Find what `resume` names and put its configuration under what the user typed.
+    """Find what `resume` or `init_from` names and put its configuration under what the user typed.
 
     Args:
         words: the arguments as typed, to tell a typed `env=…` from the default one.
@@ -61,20 +64,34 @@ def prepare(composed: Composed, words: Sequence[str] = ()) -> Start:
     """
     resume, run = composed.config.resume, composed.config.run
     if resume is None:
-        return Start(composed)
+        return _anew(composed, None, [], words)
     notes: list[str] = []
     if resume == "auto":
         folder, found = _newest(run.dir, run.name, notes)
     else:
-        folder, found = _named(run.dir, str(resume), notes)
+        if composed.typed("init_from") and composed.config.init_from is not None:
+            raise UserError(
+                f"resume={resume} goes on with a run, init_from={composed.config.init_from} begins a new one "
+                "with another's policy: leave one of them out"
+            )
+        folder, found = _named(run.dir, "resume", str(resume), notes)
         if run.name is not None and str(run.name) != folder.name:
             raise UserError(
                 f"resume={resume} goes on in the run {folder.name}, run.name={run.name} names another: "
                 f"leave run.name out"
             )
     if found is None or folder is None:
-        return Start(dataclasses.replace(composed, notes=[*composed.notes, *notes]), folder)
+        return _anew(composed, folder, notes, words)
     return Start(_merge(composed, found, folder, notes, words), folder, found)
+
+
+def _anew(composed: Composed, folder: RunDir | None, notes: list[str], words: Sequence[str]) -> Start:
+    """A run from step 0, with another's policy where init_from names one."""
+    found = None
+    if composed.config.init_from is not None:
+        _, found = _named(composed.config.run.dir, "init_from", str(composed.config.init_from), notes)
+        composed = adopt(composed, found, words)
+    return Start(dataclasses.replace(composed, notes=[*composed.notes, *notes]), folder, init=found)
 
 
 def _newest(root: str, name: Any, notes: list[str]) -> tuple[RunDir | None, Checkpoint | None]:
@@ -95,12 +112,13 @@ def _newest(root: str, name: Any, notes: list[str]) -> tuple[RunDir | None, Chec
     return None, None
 
 
-def _named(root: str, resume: str, notes: list[str]) -> tuple[RunDir, Checkpoint]:
-    path = next((p for p in (Path(resume).expanduser(), Path(root) / resume) if p.is_dir()), None)
+def _named(root: str, key: str, value: str, notes: list[str]) -> tuple[RunDir, Checkpoint]:
+    """The run and checkpoint that `key=value` names. key: resume or init_from."""
+    path = next((p for p in (Path(value).expanduser(), Path(root) / value) if p.is_dir()), None)
     if path is None:
         there = ", ".join(folder.name for folder in runs(root)[:5]) or "none"
         raise UserError(
-            f"resume={resume}: no such folder; expected a run or one of its checkpoints. "
+            f"{key}={value}: no such folder; expected a run or one of its checkpoints. "
             f"Newest runs in {root}: {there}"
         )
     path = path.resolve()
@@ -109,15 +127,15 @@ def _named(root: str, resume: str, notes: list[str]) -> tuple[RunDir, Checkpoint
             return RunDir(path.parent.parent), checkpoint.read(path)
         except DamagedCheckpoint as error:
             raise UserError(
-                f"resume={resume}: damaged checkpoint: {error}; resume={path.parent.parent} takes the "
+                f"{key}={value}: damaged checkpoint: {error}; {key}={path.parent.parent} takes the "
                 f"newest whole one"
             ) from error
     folder = RunDir(path)
     found = checkpoint.latest(folder.checkpoints, notes.append)
     if found is None:
         raise UserError(
-            f"resume={resume}: {folder.checkpoints} holds no whole checkpoint; give a run that has one, or "
-            f"resume=auto to start anew where there is none"
+            f"{key}={value}: {folder.checkpoints} holds no whole checkpoint; give a run that has one"
+            + (", or resume=auto to start anew where there is none" if key == "resume" else "")
         )
     return folder, found
 
@@ -146,6 +164,9 @@ def _merge(
             ):
                 put(saved, path, "auto")
     for path in (path for path in composed.origins if composed.typed(path) and path in origins):
+        if path == "init_from":
+            notes.append(f"init_from={now[path]} is not looked at: the run goes on from its own checkpoint")
+            continue
         put(saved, path, now[path])
         origins[path] = COMMAND_LINE
     saved.run.dir, saved.run.name, saved.resume = str(folder.path.parent), folder.name, None

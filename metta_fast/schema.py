@@ -314,3 +314,9 @@ class Config:
         kind="str",
         null=True,
     )
+    init_from: Any = key(
+        None,
+        "fine-tune: a new run that begins with the policy and normalisers of this run or checkpoint (a path)",
+        kind="str",
+        null=True,
+    )

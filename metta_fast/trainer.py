@@ -51,12 +51,14 @@ class Trainer:
         *,
         folder: RunDir | None = None,
         start: Checkpoint | None = None,
+        init: Checkpoint | None = None,
         build: Callable[[Config], Parts] = build_parts,
     ) -> None:
         """Nothing is started; a new run's folder is made unless one is given.
 
         Args:
             folder, start: of a resumed run (metta_fast/resume.py finds them). `start` None: from step 0.
+            init: whose policy a new run begins with (metta_fast/init_from.py).
             build: makes the parts; tests put a fake algorithm in.
         """
         self.resolved, self.config = resolved, resolved.config
@@ -64,7 +66,7 @@ class Trainer:
         self.folder = folder or create(run.dir, run.name, self.config.env.name)
         self._unused = folder is None
         """A new folder, training not begun: it is taken away again if that fails."""
-        self.start = start
+        self.start, self.init = start, init
         self._build = build
         self._snapshot: Snapshot | None = None
         self._boundary_s = 0.0
@@ -183,6 +185,8 @@ class Trainer:
             else:
                 self.vec.load_state_dict(env)
             self.algorithm.load_state_dict(start.load("algorithm"))
+        elif self.init is not None:
+            self.algorithm.start_from(self.init.load("algorithm"), f"init_from={self.init.path}")
         if self.config.wandb.mode != "disabled":
             self._open_wandb()
         epoch = self.algorithm.epoch

@@ -8,6 +8,11 @@ from torch import Tensor, nn
 
 from metta_fast.errors import UserError
 
+OTHER_NETWORK = (
+    "They were learnt with another network, observation or action space: leave out what changes the policy "
+    "(policy=…, policy.…), and train in an environment with the same spaces"
+)
+"""The cure for init_from."""
 SHOWN = 6
 """So many differences are listed, the others counted."""
 

@@ -20,6 +20,7 @@ from torch import nn
 from metta_fast.algorithm import Metrics
 from metta_fast.buffers import Buffers
 from metta_fast.config import Config
+from metta_fast.policy.weights import OTHER_NETWORK, load_weights
 from metta_fast.ppo.backend import autocast, configure_torch
 from metta_fast.ppo.episode_stats import EpisodeStats
 from metta_fast.ppo.guard import check_loss_scale, check_update
@@ -229,6 +230,13 @@ class PPO:
         if self._keep_rollout and self.rollout.held:
             state["rollout"] = self.rollout_state()
         return state
+
+    def start_from(self, state: dict[str, Any], source: str) -> None:
+        """Take another run's policy and normalisers; optimizer and counters are as they were made."""
+        load_weights(self.policy, state["policy"], source, OTHER_NETWORK)
+        if self.reward_scale and "reward_scale" in state:
+            self.reward_scale.load_state_dict(state["reward_scale"])
+            self.reward_scale.restart()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from `state`. Load the vector's state before; without one the environments start anew."""

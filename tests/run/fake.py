@@ -82,6 +82,9 @@ class FakeAlgorithm:
     def env_state(self) -> dict[str, Any]:
         return self.vec.state_dict()
 
+    def start_from(self, state: dict[str, Any], source: str) -> None:
+        self.weight = state["policy"]["weight"].clone()
+
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.weight = state["policy"]["weight"].clone()
         self.steps, self.epoch = state["steps"], state["epoch"]

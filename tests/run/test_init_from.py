@@ -1,0 +1,110 @@
+"""init_from=RUN: a new run that begins with another's policy."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from metta_fast import checkpoint
+from metta_fast.cli import main
+from metta_fast.compose import compose
+from metta_fast.errors import UserError
+from metta_fast.resume import prepare
+
+BASE = (
+    "hardware=cpu", "env=counter", "env.num_envs=8", "trainer.batch_size=256", "trainer.bptt_horizon=16",
+    "trainer.minibatch_size=256", "trainer.torch_threads=1", "run.dashboard=none", "run.tensorboard=false",
+)  # fmt: skip
+NET = ("policy=lstm", "policy.hidden_size=16", "policy.normalize_obs=true")
+
+
+def train(folder, *words):
+    return main(["train", *BASE, f"run.dir={folder}", *words])
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """With a run `first` of four epochs."""
+    folder = tmp_path_factory.mktemp("runs")
+    assert train(folder, *NET, "run.name=first", "trainer.total_timesteps=1000") == 0
+    return folder
+
+
+def begun(folder, *words):
+    words = [*BASE, f"run.dir={folder}", *words]
+    return prepare(compose(words), words)
+
+
+def states(folder, name):
+    found = checkpoint.latest(folder / name / "checkpoints", pytest.fail)
+    return found, found.load("algorithm")
+
+
+def test_policy_and_normalisers_come_over_and_nothing_else(folder):
+    words = ["init_from=first", "run.name=tuned", "env.params.goal=5", "trainer.learning_rate=0"]
+    assert train(folder, *words, "trainer.total_timesteps=200") == 0
+    (first, before), (tuned, after) = states(folder, "first"), states(folder, "tuned")
+    assert tuned.meta["config"]["policy"] == first.meta["config"]["policy"]
+    assert tuned.meta["config"]["init_from"] == str(first.path)
+    moments = {name for name in before["policy"] if name.startswith("normalizer.")}
+    for name, weight in before["policy"].items():
+        if name not in moments:
+            assert torch.equal(weight, after["policy"][name]), name
+    assert after["policy"]["normalizer.count"] == before["policy"]["normalizer.count"] + tuned.step
+    assert after["reward_scale"]["moments"][0] == before["reward_scale"]["moments"][0] + tuned.step
+    assert (after["epoch"], before["epoch"]) == (1, 4)
+    assert tuned.step < first.step
+    steps = {float(entry["step"]) for entry in after["optimizer"]["state"].values()}
+    assert steps == {1.0}
+    log = (folder / "tuned" / "train.log").read_text()
+    assert f"begins with the policy of {first.path}" in log
+
+
+def test_the_policys_keys_are_the_other_runs_unless_typed(folder):
+    start = begun(folder, "init_from=first")
+    config = start.composed.config
+    assert (config.policy.core, config.policy.hidden_size, config.policy.normalize_obs) == ("lstm", 16, True)
+    assert start.composed.origins["policy.core"] == "init_from first"
+    assert start.init.step > 0
+    assert (start.folder, start.checkpoint) == (None, None)
+    assert begun(folder, "init_from=first", "policy.hidden_size=32").composed.config.policy.hidden_size == 32
+    assert begun(folder, "init_from=first", "policy=mingru").composed.config.policy.core == "mingru"
+    step = next((folder / "first" / "checkpoints").glob("step_*"))
+    assert begun(folder, f"init_from={step}").init.path == step
+
+
+def test_other_weights_are_listed_and_leave_no_run(folder, capsys):
+    assert train(folder, "init_from=first", "policy.hidden_size=24", "run.name=bad") == 2
+    told = capsys.readouterr().err
+    for line in (
+        "its weights do not fit the policy",
+        "encoder.first.weight: [16, 1] there, [24, 1] here",
+        "and 2 more",
+        "leave out what changes the policy",
+    ):
+        assert line in told
+    assert "Traceback" not in told
+    assert not (folder / "bad").exists()
+
+
+def test_beside_resume(folder, tmp_path):
+    """The same command starts a fine-tuning and recovers it."""
+    source = f"init_from={folder / 'first'}"
+    words = ("resume=auto", "run.name=job", source)
+    assert begun(tmp_path, *words).init is not None
+    assert train(tmp_path, *words, "trainer.total_timesteps=300") == 0
+    again = begun(tmp_path, *words)
+    assert again.init is None
+    assert again.checkpoint.step >= 256
+    assert again.composed.config.init_from == again.checkpoint.meta["config"]["init_from"]
+    assert any("is not looked at" in note for note in again.composed.notes)
+    with pytest.raises(UserError, match=r"init_from=.* begins a new one .* leave one of them out"):
+        begun(tmp_path, f"resume={tmp_path / 'job'}", source)
+
+
+def test_nothing_there(tmp_path):
+    with pytest.raises(UserError, match="init_from=nowhere: no such folder; expected a run or one of its"):
+        begun(tmp_path, "init_from=nowhere")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UserError, match=r"holds no whole checkpoint; give a run that has one$"):
+        begun(tmp_path, "init_from=empty")
