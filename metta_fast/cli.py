@@ -1,4 +1,4 @@
-"""The command line: `metta-fast train|eval|replay|export|monitor|doctor` (also `python -m metta_fast`).
+"""The command line: `metta-fast train|eval|replay|export|monitor|doctor|bench` (also `python -m metta_fast`).
 
     metta-fast train hardware=auto env=grid_solo trainer.total_timesteps=5_000_000
     metta-fast train resume=auto
@@ -7,6 +7,7 @@
     metta-fast export runs/<name> --out policy.onnx
     metta-fast monitor
     metta-fast doctor
+    metta-fast bench --find-batch
 
 A user's mistake is one message on stderr and exit code 2, no traceback. `run_optimized.py` is `train`.
 Nothing heavy is imported before the command is known.
@@ -32,6 +33,7 @@ USAGE = """usage: metta-fast COMMAND …
   export RUN …          a run's policy as TorchScript, torch.export or ONNX; `metta-fast export --help`
   monitor [RUN]         the machine and a run's newest figures, live; `metta-fast monitor --help`
   doctor                what this machine has, which profile fits, what is missing
+  bench …               measure speed (benchmark_performance.py); `metta-fast bench --help`
 
   --version, --help"""
 
@@ -120,6 +122,12 @@ def doctor(words: Sequence[str]) -> int:
     return examine()
 
 
+def bench(words: Sequence[str]) -> int:
+    from metta_fast.bench.main import main as measure
+
+    return measure(list(words))
+
+
 def _see_current_folder() -> None:
     """A module in the current folder can be named (env=my_module:make), after all that is installed.
 
@@ -136,6 +144,7 @@ COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
     "export": export,
     "monitor": monitor,
     "doctor": doctor,
+    "bench": bench,
 }
 
 

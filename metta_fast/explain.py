@@ -128,7 +128,7 @@ def _memory(resolved: Resolved) -> list[tuple[str, str]]:
     if on_gpu:
         found.append((f"GPU memory = {on_gpu / GIB:.1f} GiB", f"about: {describe(parts)}"))
     if host:
-        found.append((f"rollout = {host / GIB:.2f} GiB", "of the host's memory"))
+        found.append((f"host memory = {host / GIB:.1f} GiB", f"about: {describe(parts, on_gpu=False)}"))
     return found
 
 

@@ -65,6 +65,8 @@ class Machine:
     """The CUDA major version of the NVRTC that cuda-bindings load; 0: they are not installed."""
     system: str = ""
     """System and processor: "Linux x86_64", "Darwin arm64"; "": unknown."""
+    free: int | None = None
+    """Bytes of host memory that no program used when it was looked at, within what is allowed; None: unknown."""
 
     def describe(self) -> str:
         """One line: cards, cores, memory."""
@@ -88,6 +90,7 @@ def detect() -> Machine:
         cards.driver,
         nvrtc_version(),
         f"{platform.system()} {platform.machine()}",
+        memory_free(),
     )
 
 
@@ -113,6 +116,26 @@ def memory_limit(proc: Path = PROC, cgroup: Path = CGROUP) -> int:
             if value > 0:
                 limit = min(limit, value)
     return limit
+
+
+def memory_free(proc: Path = PROC, cgroup: Path = CGROUP) -> int | None:
+    """Bytes of host memory that programs may still take, here and below the limit of each cgroup; None: unknown.
+
+    Pages of files that nobody has used lately count as free: the kernel gives them up.
+    """
+    total = re.search(r"MemAvailable:\s+(\d+) kB", _read(proc / "meminfo"))
+    if total is None:
+        return None
+    free = int(total[1]) * 1024
+    for folder in _cgroup_folders("memory", proc, cgroup):
+        for limit, usage in (("max", "current"), ("limit_in_bytes", "usage_in_bytes")):
+            allowed = _number(_read(folder / f"memory.{limit}"))
+            name = "inactive_file" if limit == "max" else "total_inactive_file"
+            cache = re.search(rf"^{name} (\d+)", _read(folder / "memory.stat"), re.MULTILINE)
+            if allowed > 0:
+                used = _number(_read(folder / f"memory.{usage}")) - (int(cache[1]) if cache else 0)
+                free = min(free, max(allowed - used, 0))
+    return free
 
 
 def _cgroup_folders(controller: str, proc: Path, cgroup: Path) -> Iterator[Path]:

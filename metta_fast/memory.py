@@ -2,13 +2,14 @@
 
     configuration, EnvSpec ─► estimate ─► parts of GPU and host memory ─► check against what is free
 
-Arrays of buffers.py, states of environments and weights are exact; activations are per row of a minibatch, from the
-bytes that autograd kept on the CPU for each policy (bf16, hidden 128 and 256), twice for gradients and temporaries.
-torch is not imported.
+Arrays of buffers.py, the slab, states of native environments and weights are exact; activations are per row of a
+minibatch, from the bytes that autograd kept on the CPU for each policy (bf16, hidden 128 and 256), twice for gradients
+and temporaries. What environments written in Python take is not known. torch is not imported.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from math import prod
 
@@ -19,6 +20,7 @@ from metta_fast.config import Config
 from metta_fast.errors import UserError
 from metta_fast.hardware import GIB, Machine
 from metta_fast.spec import EnvSpec
+from metta_fast.vector.layout import slab_size
 
 STATE_LAYERS = {"none": 0, "lstm": 2}
 """Arrays of hidden_size that a core keeps of an agent; others: 1."""
@@ -34,8 +36,12 @@ WEIGHT = 4 * 5
 """Bytes of a weight: itself, its gradient, Adam's two moments, a copy in the products' dtype."""
 CONTEXT = GIB
 """CUDA's context, its libraries' workspaces, loaded kernels. The driver does not tell it beforehand."""
-ROOM = 0.95
-"""The share of what is free that a run may fill: allocators lose some to fragments."""
+PROGRAM, PROGRAM_CUDA = GIB // 2, 3 * GIB // 2
+"""Host memory of Python with torch; where torch has brought its CUDA libraries in."""
+WORKER = 48 << 20
+"""Host memory of a worker process without its environments; torch is not in it."""
+ROOM, HOST_ROOM = 0.95, 0.9
+"""The share of what is free that a run may fill: allocators lose some to fragments; the host has other programs."""
 
 
 @dataclass(frozen=True)
@@ -52,19 +58,24 @@ def estimate(config: Config, spec: EnvSpec) -> tuple[Part, ...]:
     env, trainer = config.env, config.trainer
     cuda = trainer.device == "cuda"
     parts = [Part("rollout", _rollout(config, spec), cuda and not trainer.cpu_offload)]
-    if not cuda:
-        return tuple(parts)
-    if env.device == "cuda":
-        parts.append(Part("environments", env.num_envs * spec.state_bytes, True))
     saved, agents = _saved(config, spec), env.num_envs * env.agents_per_env
     activations = 2 * saved * trainer.minibatch_size + saved * -(-agents // config.vector.async_factor)
-    parts.append(Part("activations", activations, True))
-    if trainer.cuda_graphs or (trainer.compile and trainer.compile_mode == "reduce-overhead"):
-        parts.append(
-            Part("pools of CUDA graphs", activations, True)
-        )  # the runs before capture have their own
-    parts += [Part("weights", WEIGHT * _weights(config, spec), True), Part("CUDA", CONTEXT, True)]
-    return tuple(parts)
+    parts.append(Part("activations", activations, cuda))
+    graphs = trainer.cuda_graphs or (trainer.compile and trainer.compile_mode == "reduce-overhead")
+    if cuda and graphs:  # the runs before capture have their own
+        parts.append(Part("pools of CUDA graphs", activations, True))
+    parts.append(Part("weights", WEIGHT * _weights(config, spec), cuda))
+    if cuda:
+        parts.append(Part("CUDA", CONTEXT, True))
+    parts.append(Part("environments", env.num_envs * spec.state_bytes, env.device == "cuda"))
+    if env.device != "cuda":
+        copies = 1 if config.vector.zero_copy else 2
+        slab = slab_size(dataclasses.replace(spec, num_envs=env.num_envs, agents_per_env=env.agents_per_env))
+        parts.append(Part("slab", copies * slab, False))
+        if config.vector.backend == "workers":
+            parts.append(Part("workers", WORKER * config.vector.num_workers, False))
+    parts.append(Part("program", PROGRAM_CUDA if cuda else PROGRAM, False))
+    return tuple(part for part in parts if part.bytes)
 
 
 def total(parts: tuple[Part, ...], *, on_gpu: bool) -> int:
@@ -72,9 +83,9 @@ def total(parts: tuple[Part, ...], *, on_gpu: bool) -> int:
     return sum(part.bytes for part in parts if part.on_gpu == on_gpu)
 
 
-def describe(parts: tuple[Part, ...]) -> str:
-    """What the parts on the GPU are, the largest first: `rollout 1.2 GiB, CUDA 1.0 GiB`."""
-    rows = sorted((part for part in parts if part.on_gpu), key=lambda part: -part.bytes)
+def describe(parts: tuple[Part, ...], *, on_gpu: bool = True) -> str:
+    """What the parts on the GPU, or in the host's memory, are, the largest first: `rollout 1.2, CUDA 1.0 GiB`."""
+    rows = sorted((part for part in parts if part.on_gpu == on_gpu), key=lambda part: -part.bytes)
     return ", ".join(f"{part.name} {part.bytes / GIB:.2f}" for part in rows) + " GiB"
 
 
@@ -87,26 +98,41 @@ def check(config: Config, spec: EnvSpec, machine: Machine) -> tuple[Part, ...]:
     parts = estimate(config, spec)
     card = machine.gpus[0] if machine.gpus else None
     free = 0 if card is None else card.memory if card.free is None else card.free
+    host = host_room(machine)
 
     def fits(smaller: Config) -> bool:
         needs = estimate(smaller, spec)
-        return total(needs, on_gpu=False) <= 0.9 * machine.memory and total(needs, on_gpu=True) <= ROOM * free
+        return total(needs, on_gpu=False) <= host and total(needs, on_gpu=True) <= ROOM * free
 
     if fits(config):
         return parts
-    cure = f"try {hardware.smaller_sizes(config, fits) or 'a smaller policy.hidden_size'}"
+    sizes = hardware.smaller_sizes(config, fits)
     need = total(parts, on_gpu=True)
     if card is None or need <= ROOM * free:
-        raise UserError(
-            f"the rollout of trainer.batch_size={config.trainer.batch_size} rows takes "
-            f"{total(parts, on_gpu=False) / GIB:.1f} GiB, but the machine has {machine.memory / GIB:.1f}\n{cure}"
-        )
+        raise UserError(_host_refusal(parts, machine, f"try {sizes or 'a machine with more memory'}"))
+    cure = f"try {sizes or 'a smaller policy.hidden_size'}"
     if need <= ROOM * card.memory:
         cure += f", or end the programs that use {(card.memory - free) / GIB:.1f} GiB of it"
     raise UserError(
         f"about {need / GIB:.1f} GiB of GPU memory would be needed ({describe(parts)}), but {card.name} has "
         f"{free / GIB:.1f} GiB free\n{cure}"
     )
+
+
+def host_room(machine: Machine) -> float:
+    """Bytes of host memory that a run may fill."""
+    return HOST_ROOM * (machine.memory if machine.free is None else min(machine.memory, machine.free))
+
+
+def _host_refusal(parts: tuple[Part, ...], machine: Machine, cure: str) -> str:
+    need = total(parts, on_gpu=False)
+    has = f"the machine has {machine.memory / GIB:.1f}"
+    if machine.free is not None and machine.free < machine.memory:
+        has += f", of which {machine.free / GIB:.1f} are free"
+        if need <= HOST_ROOM * machine.memory:
+            cure += ", or end other programs"
+    what = describe(parts, on_gpu=False)
+    return f"about {need / GIB:.1f} GiB of host memory would be needed ({what}), but {has}\n{cure}"
 
 
 def _rollout(config: Config, spec: EnvSpec) -> int:

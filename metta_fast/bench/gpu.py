@@ -3,7 +3,7 @@
     gpu_cases.py ─► gpu_child.py ══ a process for each configuration ══► gpu_worker.py ─► gpu_train.py
                          │                                                             ├─► gpu_parts.py, gpu_plain.py
                          ▼                                                             └─► gpu_simulator.py
-                     in turns ─► gpu_report.py: tables, JSON; gpu_chart.py: SVG
+                     in turns ─► gpu_report.py: tables, JSON; gpu_chart.py
 
 Configurations that are compared are built at the same time and then measured in turns, one at a time. What cannot be
 measured is one line of the table; the rest goes on.
@@ -30,10 +30,9 @@ Say = Callable[[str], None]
 Save = Callable[[], None]
 TOGETHER = 4
 """Configurations of the scale curve that are built at the same time."""
-SECONDS, QUICK_SECONDS = 0.5, 0.3
 UTILIZATION_S = 1.2
 """The driver samples a few times a second."""
-QUICK_REPEATS, SCALE_REPEATS = 2, 3
+SCALE_REPEATS = 3
 
 
 def check_machine(machine: hardware.Machine | None = None) -> None:
@@ -203,7 +202,7 @@ def measure(
     tables: bool,
     scale: bool,
     quick: bool,
-    seconds: float | None,
+    seconds: float,
     repeats: int,
     say: Say,
     save: Save,
@@ -212,14 +211,12 @@ def measure(
 
     Args:
         tables: training, parts and engine. scale: the curve.
-        quick: of `tables` the first shape only, short rounds.
+        quick: of `tables` the first shape only.
         save: called when something was added, so that a run that is cut off has given what it had.
     """
     if tables:
         first = dict([next(iter(SHAPES.items()))])
-        length = seconds or (QUICK_SECONDS if quick else SECONDS)
-        count = min(repeats, QUICK_REPEATS) if quick else repeats
-        measure_training(report, first if quick else SHAPES, length, count, say, save, quick)
-        measure_alone(report, length, count, say, save)
+        measure_training(report, first if quick else SHAPES, seconds, repeats, say, save, quick)
+        measure_alone(report, seconds, repeats, say, save)
     if scale:
-        measure_scale(report, seconds or SECONDS, min(repeats, SCALE_REPEATS), say, save)
+        measure_scale(report, seconds, min(repeats, SCALE_REPEATS), say, save)

@@ -92,19 +92,33 @@ class Child:
         self._stderr.seek(0)
         return "\n".join(self._stderr.read().splitlines()[-25:])
 
+    def alone(self, limit_s: float = TURN_LIMIT_S, **message: Any) -> dict[str, Any]:
+        """`ask`, after which the process and what it started are stopped until the next one.
+
+        For peers whose processes spin while they wait: they would run beside the others' turns.
+        """
+        self._signal(signal.SIGCONT)
+        answer = self.ask(limit_s, **message)
+        self._signal(signal.SIGSTOP)
+        return answer
+
+    def _signal(self, number: int) -> None:
+        with contextlib.suppress(ProcessLookupError):  # its group has ended with it
+            os.killpg(self._process.pid, number)
+
     def close(self) -> None:
         """End the process and what it started; may be called twice."""
         if self._closed:
             return
         self._closed = True
+        self._signal(signal.SIGCONT)
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
                 with contextlib.suppress(BrokenPipeError):
                     pipe.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(timeout=PATIENCE_S)
-        with contextlib.suppress(ProcessLookupError):  # its group has ended with it
-            os.killpg(self._process.pid, signal.SIGKILL)
+        self._signal(signal.SIGKILL)
         self._process.wait()
         self._stderr.close()
 

@@ -50,10 +50,15 @@ class OtherLoad:
         after, _ = _seconds()
         grown = {pid: value - self._before.get(pid, 0.0) for pid, value in after.items()}
         for pid, value in self._before.items():
-            parent = self._parents[pid]
-            # A parent that waits takes over all that its child used, also before the watch.
-            if pid not in after and parent in grown:
-                grown[parent] = max(grown[parent] - value, 0.0)
+            if pid in after:
+                continue
+            # A parent that waits takes over all that its child used, also before the watch; if it ended too, its own
+            # parent has both.
+            heir = self._parents[pid]
+            while heir not in grown and heir in self._parents:
+                heir = self._parents[heir]
+            if heir in grown:
+                grown[heir] = max(grown[heir] - value, 0.0)
         worst = max(grown, key=lambda pid: grown[pid], default=None)
         name = "" if worst is None or grown[worst] <= 0 else _name(worst)
         return Used(sum(grown.values()) / elapsed, name)

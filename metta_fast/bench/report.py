@@ -5,7 +5,8 @@
 
 A row's value is the median of its `n` rounds, low and high are the slowest and the fastest one. A ratio's
 value is the median over the pairs of neighbouring rounds, low and high its extremes. Rows may carry more
-keys: `phases` (seconds by phase over all rounds), `gpu_utilization` (percent), `settings`.
+keys: `phases` (seconds by phase over all rounds), `gpu_utilization` (percent), `settings`, `to_return`
+{"target", "limit", "reached", "seconds", "steps", "return"}.
 """
 
 from __future__ import annotations
@@ -99,7 +100,7 @@ def _cut(name: str, most: int = 60) -> str:
 
 
 def _details(row: dict[str, Any]) -> str:
-    """Phase split in percent, GPU utilisation."""
+    """Phase split in percent, GPU utilisation, time to a return."""
     words = []
     phases = row.get("phases") or {}
     total = sum(phases.values())
@@ -107,7 +108,17 @@ def _details(row: dict[str, Any]) -> str:
         words.append(", ".join(f"{name} {100 * value / total:.0f}%" for name, value in phases.items()))
     if "gpu_utilization" in row:
         words.append(f"GPU busy {row['gpu_utilization']:.0f}%")
+    if "to_return" in row:
+        words.append(f"to a return of {row['to_return']['target']:g}: {returned(row['to_return'])}")
     return "; ".join(words)
+
+
+def returned(found: dict[str, Any]) -> str:
+    """A row's `to_return` in words."""
+    if found["reached"]:
+        return f"{found['seconds']:.1f} s, {found['steps']:,} steps"
+    last = "no episode ended" if found["return"] is None else f"last {found['return']:.3g}"
+    return f"not reached in {found['limit']:g} s ({last})"
 
 
 def show_count(value: float) -> str:

@@ -1,7 +1,7 @@
 """One side of a comparison, in a process of its own that is kept alive and paused between its rounds.
 
     parent                                   child: python -m metta_fast.bench.side
-    {"overrides": […]}              ──►      compose, resolve, build
+    {"overrides": […], …}           ──►      compose, resolve, build
                                     ◄──      {"ready": …}
     {"do": "burn_in" | "round" | "learn", …} ──►  epochs
                                     ◄──      {"steps_per_s": …, "phases": …}
@@ -30,6 +30,8 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import IO, Any
 
+from metta_fast.bench.ladder import mixed
+from metta_fast.compose import Composed, compose
 from metta_fast.errors import UserError
 from metta_fast.openmp import let_idle_threads_sleep
 
@@ -39,6 +41,11 @@ _NEVER = 10**15
 """Steps: a benchmark does not reach the end of its schedule."""
 
 
+def composed_side(overrides: Sequence[str]) -> Composed:
+    """What a side trains. Raises UserError: a mistake in the overrides."""
+    return compose([f"trainer.total_timesteps={_NEVER}", *overrides])
+
+
 class SideError(RuntimeError):
     """A side's process failed: the message holds the end of what it printed."""
 
@@ -46,8 +53,13 @@ class SideError(RuntimeError):
 class Side:
     """The parent's handle of a side; use it in a `with`."""
 
-    def __init__(self, name: str, overrides: Sequence[str]) -> None:
+    def __init__(
+        self, name: str, overrides: Sequence[str], *, toward: Sequence[str] = (), paths: Sequence[str] = ()
+    ) -> None:
         """Start the process and build everything.
+
+        Args:
+            toward, paths: the keys at `paths` have the values that the overrides `toward` give (ladder.py).
 
         Raises:
             UserError: a mistake in the overrides.
@@ -64,7 +76,7 @@ class Side:
             start_new_session=True,
         )
         try:
-            self.ready = self.ask(overrides=list(overrides))
+            self.ready = self.ask(overrides=list(overrides), toward=list(toward), paths=list(paths))
         except BaseException:
             self.close()
             raise
@@ -103,6 +115,10 @@ class Side:
             {"reached": bool, "seconds", "steps", "return"}.
         """
         return self.ask(do="learn", target=target, seconds=seconds)
+
+    def interval_costs(self) -> dict[str, Any]:
+        """Seconds that one checkpoint, evaluation and reading of the machine take: {"checkpoint", …}."""
+        return self.ask(do="interval_costs")
 
     def close(self) -> None:
         """End the process; it closes its environments."""
@@ -152,12 +168,12 @@ class _GpuMeter:
 class _Runner:
     """The child's half: the parts of a run, driven epoch by epoch."""
 
-    def __init__(self, overrides: list[str]) -> None:
+    def __init__(self, overrides: list[str], toward: list[str], paths: list[str]) -> None:
         from metta_fast.assembly import build_parts
-        from metta_fast.compose import compose
         from metta_fast.resolve import resolve
 
-        resolved = resolve(compose([f"trainer.total_timesteps={_NEVER}", *overrides]))
+        composed = composed_side(overrides)
+        resolved = resolve(mixed(composed, composed_side(toward), paths) if paths else composed)
         self.config, self.notes = resolved.config, resolved.notes
         self.parts = build_parts(self.config)
         self.algorithm = self.parts.algorithm
@@ -185,6 +201,11 @@ class _Runner:
                 "core": config.policy.core,
             },
         }
+
+    def interval_costs(self) -> dict[str, Any]:
+        from metta_fast.bench.interval_cost import measure
+
+        return measure(self.config, self.parts)
 
     def epoch(self) -> dict[str, float]:
         """One epoch and what a run does at its boundary; gives its metrics."""
@@ -267,7 +288,7 @@ def main() -> None:
     messages = _messages(sys.stdin)
     runner: _Runner | None = None
     try:
-        runner = _Runner(next(messages)["overrides"])
+        runner = _Runner(**next(messages))
         answer(runner.ready())
         for message in messages:
             act = getattr(runner, message.pop("do"))

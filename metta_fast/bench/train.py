@@ -1,9 +1,8 @@
 """Training in two settings, in turns: by default the performance guide's `original` against `ultra_fast`.
 
-    python benchmark_performance.py                                    # hardware=original against
-    hardware=ultra_fast python benchmark_performance.py --a "hardware=cpu" --b "hardware=cpu
-    policy.core=lstm" python benchmark_performance.py --return 1.0                       # also the time to
-    that mean return
+    python benchmark_performance.py                     # hardware=original against hardware=ultra_fast
+    python benchmark_performance.py --a "hardware=cpu" --b "hardware=cpu policy.core=lstm"
+    python benchmark_performance.py --return 1.0        # also the time to that mean return
 
 Both sides train the same environment and policy unless their overrides say otherwise, each in a process of
 its own (side.py says why). A step is one action of one agent that is trained on; everything counts: stepping,
@@ -19,7 +18,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from metta_fast.bench.report import Report
+from metta_fast.bench.report import Report, returned
 from metta_fast.bench.rounds import in_turns
 from metta_fast.bench.side import Side
 from metta_fast.errors import UserError
@@ -51,7 +50,7 @@ def compare(report: Report, comparison: Comparison, say: Callable[[str], None]) 
         sides = []
         for letter, text in texts.items():
             say(f"{letter}: {text or '(defaults)'}: building")
-            side = stack.enter_context(Side(letter, _words(letter, text)))
+            side = stack.enter_context(Side(letter, side_words(letter, text)))
             for note in side.ready["notes"]:
                 say(f"{letter}: {note}")
             burnt = side.burn_in(comparison.seconds)
@@ -62,15 +61,19 @@ def compare(report: Report, comparison: Comparison, say: Callable[[str], None]) 
         )
     report.notes += notes
     for letter, side, rounds in zip(texts, sides, results, strict=True):
-        _add(report, f"{letter}: {texts[letter] or 'defaults'}", side, rounds)
+        add_side(report, f"{letter}: {texts[letter] or 'defaults'}", side, rounds)
     report.add_ratio(
         "B / A", [one["steps_per_s"] for one in results[1]], [one["steps_per_s"] for one in results[0]]
     )
     if comparison.target is not None:
-        _time_to_return(report, comparison.target, comparison.limit, texts, say)
+        for row, (letter, text) in zip(report.rows, texts.items(), strict=True):
+            with Side(letter, side_words(letter, text)) as side:
+                row["to_return"] = reached(side, comparison.target, comparison.limit)
+            say(f"{letter}: to a return of {comparison.target:g}: {returned(row['to_return'])}")
 
 
-def _add(report: Report, name: str, side: Side, rounds: list[dict[str, Any]]) -> None:
+def add_side(report: Report, name: str, side: Side, rounds: list[dict[str, Any]], **more: Any) -> None:
+    """A row of a side's rounds: speeds, phases, settings, and `more`."""
     phases: dict[str, float] = {}
     for one in rounds:
         for phase, seconds in one["phases"].items():
@@ -82,30 +85,21 @@ def _add(report: Report, name: str, side: Side, rounds: list[dict[str, Any]]) ->
         phases=phases,
         gpu_utilization=sum(busy) / len(busy) if busy else None,
         settings=side.ready["settings"],
+        **more,
     )
 
 
-def _words(letter: str, text: str) -> list[str]:
+def reached(side: Side, target: float, limit: float) -> dict[str, Any]:
+    """Train a side from fresh weights to a mean return: {"target", "limit", "reached", "seconds", "steps", "return"}.
+
+    Building is left out, compiling counts.
+    """
+    return {"target": target, "limit": limit} | side.learn(target, limit)
+
+
+def side_words(letter: str, text: str) -> list[str]:
     """The arguments of a side: BASE and its overrides, split as a shell does."""
     try:
         return [*BASE, *shlex.split(text)]
     except ValueError as error:
         raise UserError(f"--{letter.lower()} {text!r}: {error}; write it as on a command line") from None
-
-
-def _time_to_return(
-    report: Report, target: float, limit: float, texts: dict[str, str], say: Callable[[str], None]
-) -> None:
-    """Each side once from fresh weights, one after the other; building is left out, compiling counts."""
-    for letter, text in texts.items():
-        with Side(letter, _words(letter, text)) as side:
-            found = side.learn(target, limit)
-        effort = f"{found['seconds']:.1f} s, {found['steps']:,} steps"
-        if found["reached"]:
-            what = f"reached a mean return of {target:g} in {effort}"
-        else:
-            what = f"did not reach a mean return of {target:g} in {effort} (last {found['return']})"
-        say(f"{letter}: {what}")
-        report.notes.append(f"{letter} {what}")
-        row = next(row for row in report.rows if row["name"].startswith(f"{letter}: "))
-        row["to_return"] = found | {"target": target}

@@ -3,15 +3,14 @@
 import json
 import sys
 import time
-import xml.etree.ElementTree as ET
 from contextlib import contextmanager
 
 import pytest
 import torch
 
 from metta_fast.bench import gpu
+from metta_fast.bench.arguments import QUICK
 from metta_fast.bench.gpu_cases import PARTS, SHAPES, SIMULATORS, VARIANTS, scale_points
-from metta_fast.bench.gpu_chart import chart
 from metta_fast.bench.gpu_child import Child, Failed, all_at_once
 from metta_fast.bench.gpu_report import GpuReport
 from metta_fast.bench.main import main
@@ -33,7 +32,7 @@ NO_GPU = Machine(4, 8, 16 * GIB)
     [
         (["--gpu", "--simulator"], "not allowed with"),
         (["--gpu-scale", "--vector"], "--gpu-scale goes with --gpu or alone"),
-        (["--quick"], "--quick goes with --gpu"),
+        (["--quick", "--gpu-scale"], "--quick goes with --ablate"),
     ],
 )
 def test_options_that_do_not_go_together_are_told_in_one_line(words, message, capsys):
@@ -237,7 +236,6 @@ def test_a_whole_run_as_table_and_as_json(fake, tmp_path, capsys):
     assert "summary, ours: RuntimeError: x" in table
     assert [row["name"] for row in document["simulator"]] == [one.name for one in SIMULATORS]
     assert len(document["scale"]) == len(scale_points())
-    assert (tmp_path / "gpu.svg").exists()
 
 
 def test_quick_is_one_shape_with_the_parts(fake, tmp_path):
@@ -245,10 +243,9 @@ def test_quick_is_one_shape_with_the_parts(fake, tmp_path):
     assert main(["--gpu", "--quick", "--json", str(file)]) == 0
     document = json.loads(file.read_text())
     assert len(document["training"]) == 1
-    assert len(document["training"][0]["rounds"]) == gpu.QUICK_REPEATS
+    assert len(document["training"][0]["rounds"]) == QUICK["gpu"].repeats
     assert len(document["parts"]) == len(PARTS)
     assert document["scale"] == []
-    assert not (tmp_path / "gpu.svg").exists()
 
 
 def test_what_several_lines_of_the_curve_share_is_measured_once(fake):
@@ -267,19 +264,6 @@ def test_what_several_lines_of_the_curve_share_is_measured_once(fake):
         (p.line, p.value) for p in scale_points()
     ]
     assert report.show().count("1.00") > len(report.scale)
-
-
-def test_the_chart_is_well_formed_and_shows_what_failed():
-    rows = [
-        {"line": "agents", "value": "64", "steps_per_s": 2e6, "memory_mib": 300.0},
-        {"line": "agents", "value": "<many>", "failed": "no"},
-        {"line": "horizon", "value": "16", "steps_per_s": 8e7, "memory_mib": None},
-    ]
-    text = chart("a & b", rows)
-    assert ET.fromstring(text).tag.endswith("svg")
-    assert "failed" in text
-    assert ">80<" in text
-    assert ET.fromstring(chart("nothing", [])).tag.endswith("svg")
 
 
 @pytest.mark.gpu

@@ -104,7 +104,7 @@ def test_cases_are_every_number_of_threads_with_every_number_of_environments(mon
         (["--env", "ant", "--threads", "many"], "'many' is not a whole number of at least 1 or all"),
         (["--env", "ant", "--envs", "16,0"], "'0' is not a whole number of at least 1"),
         (["--threads", "1"], "--threads and --envs go with --env"),
-        (["--quick"], "--quick goes with --gpu or --env"),
+        (["--quick"], "--quick goes with --ablate"),
         (["--env", "ant", "--vector"], "not allowed with"),
     ],
 )

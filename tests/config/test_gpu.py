@@ -182,6 +182,7 @@ def test_the_estimate_grows_with_what_takes_memory() -> None:
         "pools of CUDA graphs",
         "weights",
         "CUDA",
+        "program",
     }
     assert sum(usual.values()) < 4 * GIB
     assert parts("policy.core=lstm")["activations"] > 1.5 * usual["activations"]
@@ -190,8 +191,10 @@ def test_the_estimate_grows_with_what_takes_memory() -> None:
     assert 1.4 * usual["activations"] < apart["activations"] < 2 * usual["activations"]
     assert parts("trainer.minibatch_size=65536")["activations"] > 1.5 * usual["activations"]
     assert parts("env.num_envs=4096")["environments"] == 2 * usual["environments"]
-    assert "environments" not in parts("env.device=cpu")
-    assert parts(machine=NO_GPU).keys() == {"rollout"}
+    beside = parts("env.device=cpu", "vector.backend=workers", "vector.num_workers=4")
+    assert beside["workers"] == 2 * parts("vector.backend=workers", "vector.num_workers=2")["workers"]
+    slab = parts(machine=NO_GPU)["slab"]
+    assert parts("vector.zero_copy=false", machine=NO_GPU)["slab"] == 2 * slab
     text = explain_text(resolved())
     assert "GPU memory = " in text
     assert "rollout 0.1" in text
@@ -220,6 +223,20 @@ def test_offloaded_rollouts_lie_in_the_host() -> None:
     assert memory.total(done.memory, on_gpu=False) > 100 << 20
     host = dataclasses.replace(H100, memory=GIB // 16)
     assert "but the machine has 0.1" in refusal("trainer.cpu_offload=true", machine=host)
+
+
+def test_the_hosts_memory_is_checked_with_sizes_that_fit() -> None:
+    words = ("env.num_envs=16384", "trainer.batch_size=8388608", "trainer.minibatch_size=1048576")
+    machine = dataclasses.replace(NO_GPU, memory=64 * GIB, free=4 * GIB)
+    message = refusal(*words, machine=machine)
+    assert "GiB of host memory would be needed (activations " in message
+    assert "but the machine has 64.0, of which 4.0 are free" in message
+    assert message.endswith(", or end other programs")
+    cure = message.split("\ntry ")[1].split(", or")[0].split()
+    done = resolved(*cure, machine=machine)
+    assert memory.total(done.memory, on_gpu=False) <= 0.9 * 4 * GIB
+    assert resolved(*words, machine=dataclasses.replace(machine, free=None)).config.env.num_envs == 16384
+    assert "host memory = " in explain_text(done)
 
 
 @pytest.mark.parametrize("profile", [*CARDS, "apple_silicon"])

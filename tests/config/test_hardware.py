@@ -15,6 +15,7 @@ from metta_fast.hardware import (
     Gpu,
     Machine,
     allowed_cores,
+    memory_free,
     memory_limit,
     out_of_memory_advice,
 )
@@ -74,6 +75,30 @@ def test_cgroup_v1_without_a_limit(trees: tuple[Path, Path]) -> None:
     write(cgroup / "memory/memory.limit_in_bytes", "9223372036854771712\n")
     assert allowed_cores(*trees) == 64
     assert memory_limit(*trees) == 100 * GIB
+
+
+def test_free_memory_is_what_the_tightest_cgroup_leaves(trees: tuple[Path, Path]) -> None:
+    proc, cgroup = trees
+    assert memory_free(*trees) is None
+    write(proc / "meminfo", f"MemTotal: {100 * GIB // 1024} kB\nMemAvailable: {60 * GIB // 1024} kB\n")
+    assert memory_free(*trees) == 60 * GIB
+    write(proc / "self/cgroup", "0::/job\n")
+    write(cgroup / "job/memory.max", f"{8 * GIB}\n")
+    write(cgroup / "job/memory.current", f"{5 * GIB}\n")
+    write(cgroup / "job/memory.stat", f"anon {3 * GIB}\nactive_file 4096\ninactive_file {2 * GIB}\n")
+    assert memory_free(*trees) == 5 * GIB
+    write(cgroup / "job/memory.current", f"{12 * GIB}\n")
+    assert memory_free(*trees) == 0
+
+
+def test_free_memory_under_cgroup_v1(trees: tuple[Path, Path]) -> None:
+    proc, cgroup = trees
+    write(proc / "meminfo", f"MemTotal: {100 * GIB // 1024} kB\nMemAvailable: {60 * GIB // 1024} kB\n")
+    write(proc / "self/cgroup", "4:memory:/docker/a\n")
+    write(cgroup / "memory/memory.limit_in_bytes", f"{4 * GIB}\n")
+    write(cgroup / "memory/memory.usage_in_bytes", f"{3 * GIB}\n")
+    write(cgroup / "memory/memory.stat", f"inactive_file 0\ntotal_inactive_file {GIB}\n")
+    assert memory_free(*trees) == 2 * GIB
 
 
 def test_less_than_one_core_is_one(trees: tuple[Path, Path]) -> None:

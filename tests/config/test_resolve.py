@@ -120,7 +120,7 @@ def test_what_a_profile_wants_of_a_gpu_is_off_without_one_and_said() -> None:
     (["env.params.objects.altr=1"], "altr"),
     (["env.factory=gird"], "gird"),
     (["env=no_such_package.envs:make"], "no_such_package"),
-    (["env.num_envs=1000000", "trainer.batch_size=256000000"], "rows takes"),
+    (["env.num_envs=1000000", "trainer.batch_size=256000000"], "host memory would be needed (rollout"),
 ])  # fmt: skip
 def test_a_mistake_is_one_or_two_lines_with_the_cure(words: list[str], message: str) -> None:
     with pytest.raises(UserError) as caught:

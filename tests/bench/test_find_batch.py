@@ -1,0 +1,116 @@
+"""The largest batch: the search, sizes that divide, and a trial that runs out of memory alone."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from metta_fast.bench import find_batch
+from metta_fast.bench.find_batch import CLOSE, Sizes, largest, sizes_of, with_sizes
+from metta_fast.bench.find_batch import find_batch as search
+from metta_fast.bench.gpu_child import Child
+from metta_fast.bench.main import main
+from metta_fast.compose import compose
+from metta_fast.config import config_to_dict
+from metta_fast.errors import UserError
+from metta_fast.hardware import GIB
+from metta_fast.resolve import resolve
+
+SMALL = ["hardware=cpu", "env=counter", "env.num_envs=16", "trainer.torch_threads=1", "trainer.compile=false",
+         "trainer.batch_size=1024", "trainer.minibatch_size=256"]  # fmt: skip
+
+
+@settings(deadline=None)
+@given(st.integers(1, 5000), st.integers(1, 1 << 20), st.integers(1, 64), st.integers(1, 1 << 20))
+def test_the_search_ends_near_the_edge(unit, edge, first, most):
+    tried = []
+    most = max(most, unit)
+
+    def fits(size):
+        assert size % unit == 0
+        assert 0 < size <= most
+        tried.append(size)
+        return size <= edge
+
+    found = largest(fits, min(first, most // unit) * unit, unit, most)
+    best = min(edge, most) // unit * unit
+    assert found <= best
+    assert found == best or best < found + unit or best <= CLOSE * found
+    assert len(tried) == len(set(tried)) < 60
+    assert found == 0 or fits(found)
+
+
+@settings(deadline=None)
+@given(st.sampled_from(["cpu", "original", "ultra_fast"]), st.integers(1, 300), st.integers(1, 20))
+def test_every_size_can_be_typed(profile, envs, many):
+    words = [f"hardware={profile}", "env=counter", f"env.num_envs={envs}"]
+    config = resolve(compose(words)).config
+    sizes = sizes_of(config, minibatch_typed=False)
+    batch = many * sizes.unit
+    done = resolve(
+        compose([*words, *sizes.words(batch).split(), f"trainer.bptt_horizon={config.trainer.bptt_horizon}"])
+    )
+    tried = with_sizes(config, sizes, batch)
+    assert done.config.trainer.batch_size == tried.trainer.batch_size == batch
+    assert done.config.trainer.minibatch_size == tried.trainer.minibatch_size
+    assert done.config.env.num_envs == config.env.num_envs
+
+
+def test_a_typed_minibatch_stays():
+    config = resolve(compose(SMALL)).config
+    sizes = sizes_of(config, minibatch_typed=True)
+    assert sizes == Sizes(512, 256, 4)
+    assert sizes.words(1024) == "trainer.batch_size=1024"
+
+
+def test_the_batch_is_not_to_be_typed(capsys):
+    assert main(["--find-batch", "trainer.batch_size=1024"]) == 2
+    assert "--find-batch looks for trainer.batch_size: leave it out" in capsys.readouterr().err
+    assert main(["--find-batch", "env.num_env=1024"]) == 2
+    assert "env.num_envs" in capsys.readouterr().err
+
+
+def test_what_it_says(monkeypatch, capsys):
+    """Trials that fit up to a million rows."""
+    monkeypatch.setattr(
+        find_batch, "_trial", lambda config, limit: GIB if config.trainer.batch_size <= 1_000_000 else None
+    )
+    words = ["hardware=cpu", "env=counter", "env.num_envs=64", "trainer.bptt_horizon=32"]
+    assert main(["--find-batch", *words]) == 0
+    out, err = capsys.readouterr()
+    size = int(out.split("trainer.batch_size=")[1].split()[0])
+    assert 1_000_000 / CLOSE - 65536 <= size <= 1_000_000
+    assert "fits, 1.0 GiB used" in err
+    assert "does not fit" in err
+    assert f"It is {size // 64} rows of each of 64 agents" in out
+
+
+def test_nothing_fits(monkeypatch):
+    monkeypatch.setattr(find_batch, "_trial", lambda config, limit: None)
+    with pytest.raises(
+        UserError, match=r"not even the smallest batch fits this machine: .* give env\.num_envs= fewer"
+    ):
+        search(["hardware=cpu", "env=counter"], lambda line: None)
+
+
+def test_a_trial_fits_and_one_that_may_take_too_little_does_not():
+    config = resolve(compose(SMALL)).config
+    config.trainer.batch_size *= 64  # the ballast: a run of one minibatch stands for it
+    assert 0 < find_batch._trial(config, 8 * GIB) < 4 * GIB
+    config.trainer.batch_size = 1 << 26
+    assert find_batch._trial(config, GIB) is None
+
+
+def test_a_trial_that_fails_for_another_reason_says_so():
+    config = resolve(compose(SMALL)).config
+    config.env.factory = "no_such_module:make"
+    with pytest.raises(UserError, match=r"a trial of trainer\.batch_size=1024 failed: UserError"):
+        find_batch._trial(config, 8 * GIB)
+
+
+@pytest.mark.skipif(not Path("/proc/self/oom_score_adj").exists(), reason="Linux only")
+def test_the_trial_is_the_first_to_be_ended():
+    with Child("trial", command=find_batch.WORKER) as child:
+        child.ask(60.0, do="build", config=config_to_dict(resolve(compose(SMALL)).config), host_limit=8 * GIB)
+        assert Path(f"/proc/{child._process.pid}/oom_score_adj").read_text().strip() == "1000"
