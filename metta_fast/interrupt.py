@@ -49,8 +49,8 @@ class Interrupt:
         if threading.current_thread() is threading.main_thread():
             for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
                 before = signal.getsignal(signum)
-                if signum == signal.SIGHUP and before == signal.SIG_IGN:
-                    continue  # nohup
+                if before is None or (signum == signal.SIGHUP and before == signal.SIG_IGN):
+                    continue  # not Python's to give back; nohup
                 self._before[signum] = before
                 signal.signal(signum, self._handle)
         return self

@@ -21,15 +21,17 @@ import time
 import traceback
 from collections.abc import Callable
 from contextlib import ExitStack
+from typing import Any
 
 import torch
 import yaml
 
 from metta_fast import __version__, checkpoint, hardware
 from metta_fast.assembly import Parts, build_parts
+from metta_fast.callbacks import CallbackError, Callbacks
 from metta_fast.checkpoint import Checkpoint
 from metta_fast.config import Config, config_to_dict
-from metta_fast.dashboard import make_dashboard
+from metta_fast.dashboard import keep, make_dashboard
 from metta_fast.errors import NonFiniteError, UserError
 from metta_fast.interrupt import Interrupt, Interrupted
 from metta_fast.loggers import JsonlLogger, Logger, Row, TensorBoardLogger, read_rows
@@ -52,6 +54,7 @@ class Trainer:
         folder: RunDir | None = None,
         start: Checkpoint | None = None,
         init: Checkpoint | None = None,
+        callbacks: Callbacks | None = None,
         build: Callable[[Config], Parts] = build_parts,
     ) -> None:
         """Nothing is started; a new run's folder is made unless one is given.
@@ -67,6 +70,15 @@ class Trainer:
         self._unused = folder is None
         """A new folder, training not begun: it is taken away again if that fails."""
         self.start, self.init = start, init
+        self._callbacks = callbacks or Callbacks()
+        self.metrics: Row = {}
+        """The newest figure of each kind."""
+        self.stopped: str | None = None
+        """Why a callback wants the training to end."""
+        self.failure: BaseException | None = None
+        """What ended the training, if it was neither its end, a callback's wish nor a signal."""
+        self.interrupted = False
+        """A signal ended the training."""
         self._build = build
         self._snapshot: Snapshot | None = None
         self._boundary_s = 0.0
@@ -94,25 +106,31 @@ class Trainer:
         except (NonFiniteError, VectorError, EnvError) as error:
             if interrupt.signum is not None:  # it went to the workers as well, which were quicker
                 return self._stopped(interrupt.signum)
+            self.failure = error
             self.log.note(traceback.format_exc())
-            self._save()
+            self._save_last()
             self._end(f"error: {error}\n{self._go_on('The last good state is kept')}")
             return 1
         except torch.OutOfMemoryError as error:
-            self._save()
+            self.failure = error
+            self._save_last()
             raise UserError(hardware.out_of_memory_advice(self.config)) from error
-        except UserError:
-            self._save()
+        except UserError as error:
+            self.failure = error
+            self._save_last()
             raise
-        except Exception:
+        except Exception as error:
+            self.failure = error
             self.log.note(traceback.format_exc())
-            self._save()
+            self._save_last()
             raise
 
     def _train(self, interrupt: Interrupt) -> None:
         with interrupt.allowed():
             self._begin()
-        while self.algorithm.steps < self.config.trainer.total_timesteps:
+        self._closing.callback(self._end_callbacks)
+        self._callbacks.start(self)
+        while self.algorithm.steps < self.config.trainer.total_timesteps and self.stopped is None:
             with interrupt.allowed():
                 self.algorithm.collect()
                 self.algorithm.update()
@@ -123,7 +141,30 @@ class Trainer:
         self._save()
         if self.config.run.replay_interval and self._replayed < self.algorithm.steps:
             self._replay()
-        self._end(f"trained to {self.algorithm.steps} steps; run {self.folder.path}")
+        if self.stopped is not None:
+            self._end(f"stopped: {self.stopped}. {self._go_on('The state is saved')}")
+        else:
+            self._end(f"trained to {self.algorithm.steps} steps; run {self.folder.path}")
+
+    # ── for callbacks ──
+
+    def stop(self, reason: str = "by a callback") -> None:
+        """End the training after this epoch, with a checkpoint."""
+        self.stopped = reason
+
+    @property
+    def policy(self) -> Any:
+        """The network that learns (metta_fast.policy.Policy)."""
+        return self._parts.policy
+
+    @property
+    def steps(self) -> int:
+        """Agent steps so far."""
+        return self.algorithm.steps
+
+    @property
+    def epoch(self) -> int:
+        return self.algorithm.epoch
 
     # ── start ──
 
@@ -257,6 +298,8 @@ class Trainer:
         for logger in self._loggers:
             logger.write(self.algorithm.steps, row)
         self.dashboard.update(row)
+        self.metrics.update(keep(row))
+        self._callbacks.epoch(self, row)
 
     def _evaluate(self) -> Row:
         """eval/* figures, with the seconds that it took: they count in no speed and no phase."""
@@ -311,10 +354,27 @@ class Trainer:
         self._score.clear()
         self._save_due.restart(snapshot.epoch)
         self.log.note(f"checkpoint {path}")
+        self._callbacks.checkpoint(self, path)
+
+    def _save_last(self) -> None:
+        """`_save` while the run ends for another reason: what a callback raises is told and no more."""
+        try:
+            self._save()
+        except CallbackError as error:
+            self.log.warn(str(error))
+
+    def _end_callbacks(self) -> None:
+        try:
+            self._callbacks.end(self)
+        except CallbackError as error:
+            if self.failure is None and not self.interrupted:
+                raise
+            self.log.warn(str(error))
 
     def _stopped(self, signum: int) -> int:
         name = "Ctrl-C" if signum == signal.SIGINT else signal.Signals(signum).name
-        self._save()
+        self.interrupted = True
+        self._save_last()
         self._end(f"stopped by {name}. {self._go_on('The state is saved')}")
         return 130 if signum == signal.SIGINT else self.config.run.preempt_exit_code
 

@@ -1,0 +1,65 @@
+"""The programs in the pages run as they stand."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+import metta_fast
+from metta_fast.export.main import export_policy
+
+DOCS = Path(__file__).resolve().parent.parent / "docs"
+SMALL = [
+    "hardware=cpu", "env=counter", "env.num_envs=8", "vector.backend=serial", "trainer.batch_size=256",
+    "trainer.bptt_horizon=16", "trainer.minibatch_size=256", "trainer.total_timesteps=1000", "run.dashboard=none",
+    "run.tensorboard=false",
+]  # fmt: skip
+
+
+def programs(page):
+    """Indented blocks that begin with an import, without their indentation."""
+    blocks = re.findall(r"(?:^(?: {4}.*)?\n)+", (DOCS / page).read_text(), re.MULTILINE)
+    blocks = [textwrap.dedent(block).strip("\n") for block in blocks]
+    return [block + "\n" for block in blocks if block.startswith(("import ", "from "))]
+
+
+def run(*words, folder):
+    here = {"cwd": folder, "timeout": 100, "capture_output": True, "text": True}
+    done = subprocess.run([sys.executable, *words], **here, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_a_policy_of_ones_own(tmp_path, monkeypatch):
+    """docs/policies.md: train with it, go on, load and export it."""
+    (program,) = programs("policies.md")
+    (tmp_path / "my_net.py").write_text(program)
+    monkeypatch.setenv("PYTHONPATH", str(DOCS.parent))
+    words = ["-m", "metta_fast", "train", *SMALL, "policy=my_net.MyNet", "run.name=mine"]
+    run(*words, folder=tmp_path)
+    run(*words[:3], "resume=mine", "trainer.total_timesteps=1500", folder=tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    loaded = metta_fast.load_policy(tmp_path / "runs" / "mine")
+    assert type(loaded.policy).__name__ == "MyNet"
+    done = export_policy(tmp_path / "runs" / "mine", tmp_path / "mine.pt")
+    assert [out["name"] for out in done.metadata["outputs"]] == ["action", "params", "value", "new_state"]
+
+
+def test_programs_with_the_package(tmp_path, monkeypatch):
+    """docs/python.md: one after another, in one process, shortened."""
+    pytest.importorskip("gymnasium.envs.classic_control")
+    program = "\n".join(programs("python.md"))
+    program, changed = re.subn(
+        r"total_timesteps=\d+_\d+", "total_timesteps=3000, run__tensorboard=False", program
+    )
+    assert changed == 3
+    monkeypatch.setenv("PYTHONPATH", str(DOCS.parent))
+    (tmp_path / "program.py").write_text(program + "\nassert total >= 8, total\nprint('played', total)\n")
+    out = run("program.py", folder=tmp_path)
+    assert "saved runs/counter-" in out
+    assert "played" in out
