@@ -212,7 +212,14 @@ class Trainer:
     def _begin(self) -> None:
         """Build the parts, load the checkpoint, take the first snapshot."""
         run, start = self.config.run, self.start
-        self._parts = parts = self._build(self.config)
+        try:
+            self._parts = parts = self._build(self.config)
+        except UserError as error:
+            if self.init is None:
+                raise
+            raise UserError(
+                f"{error}\n(the policy's keys are those of init_from={self.init.path})"
+            ) from error
         self._closing.callback(parts.close)
         self.log.say(f"run {self.folder.path}" + (f", going on from step {start.step}" if start else ""))
         self.algorithm, self.vec = parts.algorithm, parts.vec

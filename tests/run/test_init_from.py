@@ -87,6 +87,21 @@ def test_other_weights_are_listed_and_leave_no_run(folder, capsys):
     assert not (folder / "bad").exists()
 
 
+def test_an_environment_that_the_other_policy_cannot_read(folder, capsys):
+    words = [
+        "env=grid",
+        "init_from=first",
+        "run.name=blind",
+        "trainer.batch_size=4096",
+        "trainer.minibatch_size=4096",
+    ]
+    assert train(folder, *words) == 2
+    told = capsys.readouterr().err
+    assert "policy.normalize_obs=true, but grid gives no floating-point observation" in told
+    assert "(the policy's keys are those of init_from=" in told
+    assert not (folder / "blind").exists()
+
+
 def test_beside_resume(folder, tmp_path):
     """The same command starts a fine-tuning and recovers it."""
     source = f"init_from={folder / 'first'}"
