@@ -2,10 +2,10 @@
 
     metta-fast replay runs/<name> --terminal
 
-    play.py ─ watch ─► record.py ─► Recording ─┬─► text.py, terminal.py   characters and colours
-                          ▲                    ├─► html.py, page/         one file that plays by itself
-              factory.make_recorder            └─► pictures.py            frames of a video
-                                                   recording.py           JSON, its form in docs/replay.md
+    play.py ─ watch ─► record.py ─► Recording ─┬─► html.py, page/               one file that plays by itself
+                          ▲                    ├─► views.py ─┬─► terminal.py    characters and colours
+              factory.make_recorder            │             └─► video.py       mp4, gif
+                                               └─► recording.py                 JSON, its form in docs/replay.md
 
 How an environment comes to be seen. Actions, rewards, ends and statistics are recorded of every environment. What
 its world looks like is told by a recorder: an `EnvFactory` may offer

@@ -1,8 +1,8 @@
-"""`metta-fast replay`: an episode that a run's policy plays, as a page, in the terminal, as data.
+"""`metta-fast replay`: an episode that a run's policy plays, as a page, in the terminal, as a video, as data.
 
 metta-fast replay runs/<name>                                # the page, in the run's folder
 metta-fast replay runs/<name> --terminal --seed 3 --episode 7
-metta-fast replay runs/<name> --player scripted --html scripted.html
+metta-fast replay runs/<name> --player scripted --video scripted.gif
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,8 @@ from metta_fast.replay.html import write_page
 from metta_fast.replay.record import about, record, sampled_or_likely, spec_of_one
 from metta_fast.replay.recording import Recording
 from metta_fast.replay.terminal import FASTEST, show_in_terminal
+from metta_fast.replay.video import check_video, write_video
+from metta_fast.replay.views import world_frames
 from metta_fast.run_dir import RunDir
 from metta_fast.spec import EVAL_SEED_BIT, EnvFactory
 
@@ -46,7 +49,10 @@ def run_replay_command(words: Sequence[str]) -> int:
     files = _files(given, Path(source))
     factory = make_factory(config.env, num_envs=given.episode + 1)
     player, how = _player(given, config, factory, policy, device)
-    print(f"{source}\n{config.env.name}: unseen map {given.episode} of seed {given.seed}, {how}", flush=True)
+    print(
+        f"{source}\n{config.env.name}: episode {given.episode} of seed {given.seed}, unseen in training; {how}",
+        flush=True,
+    )
     recording = record(
         factory,
         player,
@@ -73,19 +79,21 @@ def summary(recording: Recording) -> str:
     """`1000 steps, 4 agents; means per agent: return 3.14, hearts 3, …`."""
     figures = {"return": recording.returns()[-1], **recording.stats}
     means = [f"{name} {np.mean(x):.3g}" for name, x in figures.items() if not np.isnan(x).any()]
-    return f"{recording.steps} steps, {recording.agents} agents; means per agent: {', '.join(means)}"
+    agents = f"{recording.agents} agent{'s' * (recording.agents > 1)}"
+    return f"{recording.steps} steps, {agents}; means per agent: {', '.join(means)}"
 
 
 def _parser() -> argparse.ArgumentParser:
     found = OptionParser(
         prog="metta-fast replay",
-        description="Record one episode on an unseen map and show it. Without --html, --terminal and --json the "
-        "page is written into the run's folder: replays/<checkpoint>-….html.",
+        description="Record one episode on an unseen map and show it. Without --html, --terminal, --video "
+        "and --json the page is written into the run's folder: replays/<checkpoint>-….html.",
     )
     add = found.add_argument
     add("run", metavar="RUN", help="a run's folder or name, or one of its checkpoints")
     add("--html", metavar="FILE", type=_path, help="write the page to this file")
     add("--terminal", action="store_true", help="play it in the terminal; in a pipe: print every step")
+    add("--video", metavar="FILE", type=_path, help="write a video: .gif or .mp4")
     add("--json", metavar="FILE", type=_path, help="write the recording as data (see docs/replay.md)")
     add("--seed", type=int, default=0, help="of the map and of sampled actions (default: 0)")
     add("--episode", type=int, default=0, help="which of the seed's maps, as eval counts them (default: 0)")
@@ -101,7 +109,7 @@ def _parser() -> argparse.ArgumentParser:
         help="who plays: the run's policy (the default), the grid's scripted player, a random one",
     )
     add("--best", action="store_true", help="the checkpoint with the best score, not the newest")
-    add("--fps", type=float, default=10.0, help="steps a second in the terminal (default: 10)")
+    add("--fps", type=float, default=10.0, help="steps a second in terminal and video (default: 10)")
     add("--step", type=int, help="terminal: the first step shown; in a pipe the only one")
     add("--agent", type=int, help="terminal: the agent that is picked out")
     return found
@@ -128,9 +136,11 @@ def _check(given: argparse.Namespace) -> None:
             raise UserError(f"--{name} {value}: expected {limits}")
         if name in ("step", "agent") and not given.terminal:
             raise UserError(f"--{name} is for the terminal: add --terminal")
-    for name in ("html", "json"):
+    for name in ("html", "video", "json"):
         if (path := getattr(given, name)) is not None:
             _check_file(f"--{name} {path}", path)
+    if given.video is not None:
+        check_video(given.video)
 
 
 def _check_file(what: str, path: Path) -> None:
@@ -151,6 +161,8 @@ def _files(given: argparse.Namespace, source: Path) -> list[tuple[str, Path, Wri
     found: list[tuple[str, Path, Write]] = []
     if given.html is not None:
         found.append(("html", given.html, write_page))
+    if given.video is not None:
+        found.append(("video", given.video, partial(_write_video, fps=given.fps)))
     if given.json is not None:
         found.append(("json", given.json, Recording.save))
     if found or given.terminal:
@@ -167,6 +179,11 @@ def _files(given: argparse.Namespace, source: Path) -> list[tuple[str, Path, Wri
     path = folder / f"{source.name}-seed{given.seed}-episode{given.episode}{who}{how}.html"
     _check_file(f"the page {path}", path)
     return [("html", path, write_page)]
+
+
+def _write_video(recording: Recording, path: Path, fps: float) -> None:
+    frames, every = world_frames(recording)
+    write_video(path, frames, fps / every)
 
 
 def _player(

@@ -72,9 +72,8 @@ class FrameRecorder:
 
 
 def frames(recording: Recording) -> Iterator[Array]:
-    """The images, uint8 [height, width, 3], cut to even sides."""
+    """The images, uint8 [height, width, 3]."""
     from PIL import Image
 
     for image in recording.world.facts["images"]:
-        frame = np.asarray(Image.open(io.BytesIO(base64.b64decode(image.removeprefix(HEAD)))))
-        yield frame[: frame.shape[0] // 2 * 2, : frame.shape[1] // 2 * 2]
+        yield np.asarray(Image.open(io.BytesIO(base64.b64decode(image.removeprefix(HEAD)))))

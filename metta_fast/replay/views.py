@@ -39,8 +39,8 @@ def _figures(recording: Recording, step: int, rows: int) -> list[Text]:
     return lines
 
 
-def world_frames(recording: Recording) -> Iterator[Array]:
-    """A picture of each step that has one, all of one size with even sides.
+def world_frames(recording: Recording) -> tuple[Iterator[Array], int]:
+    """Pictures of the world, uint8 [height, width, 3], all of one size; and how many steps one stands for.
 
     Raises:
         UserError: this world has no pictures.
@@ -48,11 +48,11 @@ def world_frames(recording: Recording) -> Iterator[Array]:
     if recording.world.kind == "grid":
         from metta_fast.envs.grid.picture import frames
 
-        return frames(recording)
+        return frames(recording), 1
     if recording.world.kind == "frames":
         from metta_fast.replay.frames import frames
 
-        return frames(recording)
+        return frames(recording), int(recording.world.facts["every"])
     raise UserError(
         f"{recording.about.get('env', 'this environment')} has no pictures to make a video of; "
         'an environment in Gymnasium\'s API has, if it is made with render_mode="rgb_array"'

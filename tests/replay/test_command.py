@@ -86,6 +86,16 @@ def test_episodes_are_those_of_eval(run, tmp_path, capsys):
     assert Recording.load(path).stats["moves"].tolist() == episodes.stats["moves"][8:].tolist()
 
 
+def test_a_video_has_a_frame_of_each_step(run, tmp_path, capsys):
+    from PIL import Image
+
+    assert typed(run, "RUN", "--video", str(tmp_path / "a.gif"), "--fps", "20") == 0
+    with Image.open(tmp_path / "a.gif") as video:
+        assert video.n_frames == 61
+        assert video.info["duration"] == 50
+    assert not (run / "replays" / "a.html").exists()
+
+
 def test_in_a_pipe_every_step_is_printed_in_ascii(run, capsys):
     assert typed(run, "RUN", "--terminal") == 0
     told = capsys.readouterr().out
@@ -114,6 +124,7 @@ def test_in_a_pipe_every_step_is_printed_in_ascii(run, capsys):
         (["RUN", "--html", "RUN"], "is a folder"),
         (["RUN", "--json", "RUN/none/a.json"], "there is no folder"),
         (["RUN", "--html", "/proc/a.html"], "--html /proc/a.html cannot be written"),
+        (["RUN", "--video", "a.avi"], "a video is .mp4 or .gif"),
         (["RUN", "--player", "me"], "invalid choice: 'me'"),
         (["RUN", "--deterministic", "--stochastic"], "not allowed with"),
     ],

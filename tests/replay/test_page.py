@@ -158,6 +158,20 @@ def test_a_click_on_a_converter_tells_of_it(opened, busy):
 
 
 @needs_browser
+def test_a_thick_border_is_cut_and_clicks_still_hit(browser, tmp_path):
+    thick = busy_recording(border=6)[1]
+    write_page(thick, tmp_path / "thick.html")
+    browser.open(tmp_path / "thick.html")
+    height = float(browser.js("document.getElementById('map').clientHeight"))
+    cell = float(browser.js("document.getElementById('map').dataset.cell"))
+    assert round(height / cell) == 8 < thick.world.facts["height"] == 18
+    for k in range(thick.agents):
+        row, col = (int(thick.world.tracks[f"agent_{axis}"][0, k]) for axis in ("row", "col"))
+        browser.click_in("#map", *cell_center(browser, row - 5, col - 5))
+        assert state(browser)["agent"] == str(k)
+
+
+@needs_browser
 def test_keys(opened, busy):
     def after(*keys, shift=False):
         for key in keys:

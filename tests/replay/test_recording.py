@@ -213,3 +213,35 @@ def test_a_cut_episode_has_no_end():
     assert recording.end.tolist() == [NO_END]
     assert recording.steps == 30
     assert recording.to_json()["stats"] == {"right": [None]}
+
+
+def test_pictures_show_what_moves():
+    """Each cell has the colour of what stands in it: walls and floor, and each agent its own."""
+    from metta_fast.envs.grid.picture import STRIP, _Painter
+    from metta_fast.replay.views import world_frames
+
+    recording = busy_recording(max_steps=30)[1]
+    frames, every = world_frames(recording)
+    seen = list(frames)
+    assert every == 1
+    assert len(seen) == 31
+    facts, tracks, cell = recording.world.facts, recording.world.tracks, _Painter(recording).cell
+    assert seen[0].shape[0] - STRIP - facts["height"] * cell in (0, 1)
+    for step, frame in enumerate(seen):
+        colors = {}
+        for k in range(recording.agents):
+            row, col = int(tracks["agent_row"][step, k]), int(tracks["agent_col"][step, k])
+            low = frame[row * cell + int(cell * 0.76), col * cell + cell // 2]
+            colors.setdefault(k, set()).add(tuple(low.tolist()))
+        assert len(set.union(*colors.values())) == recording.agents
+        wall = frame[cell // 2, cell // 2]
+        assert wall.tolist() == [0x3B, 0x45, 0x53]
+
+
+def test_a_world_without_pictures_is_told():
+    from metta_fast.replay.views import world_frames
+
+    factory = CounterFactory(1, max_steps=3)
+    recording = record(factory, RandomPlayer(spec_of_one(factory)), seed=1, about={"env": "counter"})
+    with pytest.raises(UserError, match="counter has no pictures"):
+        world_frames(recording)

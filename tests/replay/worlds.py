@@ -19,10 +19,10 @@ PARAMS = {
 }  # fmt: skip
 
 
-def busy_config(max_steps=300, agents=3):
+def busy_config(max_steps=300, agents=3, **params):
     config = Config()
     config.env.agents_per_env, config.env.max_steps = agents, max_steps
-    config.env.params = PARAMS
+    config.env.params = PARAMS | params
     return config
 
 

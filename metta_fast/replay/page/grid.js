@@ -10,10 +10,21 @@ class GridWorld {
     this.r = recording;
     this.f = recording.world.facts;
     this.t = recording.tracks;
-    this.columns = this.f.width;
-    this.rows = this.f.height;
+    this.cut();
     this.objects = this.f.object_type.map((type) => this.f.types[type]);
     this.still = document.createElement("canvas"); // floor and walls
+  }
+
+  /** What of the map is shown: of a thick border of walls one row. */
+  cut() {
+    const inside = [];
+    this.f.walls.forEach((line, row) => [...line].forEach((c, col) => { if (c !== "#") inside.push([row, col]); }));
+    const rows = inside.map(([row]) => row), cols = inside.map(([, col]) => col);
+    const least = (values) => Math.max(0, values.reduce((a, b) => Math.min(a, b), Infinity) - 1);
+    const most = (values, size) => Math.min(size - 1, values.reduce((a, b) => Math.max(a, b), 0) + 1);
+    [this.top, this.left] = [least(rows), least(cols)];
+    this.rows = most(rows, this.f.height) - this.top + 1;
+    this.columns = most(cols, this.f.width) - this.left + 1;
   }
 
   agentCell(step, k) { return [this.t.agent_row.at(step, k), this.t.agent_col.at(step, k)]; }
@@ -31,6 +42,7 @@ class GridWorld {
     canvas.height = this.rows * cell;
     const key = `${cell} ${theme("floor")}`;
     if (this.still.key !== key) this.paintStill(cell, key);
+    ctx.translate(-this.left * cell, -this.top * cell);
     ctx.drawImage(this.still, 0, 0);
     this.paintThings(ctx, step, picked, cell);
   }
@@ -38,11 +50,11 @@ class GridWorld {
   paintStill(cell, key) {
     const canvas = this.still, ctx = canvas.getContext("2d");
     canvas.key = key;
-    canvas.width = this.columns * cell;
-    canvas.height = this.rows * cell;
+    canvas.width = this.f.width * cell;
+    canvas.height = this.f.height * cell;
     const colors = { a: theme("floor"), b: theme("floor2"), wall: theme("wall"), top: theme("wall-top") };
-    for (let row = 0; row < this.rows; row++)
-      for (let col = 0; col < this.columns; col++) {
+    for (let row = 0; row < this.f.height; row++)
+      for (let col = 0; col < this.f.width; col++) {
         const wall = this.wall(row, col);
         ctx.fillStyle = wall ? colors.wall : (row + col) % 2 ? colors.a : colors.b;
         ctx.fillRect(col * cell, row * cell, cell, cell);
@@ -114,7 +126,7 @@ class GridWorld {
   }
 
   badge(ctx, text, x, y, cell) {
-    const radius = Math.max(4, cell * 0.2);
+    const radius = cell * 0.2;
     ctx.fillStyle = theme("badge");
     ctx.beginPath();
     ctx.arc(x, y, radius, 0, 2 * Math.PI);
@@ -182,7 +194,7 @@ class GridWorld {
 
   /** {agent} or {object} in the cell at the canvas's pixel (x, y), or null. */
   pick(step, x, y, cell) {
-    const row = Math.floor(y / cell), col = Math.floor(x / cell);
+    const row = Math.floor(y / cell) + this.top, col = Math.floor(x / cell) + this.left;
     const here = ([r, c]) => r === row && c === col;
     for (let k = 0; k < this.r.agents; k++) if (here(this.agentCell(step, k))) return { agent: k };
     for (let j = 0; j < this.objects.length; j++) if (here(this.objectCell(step, j))) return { object: j };
@@ -260,7 +272,7 @@ class GridWorld {
     const worth = Object.entries(this.f.rewards).map(([item, { weight, cap }]) =>
       `<li class="key">${icon(item)} ${item.replace("_", " ")} ${signed(weight)}${cap === null ? "" : ` up to ${short(cap)}`}</li>`);
     return `<h2>map</h2><ul>${names.map((name) => `<li class="key">${icon(name)} ${name.replace("_", " ")}</li>`).join("")}</ul>
-      ${worth.length ? `<h2 style="margin-top:10px">reward of holding</h2><ul>${worth.join("")}</ul>` : ""}`;
+      ${worth.length ? `<h2>reward of holding</h2><ul>${worth.join("")}</ul>` : ""}`;
   }
 }
 

@@ -50,7 +50,7 @@ function drawOnce() {
   const mean = (values) => values.filter((v) => v !== null).reduce((a, b, _, all) => a + b / all.length, 0);
   const known = stats.filter(([, values]) => values.some((v) => v !== null));
   const figures = known.length
-    ? `<h2 style="margin-top:10px">episode, mean per agent</h2><ul>${known.map(([name, values]) => `<li>${escaped(name)} ${short(mean(values))}</li>`).join("")}</ul>` : "";
+    ? `<h2>episode, mean per agent</h2><ul>${known.map(([name, values]) => `<li>${escaped(name)} ${short(mean(values))}</li>`).join("")}</ul>` : "";
   $("legend").innerHTML = world.legend() + figures;
   $("scrubber").max = recording.steps;
   $("fps").innerHTML = FPS.map((fps) => `<option value="${fps}">${fps}/s</option>`).join("");
