@@ -12,7 +12,10 @@ from metta_fast.spec import EnvError
 
 cdef extern from "physics.h" nogil:
     ctypedef int64_t mjtSize
+    ctypedef struct mjOption:
+        double timestep
     ctypedef struct mjModel:
+        mjOption opt
         mjtSize nq, nv, nu, na, nbody, nsite, ntendon
         double *actuator_ctrlrange
         const uint8_t *actuator_ctrllimited
@@ -130,6 +133,11 @@ cdef class RobotModel:
         """{nq, nv, nu, nbody, nsite, ntendon}."""
         return {"nq": self.model.nq, "nv": self.model.nv, "nu": self.model.nu, "nbody": self.model.nbody,
                 "nsite": self.model.nsite, "ntendon": self.model.ntendon}
+
+    @property
+    def timestep(self):
+        """Seconds of a physics substep."""
+        return self.model.opt.timestep
 
     @property
     def nq(self):
@@ -355,6 +363,16 @@ cdef class RobotBatch:
             raise ValueError(f"env {env} of {self.num_envs}")
         return (np.array([self.batch.data[env].qpos[i] for i in range(self.model.nq)]),
                 np.array([self.batch.data[env].qvel[i] for i in range(self.model.nv)]))
+
+    def physics(self, int32_t env):
+        """f64 [n]: MuJoCo's integration state of env `env` of this batch, for drawing it (render.py)."""
+        cdef double[::1] state
+        if not 0 <= env < self.num_envs:
+            raise ValueError(f"env {env} of {self.num_envs}")
+        out = np.empty(mj_stateSize(self.model.model, mjSTATE_INTEGRATION))
+        state = out
+        mj_getState(self.model.model, self.batch.data[env], &state[0], mjSTATE_INTEGRATION)
+        return out
 
     def reward_exact(self, int32_t env):
         """The reward of the last step before it became float32."""

@@ -14,7 +14,7 @@ import importlib.util
 import logging
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,6 +23,9 @@ from metta_fast.envs.robot._robot import RobotBatch, RobotModel
 from metta_fast.envs.robot.tasks.task import Task
 from metta_fast.errors import UserError
 from metta_fast.spec import ActionSpec, Array, EnvSpec, Leaf, Rows
+
+if TYPE_CHECKING:
+    from metta_fast.replay.frames import FrameRecorder
 
 TASKS = (
     "ant",
@@ -38,6 +41,8 @@ TASKS = (
     "walker2d",
 )
 LOG = logging.getLogger("metta_fast.robot")
+PICTURE_S = 0.04
+"""Simulated seconds from picture to picture of a replay, at least."""
 ON_UNSTABLE = ("reset", "stop")
 
 
@@ -163,6 +168,24 @@ class RobotFactory:
             stat_of=self.stat_of,
             stop_unstable=self.on_unstable == "stop",
         )
+
+    def make_recorder(self, batch: RobotBatch) -> FrameRecorder:
+        """Pictures of the batch's first robot, some 25 of a simulated second, for replays.
+
+        Raises:
+            UserError: nothing here can draw (render.py).
+        """
+        from metta_fast.envs.robot.render import Renderer
+        from metta_fast.replay.frames import FrameRecorder
+
+        renderer = Renderer(self.model.path)
+        every = max(1, round(PICTURE_S / self.step_s))
+        return FrameRecorder(lambda: renderer.render(batch.physics(0)), every=every, step_s=self.step_s)
+
+    @property
+    def step_s(self) -> float:
+        """Simulated seconds of a step."""
+        return float(self.model.timestep * self.frame_skip)
 
     def __reduce__(self) -> tuple[Any, ...]:
         keys = {

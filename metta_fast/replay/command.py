@@ -1,4 +1,4 @@
-"""`metta-fast replay`: an episode that a run's policy plays, as a page, in the terminal, as a video, as data.
+"""`metta-fast replay`: an episode that a run's policy plays, as a page, in the terminal, as video, picture, data.
 
 metta-fast replay runs/<name>                                # the page, in the run's folder
 metta-fast replay runs/<name> --terminal --seed 3 --episode 7
@@ -27,7 +27,7 @@ from metta_fast.replay.html import write_page
 from metta_fast.replay.record import about, record, sampled_or_likely, spec_of_one
 from metta_fast.replay.recording import Recording
 from metta_fast.replay.terminal import FASTEST, show_in_terminal
-from metta_fast.replay.video import check_video, write_video
+from metta_fast.replay.video import check_picture, check_video, write_picture, write_video
 from metta_fast.replay.views import world_frames
 from metta_fast.run_dir import RunDir
 from metta_fast.spec import EVAL_SEED_BIT, EnvFactory
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
     from metta_fast.policy import Policy
 
+FPS = 10.0
+"""Steps a second of worlds without a time of their own, and in the terminal."""
 MOST_EPISODES = 1_000_000
 NO_PICTURES = "gives no pictures: its actions, rewards and returns are shown"
 
@@ -94,6 +96,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--html", metavar="FILE", type=_path, help="write the page to this file")
     add("--terminal", action="store_true", help="play it in the terminal; in a pipe: print every step")
     add("--video", metavar="FILE", type=_path, help="write a video: .gif or .mp4")
+    add("--picture", metavar="FILE", type=_path, help="write a still picture: .png or .jpg")
     add("--json", metavar="FILE", type=_path, help="write the recording as data (see docs/replay.md)")
     add("--seed", type=int, default=0, help="of the map and of sampled actions (default: 0)")
     add("--episode", type=int, default=0, help="which of the seed's maps, as eval counts them (default: 0)")
@@ -109,8 +112,12 @@ def _parser() -> argparse.ArgumentParser:
         help="who plays: the run's policy (the default), the grid's scripted player, a random one",
     )
     add("--best", action="store_true", help="the checkpoint with the best score, not the newest")
-    add("--fps", type=float, default=10.0, help="steps a second in terminal and video (default: 10)")
-    add("--step", type=int, help="terminal: the first step shown; in a pipe the only one")
+    add("--fps", type=float, help="steps a second in terminal and video (default: 10; robots in real time)")
+    add(
+        "--step",
+        type=int,
+        help="terminal: the first step shown, in a pipe the only one; picture: its step (default: the middle)",
+    )
     add("--agent", type=int, help="terminal: the agent that is picked out")
     return found
 
@@ -134,13 +141,17 @@ def _check(given: argparse.Namespace) -> None:
         if not low <= value or (high is not None and value > high):
             limits = f"{low} or more" if high is None else f"{low} … {high}"
             raise UserError(f"--{name} {value}: expected {limits}")
-        if name in ("step", "agent") and not given.terminal:
-            raise UserError(f"--{name} is for the terminal: add --terminal")
-    for name in ("html", "video", "json"):
+        if name == "step" and not (given.terminal or given.picture):
+            raise UserError("--step is for terminal and picture: add --terminal or --picture FILE")
+        if name == "agent" and not given.terminal:
+            raise UserError("--agent is for the terminal: add --terminal")
+    for name in ("html", "video", "picture", "json"):
         if (path := getattr(given, name)) is not None:
             _check_file(f"--{name} {path}", path)
     if given.video is not None:
         check_video(given.video)
+    if given.picture is not None:
+        check_picture(given.picture)
 
 
 def _check_file(what: str, path: Path) -> None:
@@ -163,6 +174,8 @@ def _files(given: argparse.Namespace, source: Path) -> list[tuple[str, Path, Wri
         found.append(("html", given.html, write_page))
     if given.video is not None:
         found.append(("video", given.video, partial(_write_video, fps=given.fps)))
+    if given.picture is not None:
+        found.append(("picture", given.picture, partial(_write_picture, step=given.step)))
     if given.json is not None:
         found.append(("json", given.json, Recording.save))
     if found or given.terminal:
@@ -181,9 +194,30 @@ def _files(given: argparse.Namespace, source: Path) -> list[tuple[str, Path, Wri
     return [("html", path, write_page)]
 
 
-def _write_video(recording: Recording, path: Path, fps: float) -> None:
+def _write_video(recording: Recording, path: Path, fps: float | None) -> None:
     frames, every = world_frames(recording)
-    write_video(path, frames, fps / every)
+    write_video(path, frames, (fps or _pace(recording)) / every)
+
+
+def _write_picture(recording: Recording, path: Path, step: int | None) -> None:
+    frames, every = world_frames(recording)
+    wanted = recording.steps // 2 if step is None else _step(recording, step)
+    for number, frame in enumerate(frames):
+        if number == wanted // every:
+            write_picture(path, frame)
+            return
+
+
+def _pace(recording: Recording) -> float:
+    """Steps a second: real time where the world has one."""
+    step_s = recording.world.facts.get("step_s")
+    return 1 / step_s if step_s else FPS
+
+
+def _step(recording: Recording, step: int) -> int:
+    if step > recording.steps:
+        raise UserError(f"--step {step}: the episode has {recording.steps} steps")
+    return step
 
 
 def _player(
@@ -203,8 +237,8 @@ def _player(
 
 
 def _show(recording: Recording, given: argparse.Namespace) -> None:
-    if given.step is not None and given.step > recording.steps:
-        raise UserError(f"--step {given.step}: the episode has {recording.steps} steps")
+    if given.step is not None:
+        _step(recording, given.step)
     if given.agent is not None and given.agent >= recording.agents:
         raise UserError(f"--agent {given.agent}: agents are 0 … {recording.agents - 1}")
-    show_in_terminal(recording, fps=given.fps, step=given.step, agent=given.agent)
+    show_in_terminal(recording, fps=given.fps or FPS, step=given.step, agent=given.agent)

@@ -31,12 +31,14 @@ class FrameRecorder:
 
     Args:
         render: gives the world as it is now, uint8 [height, width, 3].
+        every: steps from image to image.
+        step_s: what a step lasts in the world, seconds; None: it has no time of its own.
     """
 
-    def __init__(self, render: Callable[[], Array]) -> None:
+    def __init__(self, render: Callable[[], Array], *, every: int = 1, step_s: float | None = None) -> None:
         self._render = render
         self._images: list[bytes] = []
-        self._every, self._seen = 1, 0
+        self._every, self._seen, self._step_s = every, 0, step_s
         self._size = (0, 0)
 
     def see(self) -> None:
@@ -53,6 +55,8 @@ class FrameRecorder:
 
         try:
             frame = np.asarray(self._render())
+        except UserError:
+            raise
         except Exception as error:  # whatever the environment's own code, or a graphics library, raises
             raise UserError(f"the environment cannot be rendered: {type(error).__name__}: {error}") from error
         if frame.dtype != np.uint8 or frame.ndim != 3 or frame.shape[2] != 3:
@@ -65,10 +69,11 @@ class FrameRecorder:
         return file.getvalue()
 
     def world(self) -> World:
-        """Facts: height, width (pixels), every (steps from image to image), images (data URIs)."""
+        """Facts: height, width (pixels), every (steps from image to image), images (data URIs), step_s if known."""
         height, width = self._size
         images = [HEAD + base64.b64encode(image).decode() for image in self._images]
-        return World("frames", {"height": height, "width": width, "every": self._every, "images": images})
+        facts = {"height": height, "width": width, "every": self._every, "images": images}
+        return World("frames", facts if self._step_s is None else {**facts, "step_s": self._step_s})
 
 
 def frames(recording: Recording) -> Iterator[Array]:

@@ -54,6 +54,8 @@ function drawOnce() {
   $("legend").innerHTML = world.legend() + figures;
   $("scrubber").max = recording.steps;
   $("fps").innerHTML = FPS.map((fps) => `<option value="${fps}">${fps}/s</option>`).join("");
+  const { step_s } = recording.world.facts;
+  if (step_s) state.fps = FPS.filter((fps) => fps <= 1.01 / step_s).at(-1) ?? FPS[0];  // real time, or as near as can be
   $("fps").value = state.fps;
 }
 

@@ -1,0 +1,169 @@
+"""Pictures of robots: a process of its own draws them, with the first graphics library that works.
+
+    with Renderer(factory.model.path) as renderer:
+        frame = renderer.render(batch.physics(0))          # uint8 [height, width, 3]
+
+    state ─► render_child.py (MUJOCO_GL=egl, else osmesa) ─► picture
+
+A graphics library that is missing fails at import, one that is broken may crash or hang: neither harms this process,
+which loads none.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import subprocess
+import sys
+import tempfile
+import time
+import weakref
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+
+from metta_fast.errors import UserError
+from metta_fast.spec import Array
+
+LIBRARIES = ("egl", "osmesa")
+"""In the order in which they are tried; MUJOCO_GL, where it is set, comes first."""
+CURE = (
+    "install one of them: apt-get install libegl1 (with a driver: libegl-mesa0, or that of the GPU's maker) or "
+    "apt-get install libosmesa6"
+)
+START_S, PICTURE_S = 60.0, 60.0
+"""A process that has given nothing for so long hangs."""
+CHILD = Path(__file__).with_name("render_child.py")
+
+
+class Renderer:
+    """Draws states of one model.
+
+    Args:
+        model: path of the MJCF file.
+        height, width: pixels of a picture.
+        camera: name of one of the model's; "": its "track", or else one that follows the robot.
+        libraries: those to try.
+
+    Attributes:
+        library: the one that draws.
+
+    Raises:
+        UserError: none works (each one's reason and what to install), or there is no such camera.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        height: int = 360,
+        width: int = 480,
+        camera: str = "",
+        *,
+        libraries: tuple[str, ...] | None = None,
+    ) -> None:
+        self.shape = (height, width, 3)
+        self._arguments = [model, str(height), str(width), camera]
+        wanted = os.environ.get("MUJOCO_GL", "")
+        tried = libraries or tuple(dict.fromkeys(name for name in (wanted, *LIBRARIES) if name))
+        reasons = []
+        for name in tried:
+            self.library = name
+            reason = self._start(name)
+            if reason is None:
+                return
+            if camera and f'camera "{camera}"' in reason:
+                raise UserError(f"{model}: there is no camera {camera!r} in this model")
+            reasons.append(f"{name}: {reason}")
+        raise UserError(f"robots cannot be drawn here ({'; '.join(reasons)}). {CURE[0].upper()}{CURE[1:]}")
+
+    def render(self, physics: Array) -> Array:
+        """The picture of a state.
+
+        Args:
+            physics: float64 [n], MuJoCo's integration state (`RobotBatch.physics`).
+
+        Returns:
+            uint8 [height, width, 3].
+
+        Raises:
+            RuntimeError: the process that draws has ended, or hangs.
+        """
+        try:
+            self._process.stdin.write(np.ascontiguousarray(physics, np.float64).tobytes())
+            self._process.stdin.flush()
+            picture = self._read(int(np.prod(self.shape)), PICTURE_S)
+        except OSError as error:
+            raise RuntimeError(
+                f"the process that draws robots ({self.library}) ended: {self._why()}"
+            ) from error
+        return np.frombuffer(picture, np.uint8).reshape(self.shape)
+
+    def close(self) -> None:
+        """End the process; may be called twice."""
+        self._finalizer()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _start(self, library: str) -> str | None:
+        """Start the process with that library; why it does not draw, or None."""
+        self._words = tempfile.TemporaryFile()  # noqa: SIM115 - closed by _end
+        paths = os.pathsep.join(path for path in sys.path if path)
+        self._process: Any = subprocess.Popen(
+            [sys.executable, str(CHILD), *self._arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._words,
+            env={**os.environ, "MUJOCO_GL": library, "PYOPENGL_PLATFORM": library, "PYTHONPATH": paths},
+            start_new_session=True,
+        )
+        self._finalizer = weakref.finalize(self, _end, self._process, self._words)
+        try:
+            if self._read(6, START_S) == b"ready\n":
+                return None
+            reason = "it writes something else than pictures"
+        except OSError:
+            reason = self._why()
+        self.close()
+        return reason
+
+    def _read(self, size: int, patience_s: float) -> bytes:
+        """Exactly so many bytes from the process; OSError where they do not come."""
+        found = bytearray()
+        deadline = time.monotonic() + patience_s
+        while len(found) < size:
+            pipe = self._process.stdout
+            if not select.select([pipe], [], [], max(deadline - time.monotonic(), 0))[0]:
+                raise TimeoutError
+            part = os.read(pipe.fileno(), size - len(found))
+            if not part:
+                raise BrokenPipeError
+            found += part
+        return bytes(found)
+
+    def _why(self) -> str:
+        """The last line that the process wrote, or how it ended."""
+        try:
+            code = self._process.wait(1.0)
+        except subprocess.TimeoutExpired:
+            return "it hangs"
+        self._words.seek(0)
+        lines = [line for line in self._words.read().decode(errors="replace").splitlines() if line.strip()]
+        return lines[-1].strip() if lines else f"it ended with code {code} and no word"
+
+
+def _end(process: Any, words: Any) -> None:
+    process.kill()
+    process.wait()
+    process.stdout.close()
+    words.close()
+    with suppress(BrokenPipeError):  # a state that it did not read any more
+        process.stdin.close()

@@ -1,0 +1,88 @@
+"""The process that draws: `python render_child.py MODEL HEIGHT WIDTH CAMERA`, started by render.py.
+
+    stdin   physics states, float64 [n] each (MuJoCo's integration state)
+    stdout  first the word "ready" on a line, then one picture a state, uint8 [HEIGHT, WIDTH, 3]
+
+It imports nothing of ours: graphics libraries are loaded here, and may end this process alone. The environment
+variable MUJOCO_GL says which one.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+SOFTWARE = ("llvmpipe", "softpipe", "swrast", "offscreen")
+"""Parts of the names of drivers that draw on the CPU."""
+
+
+class Drawing:
+    """A model, its data, and a renderer that shows them."""
+
+    def __init__(self, path: str, height: int, width: int, camera: str) -> None:
+        import mujoco
+        from OpenGL import GL
+
+        self.mujoco: Any = mujoco
+        self.model = model = mujoco.MjModel.from_xml_path(path)
+        self.data = mujoco.MjData(model)
+        view = model.vis.global_
+        view.offheight, view.offwidth = max(view.offheight, height), max(view.offwidth, width)
+        self.renderer = mujoco.Renderer(model, height, width)
+        self.plain = any(word in GL.glGetString(GL.GL_RENDERER).decode().lower() for word in SOFTWARE)
+        if self.plain:  # shadows, mirrors and smooth edges take a CPU ten times as long
+            self.renderer.close()
+            model.vis.quality.offsamples = 0
+            self.renderer = mujoco.Renderer(model, height, width)
+        self.camera = self.camera_named(camera)
+
+    def camera_named(self, name: str) -> Any:
+        """Without a name the model's "track", or a camera of our own that follows a body which moves freely."""
+        mujoco, model = self.mujoco, self.model
+        if name or mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_CAMERA, "track") >= 0:
+            return name or "track"
+        camera = mujoco.MjvCamera()
+        mujoco.mjv_defaultFreeCamera(model, camera)
+        mujoco.mj_forward(model, self.data)
+        free = [j for j in range(model.njnt) if model.jnt_type[j] == mujoco.mjtJoint.mjJNT_FREE]
+        shown = model.geom_bodyid > 0 if free else model.geom_type != mujoco.mjtGeom.mjGEOM_PLANE
+        if shown.any():  # the model's own extent counts floors as well
+            places, sizes = self.data.geom_xpos[shown], model.geom_rbound[shown, None]
+            low, high = (places - sizes).min(0), (places + sizes).max(0)
+            camera.lookat, camera.distance = (low + high) / 2, ((high - low) ** 2).sum() ** 0.5
+        if free:
+            camera.type, camera.trackbodyid = mujoco.mjtCamera.mjCAMERA_TRACKING, model.jnt_bodyid[free[0]]
+        return camera
+
+    def draw(self) -> Any:
+        """uint8 [height, width, 3] of the data as they are."""
+        flags = self.mujoco.mjtRndFlag
+        self.renderer.update_scene(self.data, self.camera)
+        for flag in (flags.mjRND_SHADOW, flags.mjRND_REFLECTION):
+            self.renderer.scene.flags[flag] = not self.plain
+        return self.renderer.render()
+
+
+def main(path: str, height: int, width: int, camera: str) -> None:
+    pictures = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what libraries print must not get among the pictures
+    import numpy as np
+
+    drawing = Drawing(path, height, width, camera)
+    mujoco, model, data = drawing.mujoco, drawing.model, drawing.data
+    mujoco.mj_forward(model, data)
+    drawing.draw()  # the first picture is where a graphics library fails, if it does
+    pictures.write(b"ready\n")
+    pictures.flush()
+    kind = mujoco.mjtState.mjSTATE_INTEGRATION
+    size = 8 * mujoco.mj_stateSize(model, kind)
+    while len(state := sys.stdin.buffer.read(size)) == size:
+        mujoco.mj_setState(model, data, np.frombuffer(state), kind)
+        mujoco.mj_forward(model, data)
+        pictures.write(drawing.draw().tobytes())
+        pictures.flush()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4])
