@@ -27,9 +27,12 @@ class Parts:
     policy: Any
     algorithm: Algorithm
     device: torch.device
+    viewer: Any = None
 
     def close(self) -> None:
         self.vec.close()
+        if self.viewer is not None:
+            self.viewer.close()
 
 
 def build_parts(config: Config) -> Parts:
@@ -59,12 +62,26 @@ def build_parts(config: Config) -> Parts:
         worker_timeout_s=vector.worker_timeout_s,
         device=torch.device(config.env.device),
     )
+    viewer = None
     try:
+        if config.env.show_viewer:
+            viewer = _open_viewer(factory, vec)
         torch.manual_seed(config.seed)
         policy = make_policy(config.policy, factory.spec).to(device)
         kind = DevicePPO if vector.backend == "gpu" else PPO
         algorithm = kind(config, factory.spec, vec, policy, device=device, hooks=hooks)
     except BaseException:
         vec.close()
+        if viewer is not None:
+            viewer.close()
         raise
-    return Parts(factory.spec, vec, policy, algorithm, device)
+    return Parts(factory.spec, vec, policy, algorithm, device, viewer)
+
+
+def _open_viewer(factory: Any, vec: Any) -> Any:
+    """A window on the first robot of `factory`, which `vec` steps in this process."""
+    from metta_fast.envs.robot.viewer import Viewer
+
+    viewer = Viewer(factory.model.path)
+    vec.watcher = lambda: viewer.show(lambda: vec.batches[0].physics(0))
+    return viewer

@@ -67,6 +67,7 @@ def resolve(composed: Composed, *, machine: Machine | None = None) -> Resolved:
     work.env_device(spec)
     work.sizes()
     work.vector(spec)
+    work.viewer()
     work.graphs()
     work.policy(spec)
     work.features()
@@ -138,6 +139,25 @@ class _Resolve(Devices):
                 f"vector.num_workers={vector.num_workers} ({self.origins['vector.num_workers']}) share "
                 f"{cores} cores; vector.num_workers=auto takes {min(cores, envs)}"
             )
+
+    def viewer(self) -> None:
+        """A window is for robots that this process steps, on a display."""
+        env, backend = self.config.env, self.config.vector.backend
+        if not env.show_viewer:
+            return
+        if env.factory != "robot":
+            raise UserError(
+                f"env.show_viewer=true is for robots (env.factory=robot), this is {env.factory}: leave it out; "
+                "`metta-fast replay RUN` shows an episode"
+            )
+        if backend == "workers":
+            raise UserError(
+                "env.show_viewer=true with vector.backend=workers: other processes hold the robots; give "
+                "vector.backend=threads"
+            )
+        from metta_fast.envs.robot.viewer import check_display
+
+        check_display()
 
     def _at_most(self, path: str, limit: int, what: str) -> None:
         value = get(self.config, path)

@@ -71,6 +71,9 @@ class EnvConfig:
     limit_is_terminal: bool = key(
         False, "true: the time limit is a terminal (no bootstrap) instead of a truncation"
     )
+    show_viewer: bool = key(
+        False, "robots: MuJoCo's window shows environment 0 while it trains, where there is a display"
+    )
     params: dict[str, Any] = key({}, "the factory's own keys (grid: map, rooms, objects, rewards, …)")
 
 

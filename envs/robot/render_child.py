@@ -35,25 +35,8 @@ class Drawing:
             self.renderer.close()
             model.vis.quality.offsamples = 0
             self.renderer = mujoco.Renderer(model, height, width)
-        self.camera = self.camera_named(camera)
-
-    def camera_named(self, name: str) -> Any:
-        """Without a name the model's "track", or a camera of our own that follows a body which moves freely."""
-        mujoco, model = self.mujoco, self.model
-        if name or mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_CAMERA, "track") >= 0:
-            return name or "track"
-        camera = mujoco.MjvCamera()
-        mujoco.mjv_defaultFreeCamera(model, camera)
-        mujoco.mj_forward(model, self.data)
-        free = [j for j in range(model.njnt) if model.jnt_type[j] == mujoco.mjtJoint.mjJNT_FREE]
-        shown = model.geom_bodyid > 0 if free else model.geom_type != mujoco.mjtGeom.mjGEOM_PLANE
-        if shown.any():  # the model's own extent counts floors as well
-            places, sizes = self.data.geom_xpos[shown], model.geom_rbound[shown, None]
-            low, high = (places - sizes).min(0), (places + sizes).max(0)
-            camera.lookat, camera.distance = (low + high) / 2, ((high - low) ** 2).sum() ** 0.5
-        if free:
-            camera.type, camera.trackbodyid = mujoco.mjtCamera.mjCAMERA_TRACKING, model.jnt_bodyid[free[0]]
-        return camera
+        track = mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_CAMERA, "track") >= 0
+        self.camera: Any = camera or ("track" if track else robot_camera(mujoco, model, self.data))
 
     def draw(self) -> Any:
         """uint8 [height, width, 3] of the data as they are."""
@@ -62,6 +45,24 @@ class Drawing:
         for flag in (flags.mjRND_SHADOW, flags.mjRND_REFLECTION):
             self.renderer.scene.flags[flag] = not self.plain
         return self.renderer.render()
+
+
+def robot_camera(mujoco: Any, model: Any, data: Any) -> Any:
+    """A camera that a mouse can turn: it follows the robot, or shows all of one that is fixed."""
+    camera = mujoco.MjvCamera()
+    mujoco.mjv_defaultFreeCamera(model, camera)
+    mujoco.mj_forward(model, data)
+    track = mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_CAMERA, "track")
+    free = [model.jnt_bodyid[j] for j in range(model.njnt) if model.jnt_type[j] == mujoco.mjtJoint.mjJNT_FREE]
+    body = model.cam_bodyid[track] if track >= 0 else free[0] if free else 0
+    shown = model.geom_bodyid > 0 if body else model.geom_type != mujoco.mjtGeom.mjGEOM_PLANE
+    if shown.any():  # the model's own extent counts floors as well
+        places, sizes = data.geom_xpos[shown], model.geom_rbound[shown, None]
+        low, high = (places - sizes).min(0), (places + sizes).max(0)
+        camera.lookat, camera.distance = (low + high) / 2, ((high - low) ** 2).sum() ** 0.5
+    if body:
+        camera.type, camera.trackbodyid = mujoco.mjtCamera.mjCAMERA_TRACKING, body
+    return camera
 
 
 def main(path: str, height: int, width: int, camera: str) -> None:

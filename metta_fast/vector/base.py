@@ -7,6 +7,7 @@ environments' states are reached, and how all is stopped.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any, NoReturn, Self
 
@@ -50,6 +51,8 @@ class BaseVector:
         self._waited = 0.0
         self._closed = ""
         self._box = spec.action.kind == "box"
+        self.watcher: Callable[[], None] | None = None
+        """Called whenever block 0 was received: its environments stand still then."""
         self._told: set[str] = set()
         """Kinds of notes that were given."""
 
@@ -71,6 +74,8 @@ class BaseVector:
         if index < 0:
             index = self._wait(index, timeout)
         self._arrived(index)
+        if index == 0 and self.watcher is not None:
+            self.watcher()
         return self.blocks[index]
 
     def send(self, block: Block, actions: Array | None = None) -> None:

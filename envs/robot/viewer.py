@@ -1,0 +1,114 @@
+"""MuJoCo's own window on a robot while it trains: `env.show_viewer=true`.
+
+    check_display()                                   # before work starts
+    viewer = Viewer(factory.model.path)               # opens the window, in a process of its own
+    vec.watcher = lambda: viewer.show(lambda: vec.batches[0].physics(0))
+
+    vector ─ block 0 was received ─► show, 30 times a second ─► viewer_child.py ─► mujoco.viewer
+
+Training does not wait for the window: a state that it cannot take is dropped. Its graphics library is not loaded
+here. When the window is closed, training goes on.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from metta_fast.errors import UserError
+from metta_fast.spec import Array
+
+LOG = logging.getLogger("metta_fast.robot")
+EVERY_S = 1 / 30
+START_S = 60.0
+"""A window that is not open after so long will not be."""
+CHILD = Path(__file__).with_name("viewer_child.py")
+CURE = "leave env.show_viewer out; `metta-fast replay RUN` shows an episode without a display"
+
+
+def check_display() -> None:
+    """Raises UserError where there is no display for the window."""
+    if not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
+        raise UserError(
+            "env.show_viewer=true: there is no display (DISPLAY and WAYLAND_DISPLAY are not set): start it from "
+            f"a desktop, or through ssh -X; or {CURE}"
+        )
+
+
+class Viewer:
+    """The window on a model.
+
+    Args:
+        model: path of the MJCF file.
+
+    Raises:
+        UserError: no display, or the window cannot be opened.
+    """
+
+    def __init__(self, model: str) -> None:
+        check_display()
+        self._states, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        words = tempfile.TemporaryFile()  # noqa: SIM115 - closed by _end
+        paths = os.pathsep.join(path for path in sys.path if path)
+        with theirs:
+            self._process: Any = subprocess.Popen(
+                [sys.executable, str(CHILD), model, str(theirs.fileno())],
+                stdin=subprocess.DEVNULL,
+                stdout=words,
+                stderr=words,
+                pass_fds=[theirs.fileno()],
+                env={**os.environ, "MUJOCO_GL": "glfw", "PYTHONPATH": paths},
+                start_new_session=True,
+            )
+        self._finalizer = weakref.finalize(self, _end, self._process, self._states, words)
+        self._states.settimeout(START_S)
+        try:
+            opened = self._states.recv(16) == b"ready"
+        except TimeoutError:
+            opened = False
+        if not opened:
+            self._process.kill()
+            self._process.wait()
+            words.seek(0)
+            lines = words.read().decode(errors="replace").split("\n")
+            why = next(
+                (line.strip() for line in reversed(lines) if line.strip()), f"nothing within {START_S:g} s"
+            )
+            self.close()
+            raise UserError(f"env.show_viewer=true: MuJoCo's viewer does not open ({why}): {CURE}")
+        self._states.setblocking(False)
+        self._shown = 0.0
+
+    def show(self, state: Callable[[], Array]) -> None:
+        """Show a state (`RobotBatch.physics`), if it is time for one."""
+        now = time.monotonic()
+        if now - self._shown < EVERY_S or not self._finalizer.alive:
+            return
+        self._shown = now
+        try:
+            self._states.send(state().tobytes())
+        except BlockingIOError:
+            return
+        except OSError:
+            LOG.info("the viewer is closed; training goes on")
+            self.close()
+
+    def close(self) -> None:
+        """Close the window; may be called twice."""
+        self._finalizer()
+
+
+def _end(process: Any, states: socket.socket, words: Any) -> None:
+    states.close()
+    process.kill()
+    process.wait()
+    words.close()
