@@ -3,7 +3,7 @@
     def make_recorder(self, batch):                               # in an EnvFactory
         return FrameRecorder(lambda: renderer.render(batch))      # uint8 [height, width, 3]
 
-Images are kept as JPEG, in the page as data URIs: 1000 steps of 320 × 240 are some 8 MB. Where an episode is long,
+Images are kept as JPEG, in the page as data URIs: some MB in all. Where an episode is long,
 every second, fourth, … step is kept, and the page shows the last one that there is.
 """
 
