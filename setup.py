@@ -3,7 +3,8 @@
 All other metadata lives in pyproject.toml. `metta_fast/envs` and `metta_fast/configs` are committed links to
 `envs/` and `configs/`, so the checkout, an editable install and the wheel all see one package tree.
 
-envs/robot is built where MuJoCo 4.0.0 (mujoco-core) is installed; all else is built without it.
+envs/robot is built where MuJoCo 4.0.0 (mujoco-core) is installed; all else is built without it. Its tasks are the
+headers in envs/robot/tasks that define NAME_params: they are listed for the compiler in list.h, written here.
 
     python setup.py build_ext --inplace             # a development build
     MF_DEBUG=1 python setup.py build_ext --inplace  # bounds checks, line tracing, -O1 -g
@@ -12,6 +13,8 @@ envs/robot is built where MuJoCo 4.0.0 (mujoco-core) is installed; all else is b
 
 import importlib.util
 import os
+import re
+import zlib
 from pathlib import Path
 
 import numpy
@@ -44,9 +47,26 @@ def mujoco_folder() -> Path | None:
     return None
 
 
+def list_tasks() -> None:
+    """Write envs/robot/tasks/list.h (see all.h there), unless it is as it should be already."""
+    folder = ROOT / "envs/robot/tasks"
+    found = {}
+    for header in sorted(folder.glob("*.h")):
+        text = header.read_bytes()
+        if re.search(rb"\}\s*" + header.stem.encode() + rb"_params\s*;", text):
+            found[header.stem] = zlib.crc32(text)
+    lines = ["/* list.h: written by setup.py, which tells what it is. */"]
+    lines += [f'#include "{name}.h"' for name in found]
+    lines += ["#define MF_ROBOT_TASKS(X) " + " ".join(f"X({name}, {crc}u)" for name, crc in found.items())]
+    target, text = folder / "list.h", "\n".join(lines) + "\n"
+    if not target.is_file() or target.read_text() != text:
+        target.write_text(text)
+
+
 def extensions() -> list[Extension]:
     """One extension per .pyx file, named by its place in the package."""
     found = []
+    list_tasks()
     mujoco = mujoco_folder()
     for top, package in (("envs", "metta_fast.envs"), ("metta_fast", "metta_fast")):
         for source in sorted((ROOT / top).rglob("*.pyx")):

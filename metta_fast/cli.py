@@ -1,4 +1,4 @@
-"""The command line: `metta-fast train|eval|replay|export|monitor|doctor|bench` (also `python -m metta_fast`).
+"""The command line: `metta-fast train|eval|replay|export|monitor|new-robot|doctor|bench` (also `python -m metta_fast`).
 
     metta-fast train hardware=auto env=grid_solo trainer.total_timesteps=5_000_000
     metta-fast train resume=auto
@@ -32,6 +32,7 @@ USAGE = """usage: metta-fast COMMAND …
   replay RUN …          show an episode: a page, in the terminal, a video; `metta-fast replay --help`
   export RUN …          a run's policy as TorchScript, torch.export or ONNX; `metta-fast export --help`
   monitor [RUN]         the machine and a run's newest figures, live; `metta-fast monitor --help`
+  new-robot NAME        files of a robot of your own; `metta-fast new-robot --help`
   doctor                what this machine has, which profile fits, what is missing
   bench …               measure speed (benchmark_performance.py); `metta-fast bench --help`
 
@@ -114,6 +115,12 @@ def monitor(words: Sequence[str]) -> int:
     return run_monitor_command(list(words))
 
 
+def new_robot(words: Sequence[str]) -> int:
+    from metta_fast.new_robot import run_new_robot_command
+
+    return run_new_robot_command(list(words))
+
+
 def doctor(words: Sequence[str]) -> int:
     from metta_fast.doctor import main as examine
 
@@ -143,6 +150,7 @@ COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
     "replay": replay,
     "export": export,
     "monitor": monitor,
+    "new-robot": new_robot,
     "doctor": doctor,
     "bench": bench,
 }

@@ -47,7 +47,11 @@ cdef extern from "physics.h" nogil:
         int32_t step, pending
         double reward
     ctypedef struct mf_task:
+        const char *name
         int64_t params_size
+        uint32_t source
+    const mf_task mf_tasks[]
+    int MF_NUM_TASKS
     const mf_task *mf_find_task(const char *name)
     ctypedef struct mf_robots:
         const mjModel *model
@@ -89,6 +93,12 @@ def versions():
 
 _told = set()
 """(path, warning) of the models that this process has loaded: each is told once."""
+
+
+def built_tasks():
+    """{name: CRC-32 of its header} of the tasks that were compiled in."""
+    cdef int i
+    return {mf_tasks[i].name.decode(): mf_tasks[i].source for i in range(MF_NUM_TASKS)}
 
 
 cdef class RobotModel:
@@ -204,8 +214,9 @@ cdef class RobotBatch:
             raise ValueError(f"envs {first_env} … {first_env + num_envs - 1} are not among {total_envs}")
         self.batch.task = mf_find_task(task.encode())
         if self.batch.task == NULL or self.batch.task.params_size != record.nbytes:
-            raise RuntimeError(f"the task {task} is not as it was built: build the extensions again "
-                               "(python setup.py build_ext --inplace)")
+            raise UserError(f"{task}: the options and bodies of its Task are {record.nbytes} bytes, but {task}_params in "
+                            f"its header is {self.batch.task.params_size if self.batch.task != NULL else 0}: both list "
+                            "the same fields in the same order")
         self.model, self.task = model, task
         self.num_envs, self.total_envs = num_envs, total_envs
         params = np.frombuffer(record.tobytes(), np.uint8).copy()

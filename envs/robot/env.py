@@ -12,6 +12,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import logging
+import zlib
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from metta_fast.config import nearest
-from metta_fast.envs.robot._robot import RobotBatch, RobotModel
+from metta_fast.envs.robot._robot import RobotBatch, RobotModel, built_tasks
 from metta_fast.envs.robot.tasks.task import Task
 from metta_fast.errors import UserError
 from metta_fast.spec import ActionSpec, Array, EnvSpec, Leaf, Rows
@@ -27,19 +28,10 @@ from metta_fast.spec import ActionSpec, Array, EnvSpec, Leaf, Rows
 if TYPE_CHECKING:
     from metta_fast.replay.frames import FrameRecorder
 
-TASKS = (
-    "ant",
-    "half_cheetah",
-    "hopper",
-    "humanoid",
-    "humanoid_standup",
-    "inverted_double_pendulum",
-    "inverted_pendulum",
-    "pusher",
-    "reacher",
-    "swimmer",
-    "walker2d",
-)
+_BUILT = built_tasks()
+TASKS = tuple(sorted(_BUILT))
+"""Those whose headers were compiled in."""
+BUILD = "build again: python setup.py build_ext --inplace"
 LOG = logging.getLogger("metta_fast.robot")
 PICTURE_S = 0.04
 """Simulated seconds from picture to picture of a replay, at least."""
@@ -50,15 +42,20 @@ def find_task(name: str) -> Task:
     """The task of that name.
 
     Raises:
-        UserError: there is none.
+        UserError: there is none, or it is not built, or its header was changed since.
     """
+    header = Path(__file__).parent / "tasks" / f"{name}.h"
     if name not in TASKS:
+        if header.is_file() and f"{name}_params" in header.read_text():
+            raise UserError(f"task={name!r} is there ({header}), but not built yet; {BUILD}")
         near = nearest(str(name), TASKS)
         raise UserError(
             f"task={name!r} is not known; "
             + (f"did you mean {near!r}? " if near else "")
             + f"there are {', '.join(TASKS)}"
         )
+    if header.is_file() and zlib.crc32(header.read_bytes()) != _BUILT[name]:
+        raise UserError(f"task={name!r}: {header} was changed since it was built; {BUILD}")
     task = importlib.import_module(f"metta_fast.envs.robot.tasks.{name}").TASK
     assert isinstance(task, Task)
     return task

@@ -5,6 +5,7 @@
 
      NAME_params  plain struct, the task's options: numbers (mf_real, ranges as mf_real[2]), then switches and bodies
                   (int32_t); its Python file (tasks/NAME.py) lists them in the same order
+     NAME_contact_forces  an enum's constant, 1 if the task looks at cfrc_ext: contact forces cost time
 
      void    NAME_before (params, physics, state)                 keep what is needed of the time before a step
      int32_t NAME_after  (params, physics, state, action, reward, info)

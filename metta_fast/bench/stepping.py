@@ -7,7 +7,7 @@
         a child for each peer, on the same cores ─► burn-in ─► rounds in turns ─► rows, ratios
 
 No policy: actions are random, drawn beforehand. A step is one environment's; per core means by the number of threads,
-which is that of the cores too. Peers step robots only: other environments have our rows alone.
+which is that of the cores too. Peers step Gymnasium's robots only: other environments have our rows alone.
 """
 
 from __future__ import annotations
@@ -75,14 +75,14 @@ class StepReport(Report):
 
 
 def check(env: str) -> bool:
-    """Whether `env` is a robot, which peers step as well.
+    """Whether `env` is one of Gymnasium's robots, which peers step as well.
 
     Raises:
         UserError: there is no such recipe, or its environment cannot be made here.
     """
     config = compose(["hardware=cpu", f"env={env}"]).config.env
-    make_factory(config, num_envs=1)
-    return config.factory == "robot"
+    factory: Any = make_factory(config, num_envs=1)
+    return config.factory == "robot" and bool(factory.task.gymnasium_id)
 
 
 def cases(threads: str, envs: str) -> list[Case]:
@@ -138,7 +138,7 @@ def measure(
 def _present(report: Report, robot: bool) -> list[Peer]:
     """The peers that are installed; a note for each that is not."""
     if not robot:
-        report.notes.append("peers step robots only: this is no robot, so the rows are ours alone")
+        report.notes.append("peers step Gymnasium's robots only, and this is none: the rows are ours alone")
         return [peer for peer in PEERS if not peer.package]
     missing: dict[str, Peer] = {}
     for peer in PEERS:

@@ -164,4 +164,4 @@ def test_other_environments_have_our_rows_alone():
         "ours",
         "ours_async",
     ]
-    assert "no robot" in report.notes[0]
+    assert "Gymnasium's robots only" in report.notes[0]

@@ -14,6 +14,8 @@ typedef struct {
     int32_t terminate_when_unhealthy, exclude_current_positions_from_observation, include_cfrc_ext_in_observation;
 } ant_params;
 
+enum { ant_contact_forces = 1 };
+
 MF_FN const mf_real *ant_main_body(const ant_params *o, const mf_physics *p) {
     return p->xpos + 3 * (int32_t)o->main_body;
 }

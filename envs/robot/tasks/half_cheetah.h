@@ -11,6 +11,8 @@ typedef struct {
     int32_t exclude_current_positions_from_observation;
 } half_cheetah_params;
 
+enum { half_cheetah_contact_forces = 0 };
+
 MF_FN void half_cheetah_before(const half_cheetah_params *o, const mf_physics *p, mf_task_state *state) {
     (void)o;
     state->before[0] = p->qpos[0];

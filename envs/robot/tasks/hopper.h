@@ -14,6 +14,8 @@ typedef struct {
     int32_t terminate_when_unhealthy, exclude_current_positions_from_observation;
 } hopper_params;
 
+enum { hopper_contact_forces = 0 };
+
 MF_FN int32_t hopper_healthy(const hopper_params *o, const mf_physics *p) {
     for (int32_t i = 2; i < p->nq + p->nv; i++) {
         const mf_real value = i < p->nq ? p->qpos[i] : p->qvel[i - p->nq];

@@ -14,6 +14,8 @@ typedef struct {
     mf_humanoid_view view;
 } humanoid_params;
 
+enum { humanoid_contact_forces = 1 };
+
 /* x and y of the centre of mass of all bodies, the world's included, as NumPy's einsum adds them: body by body. */
 MF_FN void mf_mass_center(const mf_physics *p, mf_real *xy) {
     const mf_real mass = mf_sum(p->body_mass, p->nbody);

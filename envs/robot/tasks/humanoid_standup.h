@@ -12,6 +12,8 @@ typedef struct {
     mf_humanoid_view view;
 } humanoid_standup_params;
 
+enum { humanoid_standup_contact_forces = 1 };
+
 MF_FN void humanoid_standup_before(const humanoid_standup_params *o, const mf_physics *p, mf_task_state *state) {
     (void)o, (void)p, (void)state;
 }

@@ -11,6 +11,8 @@ typedef struct {
     mf_real healthy_reward, reset_noise_scale;
 } inverted_double_pendulum_params;
 
+enum { inverted_double_pendulum_contact_forces = 0 };
+
 MF_FN void inverted_double_pendulum_before(const inverted_double_pendulum_params *o, const mf_physics *p,
                                            mf_task_state *state) {
     (void)o, (void)p, (void)state;

@@ -10,6 +10,8 @@ typedef struct {
     mf_real reset_noise_scale;
 } inverted_pendulum_params;
 
+enum { inverted_pendulum_contact_forces = 0 };
+
 MF_FN void inverted_pendulum_before(const inverted_pendulum_params *o, const mf_physics *p, mf_task_state *state) {
     (void)o, (void)p, (void)state;
 }

@@ -15,6 +15,8 @@ typedef struct {
     int32_t tips_arm, object, goal; /* bodies */
 } pusher_params;
 
+enum { pusher_contact_forces = 0 };
+
 MF_FN void pusher_before(const pusher_params *o, const mf_physics *p, mf_task_state *state) {
     (void)o, (void)p, (void)state;
 }

@@ -12,6 +12,8 @@ typedef struct {
     int32_t fingertip, target; /* bodies */
 } reacher_params;
 
+enum { reacher_contact_forces = 0 };
+
 MF_FN void reacher_before(const reacher_params *o, const mf_physics *p, mf_task_state *state) {
     (void)o, (void)p, (void)state;
 }

@@ -11,6 +11,8 @@ typedef struct {
     int32_t exclude_current_positions_from_observation;
 } swimmer_params;
 
+enum { swimmer_contact_forces = 0 };
+
 MF_FN void swimmer_before(const swimmer_params *o, const mf_physics *p, mf_task_state *state) {
     (void)o;
     mf_put(state->before, p->qpos, 2);

@@ -22,9 +22,8 @@ class Task:
 
     name: str
     """Of the header, tasks/NAME.h."""
-    gymnasium_id: str
     xml: str
-    """Model file: one of Gymnasium's assets."""
+    """Model file: one of Gymnasium's assets, or a path that begins with . / or ~."""
     frame_skip: int
     """Physics substeps of one step."""
     max_steps: int
@@ -39,6 +38,8 @@ class Task:
     """Bodies of the model that the rules look at."""
     body_options: tuple[str, ...] = ()
     """Options whose value is a body of the model: its number or its name."""
+    gymnasium_id: str = ""
+    """The environment of Gymnasium's that it equals; "": none."""
 
     def values(self, given: Mapping[str, Any]) -> dict[str, Option]:
         """All options, `given` over the defaults.

@@ -14,6 +14,8 @@ typedef struct {
     int32_t terminate_when_unhealthy, exclude_current_positions_from_observation;
 } walker2d_params;
 
+enum { walker2d_contact_forces = 0 };
+
 MF_FN void walker2d_before(const walker2d_params *o, const mf_physics *p, mf_task_state *state) {
     (void)o;
     state->before[0] = p->qpos[0];
