@@ -2,9 +2,10 @@
 
     configuration, EnvSpec ─► estimate ─► parts of GPU and host memory ─► check against what is free
 
-Arrays of buffers.py, the slab, states of native environments and weights are exact; activations are per row of a
-minibatch, from the bytes that autograd kept on the CPU for each policy (bf16, hidden 128 and 256), twice for gradients
-and temporaries. What environments written in Python take is not known. torch is not imported.
+Arrays of buffers.py, the slab, states of native environments and weights are exact. Activations are per row of a
+minibatch: on a GPU from the bytes that autograd kept on the CPU for each policy (bf16, hidden 128 and 256), twice for
+gradients and temporaries; on the CPU from the most that trials took (bench/batch_trial.py), right to a tenth. What
+environments written in Python take is not known. torch is not imported.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ STATE_LAYERS = {"none": 0, "lstm": 2}
 """Arrays of hidden_size that a core keeps of an agent; others: 1."""
 SAVED_BY_UNIT = {"none": 13, "lstm": 41, "mingru": 22}
 """Bytes of activations for each unit of hidden_size and row in bf16, encoder included."""
+TAKEN_BY_UNIT = {"none": 17, "lstm": 92, "mingru": 43}
+"""The same on the CPU, in fp32 or bf16, gradients and temporaries included."""
 SAVED_BY_CHOICE = 17
 """The same for each parameter of the action distribution."""
 SAVED_BY_ROW = 100
@@ -36,7 +39,7 @@ WEIGHT = 4 * 5
 """Bytes of a weight: itself, its gradient, Adam's two moments, a copy in the products' dtype."""
 CONTEXT = GIB
 """CUDA's context, its libraries' workspaces, loaded kernels. The driver does not tell it beforehand."""
-PROGRAM, PROGRAM_CUDA = GIB // 2, 3 * GIB // 2
+PROGRAM, PROGRAM_CUDA = GIB * 5 // 16, 3 * GIB // 2
 """Host memory of Python with torch; where torch has brought its CUDA libraries in."""
 WORKER = 48 << 20
 """Host memory of a worker process without its environments; torch is not in it."""
@@ -59,7 +62,8 @@ def estimate(config: Config, spec: EnvSpec) -> tuple[Part, ...]:
     cuda = trainer.device == "cuda"
     parts = [Part("rollout", _rollout(config, spec), cuda and not trainer.cpu_offload)]
     saved, agents = _saved(config, spec), env.num_envs * env.agents_per_env
-    activations = 2 * saved * trainer.minibatch_size + saved * -(-agents // config.vector.async_factor)
+    each = 2 * saved if cuda else saved
+    activations = each * trainer.minibatch_size + saved * -(-agents // config.vector.async_factor)
     parts.append(Part("activations", activations, cuda))
     graphs = trainer.cuda_graphs or (trainer.compile and trainer.compile_mode == "reduce-overhead")
     if cuda and graphs:  # the runs before capture have their own
@@ -169,9 +173,10 @@ def _networks(config: Config) -> int:
 
 
 def _saved(config: Config, spec: EnvSpec) -> int:
-    """Bytes that autograd keeps of one row, gathered observation included."""
-    wide = 1 if config.trainer.precision in ("bf16", "fp16") else 2
-    unit = SAVED_BY_UNIT.get(config.policy.core, max(SAVED_BY_UNIT.values())) * wide
+    """Bytes that autograd keeps of one row, gathered observation included; on the CPU all that is taken for it."""
+    by_unit = SAVED_BY_UNIT if config.trainer.device == "cuda" else TAKEN_BY_UNIT
+    wide = 1 if config.trainer.precision in ("bf16", "fp16") or by_unit is TAKEN_BY_UNIT else 2
+    unit = by_unit.get(config.policy.core, max(by_unit.values())) * wide
     return (
         _observation(spec)
         + (6 * _inputs(spec) + unit * config.policy.hidden_size) * _networks(config)

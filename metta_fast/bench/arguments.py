@@ -20,7 +20,9 @@ EXAMPLES = """examples:
   python benchmark_performance.py --from speed.json --plot speed.png    the picture alone, later or elsewhere
   python benchmark_performance.py --ablate --plot ladder.png    from original to ultra_fast, one change at a time
   python benchmark_performance.py --simulator          the grid alone, per core
-  python benchmark_performance.py --vector             what the vector backends cost
+  python benchmark_performance.py --vector             what the vector backends cost, beside others'
+  python benchmark_performance.py --advantage          the advantage kernels beside plainer forms
+  python benchmark_performance.py --train              training beside Stable-Baselines3 and PufferLib
   python benchmark_performance.py --env ant --json ant.json    a robot's stepping against EnvPool, Gymnasium, SB3
   python benchmark_performance.py --env ant --quick            the same on all threads with 16 envs, for a moment
   python benchmark_performance.py --gpu --json gpu.json     all on the GPU: training, its parts, the simulator
@@ -42,6 +44,8 @@ LENGTHS = {
     "ablate": Length(5.0, 5),
     "simulator": Length(1.0, 5),
     "vector": Length(1.0, 5),
+    "advantage": Length(0.5, 5),
+    "train": Length(5.0, 5),
     "env": Length(1.0, 5),
     "gpu": Length(0.5, 5),
 }
@@ -49,6 +53,8 @@ LENGTHS = {
 QUICK = {
     "ablate": Length(1.0, 2),
     "vector": Length(0.3, 1),
+    "advantage": Length(0.1, 1),
+    "train": Length(1.0, 2),
     "env": Length(0.3, 1),
     "gpu": Length(0.3, 2),
 }
@@ -67,7 +73,12 @@ def parser() -> argparse.ArgumentParser:
     for name, help_text in (
         ("--ablate", "from side A to side B one change at a time: what each brings"),
         ("--simulator", "the CPU simulator alone, no policy"),
-        ("--vector", "the vector backends alone, no policy"),
+        ("--vector", "the vector backends alone, no policy, beside Gymnasium's and PufferLib's"),
+        ("--advantage", "the advantage kernels beside plain loops of NumPy and torch"),
+        (
+            "--train",
+            "training beside Stable-Baselines3 and PufferLib: the same environment, policy and sizes",
+        ),
         ("--gpu", "all on the GPU: training, its parts, the simulator"),
         ("--find-batch", "the largest batch that fits this device's memory"),
     ):
@@ -77,7 +88,9 @@ def parser() -> argparse.ArgumentParser:
         metavar="NAME",
         help="the stepping alone of a recipe (ant, hopper, …), against the peers that are installed",
     )
-    found.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="with --find-batch: as for training")
+    found.add_argument(
+        "overrides", nargs="*", metavar="KEY=VALUE", help="with --find-batch and --train: as for training"
+    )
     found.add_argument(
         "--threads",
         metavar="LIST",
@@ -143,7 +156,7 @@ def mode(given: argparse.Namespace) -> str:
     """What is to be measured: a name of LENGTHS, or "find_batch"."""
     if given.gpu or given.gpu_scale:
         return "gpu"
-    for name in ("ablate", "simulator", "vector", "find_batch"):
+    for name in ("ablate", "simulator", "vector", "advantage", "train", "find_batch"):
         if getattr(given, name):
             return name
     return "env" if given.env else "compare"
@@ -170,8 +183,10 @@ def check(given: argparse.Namespace) -> None:
         raise UserError(f"--quick goes with {_listed('--' + name for name in QUICK)}")
     if (given.threads or given.envs) and not given.env:
         raise UserError("--threads and --envs go with --env")
-    if given.overrides and what != "find_batch":
-        raise UserError(f"{given.overrides[0]}: key=value goes with --find-batch; sides have --a and --b")
+    if given.overrides and what not in ("find_batch", "train"):
+        raise UserError(
+            f"{given.overrides[0]}: key=value goes with --find-batch and --train; sides have --a and --b"
+        )
     if what == "find_batch" and (given.json or given.plot):
         raise UserError("--find-batch gives no figures for --json or --plot: it prints what to type")
     if given.target is not None and what not in ("compare", "ablate"):

@@ -3,6 +3,7 @@
     sizes ─► by estimate (memory.py): doubled while they should fit ─► by trial, a process each (batch_trial.py):
     doubled or halved to the first that fits and does not, then halved intervals ─► what to type
 
+A size that a training would refuse by the estimate is not tried: what is printed can be typed.
 The environments stay as they are, so a larger batch is a longer horizon; the minibatch keeps its share of the batch,
 unless it was typed. A trial has the memory of a whole run: rollout, a minibatch with its gradients, optimizer, graphs.
 """
@@ -118,6 +119,9 @@ def find_batch(overrides: Sequence[str], say: Say) -> str:
         parts = memory.estimate(tried, spec)
         need = memory.total(parts, on_gpu=on_gpu) / GIB
         begun = f"{sizes.words(batch)} ({need:.1f} GiB reckoned): "
+        if not reckoned_to_fit(tried, spec, machine):
+            say(begun + "would be refused")
+            return False
         used = _trial(tried, memory.host_room(machine))
         say(begun + ("does not fit" if used is None else f"fits, {used / GIB:.1f} GiB used"))
         return used is not None

@@ -99,8 +99,18 @@ def run(what: str, given: argparse.Namespace, report: Report) -> None:
         simulate(report, seconds, repeats, _say)
     elif what == "vector":
         from metta_fast.bench.vector import overhead
+        from metta_fast.bench.vector_peers import measure
 
         overhead(report, seconds, repeats, _say)
+        measure(report, seconds, repeats, _say)
+    elif what == "advantage":
+        from metta_fast.bench import advantage
+
+        advantage.measure(report, seconds, repeats, _say, quick=given.quick)
+    elif what == "train":
+        from metta_fast.bench.beside import beside
+
+        beside(report, given.overrides, seconds, repeats, _say)
     else:
         comparison = Comparison(given.a, given.b, seconds, repeats, given.target, given.limit)
         if isinstance(report, LadderReport):

@@ -1,11 +1,13 @@
 """The largest batch: the search, sizes that divide, and a trial that runs out of memory alone."""
 
+import dataclasses
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from metta_fast import memory
 from metta_fast.bench import find_batch
 from metta_fast.bench.find_batch import CLOSE, Sizes, largest, sizes_of, with_sizes
 from metta_fast.bench.find_batch import find_batch as search
@@ -13,6 +15,7 @@ from metta_fast.bench.gpu_child import Child
 from metta_fast.bench.main import main
 from metta_fast.compose import compose
 from metta_fast.config import config_to_dict
+from metta_fast.envs import make_factory
 from metta_fast.errors import UserError
 from metta_fast.hardware import GIB
 from metta_fast.resolve import resolve
@@ -76,6 +79,7 @@ def test_what_it_says(monkeypatch, capsys):
     monkeypatch.setattr(
         find_batch, "_trial", lambda config, limit: GIB if config.trainer.batch_size <= 1_000_000 else None
     )
+    monkeypatch.setattr(find_batch, "reckoned_to_fit", lambda config, spec, machine: True)
     words = ["hardware=cpu", "env=counter", "env.num_envs=64", "trainer.bptt_horizon=32"]
     assert main(["--find-batch", *words]) == 0
     out, err = capsys.readouterr()
@@ -84,6 +88,19 @@ def test_what_it_says(monkeypatch, capsys):
     assert "fits, 1.0 GiB used" in err
     assert "does not fit" in err
     assert f"It is {size // 64} rows of each of 64 agents" in out
+
+
+def test_what_a_training_would_refuse_is_not_tried(monkeypatch):
+    tried, said = [], []
+    monkeypatch.setattr(find_batch, "_trial", lambda config, limit: tried.append(config) or GIB)
+    few = dataclasses.replace(find_batch.hardware.detect(), memory=GIB, free=None)
+    monkeypatch.setattr(find_batch.hardware, "detect", lambda: few)
+    text = search(["hardware=cpu", "env=counter", "env.num_envs=64"], said.append)
+    typed = text.split(": ", 1)[1].split("\n")[0].split()
+    resolve(compose(["hardware=cpu", "env=counter", "env.num_envs=64", *typed]), machine=few)
+    assert any("would be refused" in line for line in said)
+    spec = make_factory(tried[0].env).spec
+    assert all(memory.total(memory.estimate(c, spec), on_gpu=False) <= 0.9 * GIB for c in tried)
 
 
 def test_nothing_fits(monkeypatch):
@@ -114,3 +131,24 @@ def test_the_trial_is_the_first_to_be_ended():
     with Child("trial", command=find_batch.WORKER) as child:
         child.ask(60.0, do="build", config=config_to_dict(resolve(compose(SMALL)).config), host_limit=8 * GIB)
         assert Path(f"/proc/{child._process.pid}/oom_score_adj").read_text().strip() == "1000"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("core", ["none", "lstm", "mingru"])
+def test_the_estimate_on_the_cpu_is_what_a_trial_takes(core):
+    words = [
+        "hardware=cpu",
+        "env=grid_bench",
+        "env.num_envs=16",
+        f"policy.core={core}",
+        "trainer.torch_threads=1",
+    ]
+    taken, reckoned = [], []
+    for rows in (32768, 98304):  # what a program takes before it trains hides less
+        config = resolve(
+            compose([*words, f"trainer.batch_size={rows}", f"trainer.minibatch_size={rows}"])
+        ).config
+        taken.append(find_batch._trial(config, 8 * GIB))
+        reckoned.append(memory.total(memory.estimate(config, make_factory(config.env).spec), on_gpu=False))
+    assert taken[1] < reckoned[1]
+    assert reckoned[1] - reckoned[0] == pytest.approx(taken[1] - taken[0], rel=0.25)

@@ -229,7 +229,7 @@ def test_the_hosts_memory_is_checked_with_sizes_that_fit() -> None:
     words = ("env.num_envs=16384", "trainer.batch_size=8388608", "trainer.minibatch_size=1048576")
     machine = dataclasses.replace(NO_GPU, memory=64 * GIB, free=4 * GIB)
     message = refusal(*words, machine=machine)
-    assert "GiB of host memory would be needed (activations " in message
+    assert "GiB of host memory would be needed (rollout 3.64, activations " in message
     assert "but the machine has 64.0, of which 4.0 are free" in message
     assert message.endswith(", or end other programs")
     cure = message.split("\ntry ")[1].split(", or")[0].split()

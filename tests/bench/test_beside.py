@@ -1,0 +1,258 @@
+"""Parts beside others': advantages in every form, CartPole through every vector, training beside other trainers."""
+
+import importlib.util
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from metta_fast.bench import advantage, beside, libraries, vector_peers
+from metta_fast.bench.gpu_child import Child
+from metta_fast.bench.libraries import Library
+from metta_fast.bench.main import main
+from metta_fast.bench.peer_env import Stepper
+from metta_fast.bench.report import Report
+from metta_fast.compose import compose
+from metta_fast.config import TrainerConfig
+from metta_fast.errors import UserError
+from metta_fast.resolve import resolve
+
+SMALL = [
+    "hardware=cpu",
+    "env=counter",
+    "env.num_envs=8",
+    "env.max_steps=4",
+    "trainer.batch_size=128",
+    "trainer.bptt_horizon=16",
+    "trainer.minibatch_size=64",
+    "trainer.torch_threads=1",
+    "trainer.compile=false",
+]
+
+
+# ---- advantages ----
+
+
+@settings(deadline=None)
+@given(st.integers(1, 9), st.integers(1, 9), st.sampled_from(["gae", "vtrace"]), st.integers(0, 99))
+def test_every_form_gives_the_same_advantages(horizon, agents, name, seed):
+    buffers = advantage.filled("cpu", horizon, agents)
+    rng = np.random.default_rng(seed)
+    for array in (buffers.terminal, buffers.truncation, buffers.mask):
+        array.copy_(torch.from_numpy(rng.random(array.shape) < 0.3))
+    found = advantage.forms(buffers, TrainerConfig(advantage=name))
+    assert set(found) == {"kernel", "torch", "numpy", "python"}
+    advantage.check(buffers, found)
+
+
+def test_a_form_that_differs_is_not_measured():
+    buffers = advantage.filled("cpu", 4, 3)
+    found = advantage.forms(buffers, TrainerConfig())
+    found["wrong"] = lambda: buffers.advantage.fill_(7.0)
+    with pytest.raises(RuntimeError, match="wrong differs from the kernel"):
+        advantage.check(buffers, found)
+
+
+def test_a_short_measurement(capsys):
+    assert main(["--advantage", "--quick", "--seconds", "0.01"]) == 0
+    text = capsys.readouterr().out
+    for part in (
+        "gae, 64 rows of 256 agents, cpu: kernel ",
+        "vtrace, 64 rows of 256 agents, cpu: kernel / numpy",
+    ):
+        assert part in text
+    if not importlib.util.find_spec("pufferlib"):
+        assert "note: absent: PufferLib: " in text
+
+
+# ---- a Python environment through vectors ----
+
+
+def test_only_actions_that_reach_an_environment_are_counted():
+    found = vector_peers.Gymnasium("SyncVectorEnv", 3, 1)
+    try:
+        acted = ended = 0
+        for _ in range(200):
+            before = int(found._ended.sum())
+            acted += found.step()
+            ended += before
+    finally:
+        found.close()
+    assert ended > 0
+    assert acted == 3 * 200 - ended
+
+
+@pytest.mark.parametrize("backend", ["serial", "threads", "workers"])
+def test_ours_give_rounds(backend):
+    found = vector_peers.Ours(backend, 4, 2)
+    try:
+        assert found.round(0.05)["steps_per_s"] > 100
+    finally:
+        found.close()
+
+
+def test_pufferlib_gives_rounds():
+    pytest.importorskip("pufferlib")
+    for backend in ("Serial", f"Multiprocessing{vector_peers.HALF}"):
+        found = vector_peers.PufferLib(backend, 4, 2)
+        try:
+            assert found.round(0.05)["steps_per_s"] > 10
+        finally:
+            found.close()
+
+
+def test_what_is_not_installed_is_named_with_its_command(monkeypatch):
+    nowhere = Library("No such", "no_such_module", ("no-such",), "pip install no-such")
+    assert nowhere.version() == ""
+    assert libraries.GYMNASIUM.version()[0].isdigit()
+    monkeypatch.setattr(
+        vector_peers, "PEERS", (("ours", "serial", None), ("none", "x", nowhere), ("none", "y", nowhere))
+    )
+    monkeypatch.setattr(vector_peers, "ENVS", 2)
+    report = Report({}, "x")
+    vector_peers.measure(report, 0.05, 1, lambda line: None)
+    assert [row["peer"] for row in report.rows] == ["serial"]
+    assert [note for note in report.notes if "absent" in note] == [
+        "absent: No such: not installed (pip install no-such)"
+    ]
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="Linux only")
+def test_a_peer_is_stopped_between_its_turns():
+    code = "import sys\nfor line in sys.stdin: print('{}', flush=True)\nwhile True: pass"
+    with Child("spins", command=[sys.executable, "-c", code]) as child:
+
+        def state():
+            return Path(f"/proc/{child._process.pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+        assert child.alone(20.0, do="x") == {}
+        end = time.monotonic() + 5
+        while state() != "T" and time.monotonic() < end:
+            time.sleep(0.01)
+        assert state() == "T"
+        assert child.alone(20.0, do="y") == {}
+    assert child._process.poll() is not None
+
+
+# ---- trainers ----
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["policy=lstm"], "leave out policy.core=lstm"),
+        (["features=prioritized_replay"], "leave out features="),
+        (["env.num_env=3"], "env.num_envs"),
+    ],
+)
+def test_what_cannot_be_compared_is_told_before_anything_runs(words, message, capsys):
+    assert main(["--train", "hardware=cpu", *words]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+
+
+def test_all_environments_are_on_the_cpu_and_the_users_word_is_last():
+    found = beside.words(["env=counter", "env.device=auto"], "trainer.torch_threads=2")
+    config = compose(found).config
+    assert (config.env.name, config.env.device, config.trainer.torch_threads) == ("counter", "auto", 2)
+    assert compose(beside.words([])).config.env.device == "cpu"
+
+
+def test_one_thread_and_all_of_them_unless_it_was_said():
+    config = resolve(compose(SMALL)).config
+    config.trainer.torch_threads = 8
+    assert beside.threads(config, []) == [1, 8]
+    assert beside.threads(config, ["trainer.torch_threads=8"]) == [8]
+    config.trainer.torch_threads = 1
+    assert beside.threads(config, []) == [1]
+
+
+def test_the_fastest_is_by_the_median():
+    assert beside.fastest(["a", "b"], {"a": [1.0, 2.0, 99.0], "b": [3.0, 3.0, 3.0]}) == "b"
+
+
+def test_steps_of_peers_are_actions_of_agents_that_are_trained_on():
+    stepper = Stepper(resolve(compose(SMALL)).config)
+    obs = stepper.reset()
+    assert obs.shape == (8, 1)
+    observed, actions = stepper.spaces()
+    assert observed.shape == (1,)
+    assert actions.n == 2
+    try:
+        for _ in range(50):
+            stepper.send(np.ones(8, np.int64))
+            stepper.recv()
+    finally:
+        stepper.vec.close()
+    assert stepper.steps == 50 * 8 * 4 // 5
+
+
+def peer(kind):
+    from metta_fast.bench.train_peers import build
+
+    return build(kind, SMALL)
+
+
+def test_stable_baselines3_trains_our_environments():
+    pytest.importorskip("stable_baselines3")
+    run = peer("sb3")
+    try:
+        before = [p.clone() for p in run.model.policy.parameters()]
+        found = run.round(0.01)
+        assert found["epochs"] == 1
+        assert run.stepper.steps in range(90, 129)
+        assert any(not torch.equal(a, b) for a, b in zip(before, run.model.policy.parameters(), strict=True))
+    finally:
+        run.close()
+
+
+def test_pufferlib_trains_our_environments():
+    pytest.importorskip("pufferlib.pufferl")
+    run = peer("puffer")
+    try:
+        before = [p.clone() for p in run.trainer.policy.parameters()]
+        assert run.round(0.01)["epochs"] == 1
+        assert any(
+            not torch.equal(a, b) for a, b in zip(before, run.trainer.policy.parameters(), strict=True)
+        )
+    finally:
+        run.close()
+
+
+def test_pufferlibs_advantage_is_computed_as_it_does():
+    pytest.importorskip("pufferlib.pufferl")
+    from metta_fast.bench.train_puffer import advantage as ours
+
+    rng = torch.Generator().manual_seed(1)
+    values, rewards, ratio = (torch.rand(3, 6, generator=rng) for _ in range(3))
+    ended = (torch.rand(3, 6, generator=rng) < 0.3).float()
+    found = ours(values, rewards, ended, 2 * ratio, torch.zeros(3, 6), 0.9, 0.8, 1.0, 1.0)
+    for n in range(3):
+        last = 0.0
+        assert found[n, 5] == 0
+        for t in reversed(range(5)):
+            live = 1 - ended[n, t + 1]
+            weight = min(1.0, float(2 * ratio[n, t]))
+            delta = weight * (rewards[n, t + 1] + 0.9 * values[n, t + 1] * live - values[n, t])
+            last = delta + 0.9 * 0.8 * weight * live * last
+            assert float(found[n, t]) == pytest.approx(float(last), abs=1e-5)
+
+
+@pytest.mark.slow
+def test_a_short_comparison(capsys):
+    assert main(["--train", *SMALL, "--seconds", "0.1", "--repeats", "1"]) == 0
+    text = capsys.readouterr().out
+    assert "metta_fast " in text
+    for library in (libraries.SB3, libraries.PUFFERLIB):
+        assert (f"metta_fast / {library.name}" if library.version() else f"absent: {library.name}") in text
+
+
+def test_a_mistake_is_not_a_peers_failure():
+    with pytest.raises(UserError, match="memory"):
+        beside.check(["hardware=cpu", "policy=mingru"])
