@@ -123,7 +123,10 @@ def compare(policy: Network, obs: Tensor, dtype: torch.dtype) -> None:
     action, logprob, value = act(pack(policy, dtype), obs, noise, *remembered)
     tolerance = TOLERANCE[dtype]
     if after is not None:
-        torch.testing.assert_close(remembered[0], after, rtol=tolerance, atol=tolerance)
+        # Sums in another order round a gate to the next of its 16 bits here and there: a step of the largest, 8.
+        assert (remembered[0] - after).abs().mean() < tolerance / 4
+        tolerance = max(tolerance, 8 * torch.finfo(dtype).eps)
+        torch.testing.assert_close(remembered[0], after, rtol=0, atol=tolerance)
     torch.testing.assert_close(value, want, rtol=tolerance, atol=tolerance)
     torch.testing.assert_close(
         logprob, policy.head.logprob_entropy(params, action)[0], rtol=tolerance, atol=tolerance
@@ -133,7 +136,7 @@ def compare(policy: Network, obs: Tensor, dtype: torch.dtype) -> None:
         policy.head.sample(params, (noise + d).clamp(0, NEAREST_ONE))[0] for d in (-tolerance, tolerance)
     ]
     assert ((action >= around[0]) & (action <= around[1])).all()
-    assert (action == policy.head.sample(params, noise)[0]).float().mean() > 1 - 20 * tolerance
+    assert (action == policy.head.sample(params, noise)[0]).float().mean() > 1 - 20 * TOLERANCE[dtype]
 
 
 @kernels

@@ -132,7 +132,7 @@ def test_cells_of_no_rows() -> None:
 def test_cells_refuse_what_does_not_fit() -> None:
     from metta_fast.policy import gpu_compact
 
-    obs, weight, bias, _ = case("compact", played("compact", 2), 16, torch.float16)
+    obs, weight, bias = (x.to(DEVICE) for x in case("compact", played("compact", 2), 16, torch.float16)[:3])
     with pytest.raises(ValueError, match="expected \\[rows, 387\\] uint8"):
         gpu_compact.cells(obs[:, 1:], torch.float16)
     with pytest.raises(ValueError, match="expected \\[rows\\] int64 or int32"):
