@@ -123,9 +123,10 @@ def compare(policy: Network, obs: Tensor, dtype: torch.dtype) -> None:
     action, logprob, value = act(pack(policy, dtype), obs, noise, *remembered)
     tolerance = TOLERANCE[dtype]
     if after is not None:
-        # Sums in another order round a gate to the next of its 16 bits here and there: a step of the largest, 8.
-        assert (remembered[0] - after).abs().mean() < tolerance / 4
-        tolerance = max(tolerance, 8 * torch.finfo(dtype).eps)
+        # Sums in another order round a gate to the next of its 16 bits here and there (on a card 90 of 179,200 were
+        # 0.011 away in fp16, one of 89,600 0.045 in bf16): a step of a gate of 16.
+        assert (remembered[0] - after).abs().mean() < tolerance / 10
+        tolerance = max(tolerance, 16 * torch.finfo(dtype).eps)
         torch.testing.assert_close(remembered[0], after, rtol=0, atol=tolerance)
     torch.testing.assert_close(value, want, rtol=tolerance, atol=tolerance)
     torch.testing.assert_close(
