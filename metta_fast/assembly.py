@@ -7,7 +7,9 @@ Place in the flow: trainer.py builds a run with it; tests hand the trainer anoth
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -20,7 +22,7 @@ from metta_fast.vector.api import VectorEnv
 
 @dataclass
 class Parts:
-    """What a run trains with. `close()` ends the environments' processes and threads."""
+    """What a run trains with. `close()` ends the environments' processes and threads, and the features."""
 
     spec: EnvSpec
     vec: VectorEnv
@@ -28,11 +30,14 @@ class Parts:
     algorithm: Algorithm
     device: torch.device
     viewer: Any = None
+    on_close: Sequence[Callable[[], None]] = ()
 
     def close(self) -> None:
         self.vec.close()
         if self.viewer is not None:
             self.viewer.close()
+        for hook in self.on_close:
+            hook()
 
 
 def build_parts(config: Config) -> Parts:
@@ -51,7 +56,17 @@ def build_parts(config: Config) -> Parts:
     vector, trainer = config.vector, config.trainer
     device = torch.device(trainer.device)
     torch.set_num_threads(trainer.torch_threads)
-    hooks = make_features(config.features)
+    folder = Path(config.run.dir) / str(config.run.name) if config.run.name else None
+    hooks = make_features(config.features, folder=folder)
+    if config.run.gradient_stats_interval:
+        from metta_fast.features import gradient_stats
+
+        gradient_stats.add(
+            hooks,
+            interval_epochs=config.run.gradient_stats_interval,
+            min_s=config.run.min_interval_s,
+            max_grad_norm=trainer.max_grad_norm,
+        )
     factory = make_factory(config.env)
     vec = make_vector(
         factory,
@@ -75,7 +90,7 @@ def build_parts(config: Config) -> Parts:
         if viewer is not None:
             viewer.close()
         raise
-    return Parts(factory.spec, vec, policy, algorithm, device, viewer)
+    return Parts(factory.spec, vec, policy, algorithm, device, viewer, hooks.on_close)
 
 
 def _open_viewer(factory: Any, vec: Any) -> Any:

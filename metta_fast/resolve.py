@@ -27,10 +27,7 @@ POLICIES = ("mlp", "tokens")
 NOT_BUILT_YET = (
     "contrastive",
     "kickstart",
-    "weight analysis",
-    "profiler",
     "replay files",
-    "gradient statistics",
 )
 """What the guide's original setting switches on and this version does not have."""
 

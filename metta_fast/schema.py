@@ -273,9 +273,14 @@ class RunConfig:
     )
     keep_replays: int = key(20, "how many of the training's newest replays are kept", low=1)
     monitor_interval: int = key(50, "epochs between readings of CPU, GPU, memory and power; 0 = never", low=0)
+    gradient_stats_interval: int = key(
+        0, "epochs between statistics of gradients and steps, by layer; 0 = never", low=0
+    )
     log_interval: int = key(1, "epochs between rows of metrics", low=1)
     min_interval_s: float = key(
-        30.0, "checkpoint, evaluation, replay and monitor come at least so many seconds apart", low=0
+        30.0,
+        "checkpoint, evaluation, replay, monitor and gradient statistics come at least so many seconds apart",
+        low=0,
     )
     preempt_exit_code: int = key(
         143, "exit code after SIGTERM (a cloud's recovery code, say)", low=0, high=255

@@ -67,6 +67,7 @@ class Trainer:
         self.resolved, self.config = resolved, resolved.config
         run = self.config.run
         self.folder = folder or create(run.dir, run.name, self.config.env.name)
+        run.dir, run.name = str(self.folder.path.parent), self.folder.name
         self._unused = folder is None
         """A new folder, training not begun: it is taken away again if that fails."""
         self.start, self.init = start, init

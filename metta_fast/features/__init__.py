@@ -17,6 +17,7 @@ import importlib
 import inspect
 from collections.abc import Callable, Mapping
 from importlib.metadata import entry_points
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from metta_fast.config import nearest
@@ -30,7 +31,9 @@ __all__ = ["GROUP", "known_features", "make_features"]
 GROUP = "metta_fast.features"
 """The entry points' group."""
 
-OURS = {"prioritized_replay": "metta_fast.features.prioritized_replay:add"}
+OURS = {
+    name: f"metta_fast.features.{name}:add" for name in ("prioritized_replay", "profiler", "weight_analysis")
+}
 """Features that come with metta_fast."""
 
 
@@ -40,19 +43,20 @@ def known_features() -> dict[str, Callable[[], Callable[..., None]]]:
     return known | {name: lambda path=path: _load(path) for name, path in OURS.items()}  # type: ignore[misc]
 
 
-def make_features(features: Mapping[str, Any]) -> Hooks:
+def make_features(features: Mapping[str, Any], *, folder: Path | None = None) -> Hooks:
     """The hooks of every enabled feature; none is imported that is not named.
 
     Args:
         features: `config.features`: {name: {key: value}}. A value of null or false leaves the feature off,
             true takes its defaults.
+        folder: the run's; None: only the keys are checked.
 
     Raises:
         UserError: an unknown feature or key, or values that the feature refuses.
     """
     from metta_fast.ppo.hooks import Hooks
 
-    hooks = Hooks()
+    hooks = Hooks(folder=folder)
     for name, given in features.items():
         known = known_features()
         if name not in known:

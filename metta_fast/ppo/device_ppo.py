@@ -36,8 +36,8 @@ class DevicePPO(PPO):
         self._read = torch.cuda.Event() if self.device.type == "cuda" else None
         self._ahead = False
         """The epoch's rollout is launched already, by the update before it."""
-        self._may_go_ahead = not (self.hooks.on_epoch or self.config.trainer.debug)
-        """Nobody looks at the buffers after an update."""
+        self._may_go_ahead = not self.config.trainer.debug
+        """Nobody looks at the buffers after an update, but for the hooks that are due."""
         self._boundary: tuple[dict[str, Any], Any] | None = None
         """Copies of tensors and environments as they were before the rollout that is ahead."""
         self._compiling = self._compile_ahead() if has_triton(self.device) else None
@@ -76,6 +76,7 @@ class DevicePPO(PPO):
 
     def collect(self) -> None:
         """Launch a rollout. What is not finite in it is found by `update`."""
+        self._before_rollout()
         if self._ahead:
             self._ahead = False
             return
@@ -98,7 +99,7 @@ class DevicePPO(PPO):
         self._check_debug()
         self.epoch += 1
         self._boundary = None
-        if self._may_go_ahead:
+        if self._may_go_ahead and not self.hooks.due(epoch):
             self._boundary = self._tensors(), self.vec.snapshot()
             self._roll()
             self._after_rollout()

@@ -24,7 +24,7 @@ from metta_fast.ppo.advantage import compute_advantage
 from metta_fast.ppo.backend import has_triton
 from metta_fast.ppo.cpu_update import CpuUpdate, supports
 from metta_fast.ppo.graph import Graph, Say
-from metta_fast.ppo.hooks import Context, Hooks
+from metta_fast.ppo.hooks import Context, GradientHook, Hooks
 from metta_fast.ppo.loss import STATS, Loss, ppo_loss
 from metta_fast.ppo.minibatch import Gather, Minibatch
 from metta_fast.ppo.random import ORDER, Keyed
@@ -101,7 +101,7 @@ class Learner:
             for p in self._parameters:
                 p.grad = torch.zeros_like(p)
         self._fused_step = self._make_fused_step(say)
-        self._cpu_update = None
+        self._cpu_update: Any = None
         if (
             hooks.sample is None
             and not hooks.extra_loss
@@ -114,6 +114,8 @@ class Learner:
             (config.update_epochs, buffers.num_segments), dtype=torch.int64, device=buffers.device
         )
         self._context: Context | None = None
+        self._watching: list[GradientHook] = []
+        """Those of the present update."""
         self.bad_rollout: Callable[[], Tensor] | None = None
         """A device scalar, 1 if nothing may be learnt from the rollout; None: the host has looked."""
         why = self._not_capturable() if graphs else None
@@ -174,7 +176,13 @@ class Learner:
                 torch.randperm(len(order), generator=generator, out=order)
         context.segments = self._segments
         self._context = context
-        self._run()
+        self._watching = [hook for hook in self.hooks.on_gradients if hook.due(context.epoch)]
+        if self._watching:
+            for hook in self._watching:
+                hook.begin(context)
+            self._work()
+        else:
+            self._run()
         self.timer.lap("update")
         self.timer.mark("update")
 
@@ -241,9 +249,11 @@ class Learner:
     def _pass(self, number: int, context: Context) -> bool:
         """One pass over the buffers. Returns False once target_kl stops the update."""
         if self._cpu_update is not None:
-            if not float(self.stop):
-                return self._cpu_update.run(self._order[number], self.gather.rollout_value, self.sums)
-            return False
+            if float(self.stop):
+                return False
+            if self._watching:
+                return self._watched_cpu_pass(self._order[number])
+            return self._cpu_update.run(self._order[number], self.gather.rollout_value, self.sums)
         for i in range(self._minibatches):
             if self._per_minibatch and context.update:
                 self._advantage()
@@ -257,7 +267,9 @@ class Learner:
             steps = context.update % self.config.gradient_accumulation == 0
             if self._fused_step is not None:
                 if steps:
+                    self._before_step()
                     self._fused_step.step(stats)
+                    self._after_step()
                     self.optimizer.zero_grad(set_to_none=not self._accumulates)
                 else:
                     self._fused_step.count(stats)
@@ -275,6 +287,21 @@ class Learner:
                     return False
             self._step()
         return True
+
+    def _watched_cpu_pass(self, order: Tensor) -> bool:
+        """A pass by `_cpu_update`, which keeps its gradients to itself: the hooks see torch's, of the same rows."""
+        sums, whole = torch.zeros(len(SUMS), dtype=torch.float64), True
+        for segments in order.split(self._segments):
+            steps = float(sums[-1])
+            self._minibatch(segments, None)
+            self._before_step()
+            self.optimizer.zero_grad()
+            whole = self._cpu_update.run(segments, self.gather.rollout_value, sums)
+            self._after_step(sums[-1] > steps)
+            if not whole:
+                break
+        self.sums += sums.to(self.sums.dtype)
+        return whole
 
     def _forward(self, batch: Minibatch) -> tuple[Loss, Any]:
         """Policy and loss; and the policy's output, if anything needs it."""
@@ -325,9 +352,18 @@ class Learner:
         """Add to the sums, unless the update is stopped."""
         self.sums[at] += torch.where(self.stop > 0, 0.0, value) if self._on_device else value
 
+    def _before_step(self) -> None:
+        for hook in self._watching:
+            hook.before_step()
+
+    def _after_step(self, taken: Tensor | None = None) -> None:
+        for hook in self._watching:
+            hook.after_step(self.stop == 0 if taken is None else taken)
+
     def _step(self) -> None:
         """Scale the summed gradients to max_grad_norm and step."""
         self.scaler.unscale_(self.optimizer)
+        self._before_step()
         norm = nn.utils.get_total_norm([p.grad for p in self._parameters if p.grad is not None])
         if self.config.max_grad_norm > 0:
             nn.utils.clip_grads_with_norm_(self._parameters, self.config.max_grad_norm, norm)
@@ -341,6 +377,7 @@ class Learner:
             self.stop.copy_(torch.maximum(self.stop, (~torch.isfinite(norm)).float()))
         self.scaler.step(self.optimizer)
         self.scaler.update()
+        self._after_step()
         self.optimizer.zero_grad(set_to_none=not self._accumulates)
 
     # ---- state ----

@@ -31,7 +31,7 @@ from metta_fast.ppo.reward_scale import RewardScale
 from metta_fast.ppo.rollout import Rollout
 from metta_fast.ppo.schedule import progress
 from metta_fast.ppo.summary import Summary
-from metta_fast.ppo.timer import Timer
+from metta_fast.ppo.timer import ExactTimer, Timer
 from metta_fast.spec import EnvSpec
 from metta_fast.vector.api import VectorEnv
 
@@ -111,7 +111,7 @@ class PPO:
     """Rollout and update replay as CUDA graphs."""
 
     def _make_timer(self) -> Timer:
-        return Timer()
+        return ExactTimer() if self.hooks.exact_times and self.device.type == "cuda" else Timer()
 
     def _make_rollout(self, common: dict[str, Any]) -> Any:
         """Rollout, or what stands in its place; `common` are arguments that the learner takes as well."""
@@ -125,6 +125,7 @@ class PPO:
             NonFiniteError: an observation, reward, action or value is NaN or infinite; nothing was learnt.
             VectorError, EnvError: what the vector raises.
         """
+        self._before_rollout()
         self._roll()
         self.summary.run()
         self._read_summary(self.summary.figures.tolist(), self.epoch)
@@ -146,6 +147,12 @@ class PPO:
 
     def _read_summary(self, figures: list[float], epoch: int) -> None:
         self._rollout_steps, self._episode_means = self.summary.read(figures, epoch)
+
+    def _before_rollout(self) -> None:
+        if self.hooks.on_collect:
+            context = self._context()
+            for hook in self.hooks.on_collect:
+                hook(context)
 
     def _after_rollout(self) -> None:
         context = self._context()
@@ -195,7 +202,7 @@ class PPO:
         self._metrics |= {"train/learning_rate": rate, "train/epoch": epoch + 1, "train/steps": self.steps}
 
     def _finish(self, context: Context) -> None:
-        for hook in self.hooks.on_epoch:
+        for hook in self.hooks.due(context.epoch):
             self._metrics |= hook(context)
 
     def metrics(self) -> Metrics:
@@ -204,7 +211,14 @@ class PPO:
         return self._metrics | {f"perf/time/{phase}": seconds for phase, seconds in phases.items()}
 
     def _context(self) -> Context:
-        return Context(self.buffers, self.config.seed, self.epoch, progress(self.config.trainer, self.steps))
+        return Context(
+            self.buffers,
+            self.config.seed,
+            self.epoch,
+            progress(self.config.trainer, self.steps),
+            policy=self.policy,
+            timer=self.timer,
+        )
 
     # ---- state ----
 

@@ -46,6 +46,7 @@ GUIDE = {  # key: (original, ultra_fast)
     "run.checkpoint_interval": (300, 100),
     "run.evaluate_interval": (300, 500),
     "run.replay_interval": (300, 500),
+    "run.gradient_stats_interval": (150, 300),
     "run.monitor_interval": (10, 50),
     "run.min_interval_s": (30, 30),
     "run.checkpoint_max_s": (300, 300),

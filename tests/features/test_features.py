@@ -36,6 +36,7 @@ def test_all_off_is_the_bare_learner() -> None:
         {"prioritized_replay": None},
         {"prioritized_replay": False},
         {"prioritized_replay": {"prio_alpha": 0.0}},
+        {"profiler": {"interval_epochs": 0}, "weight_analysis": {"interval_epochs": 0}},
     ):
         hooks = make_features(off)
         assert hooks == Hooks()
@@ -43,9 +44,13 @@ def test_all_off_is_the_bare_learner() -> None:
 
 
 def test_an_unnamed_feature_is_not_imported() -> None:
-    sys.modules.pop("metta_fast.features.prioritized_replay", None)
-    make_features({})
-    assert "metta_fast.features.prioritized_replay" not in sys.modules
+    ours = [f"metta_fast.features.{name}" for name in (*features.OURS, "gradient_stats", "every")]
+    held = {name: sys.modules.pop(name) for name in ours if name in sys.modules}
+    try:
+        make_features({})
+        assert not set(ours) & set(sys.modules)
+    finally:
+        sys.modules.update(held)
 
 
 @pytest.mark.parametrize(
@@ -56,6 +61,11 @@ def test_an_unnamed_feature_is_not_imported() -> None:
         ({"prioritized_replay": {"prio_alpha": -1}}, "at least 0"),
         ({"prioritized_replay": {"prio_beta": 2}}, "from 0 to 1"),
         ({"prioritized_replay": 3}, "expected its keys"),
+        ({"profiler": {"interval_epochs": -1}}, "at least 0"),
+        ({"profiler": {"interval_epochs": 2.5}}, "whole number"),
+        ({"profiler": {"trace_epochs": 0}}, "at least 1"),
+        ({"profiler": {"sync": 1}}, "true or false"),
+        ({"weight_analysis": {"interval_epochs": True}}, "whole number"),
     ],
 )
 def test_mistakes_are_named(given: dict[str, Any], words: str) -> None:

@@ -13,7 +13,7 @@ import torch
 from metta_fast.config import EnvConfig, PolicyConfig
 from metta_fast.envs import make_factory
 from metta_fast.errors import NonFiniteError
-from metta_fast.features import make_features
+from metta_fast.features import gradient_stats, make_features
 from metta_fast.policy import make_policy
 from metta_fast.ppo import PPO
 from metta_fast.ppo.device_ppo import DevicePPO
@@ -191,6 +191,26 @@ def test_a_gpu_state_goes_on_with_environments_on_the_cpu() -> None:
     torch.cuda.synchronize()
     assert torch.equal(gpu.buffers.obs["obs"], cpu.buffers.obs["obs"])
     assert torch.equal(gpu.buffers.action, cpu.buffers.action)
+
+
+@pytest.mark.parametrize("core", ["none", "lstm"])
+def test_watched_updates_run_beside_the_graph_and_change_nothing(core: str) -> None:
+    """Every third update is watched and not replayed; the others replay the graph."""
+    bare, watched = gpu_ppo(core=core, ahead=True), gpu_ppo(core=core, ahead=True)
+    gradient_stats.add(watched.hooks, interval_epochs=3, min_s=0.0, max_grad_norm=0.5)
+    make = make_features({"weight_analysis": {"interval_epochs": 4}, "profiler": {"interval_epochs": 2}})
+    watched.hooks.on_collect += make.on_collect
+    watched.hooks.on_epoch += make.on_epoch
+    for number in range(1, 13):
+        for ppo in (bare, watched):
+            epoch(ppo)
+        row = watched.metrics()
+        assert ("gradient/norm" in row) == (number % 3 == 0)
+        assert ("weights/heads/effective_rank" in row) == (number % 4 == 0)
+        assert ("profile/epoch" in row) == (number % 2 == 0)
+    assert watched.learner._run.captured
+    assert torch.equal(weights(bare), weights(watched))
+    assert watched.notes == []
 
 
 def test_what_cannot_be_captured_is_said() -> None:
