@@ -25,6 +25,7 @@ EXAMPLES = """examples:
   python benchmark_performance.py --train              training beside Stable-Baselines3 and PufferLib
   python benchmark_performance.py --env ant --json ant.json    a robot's stepping against EnvPool, Gymnasium, SB3
   python benchmark_performance.py --env ant --quick            the same on all threads with 16 envs, for a moment
+  python benchmark_performance.py --sb3 ant            training a robot against Stable-Baselines3's PPO on Gymnasium's
   python benchmark_performance.py --gpu --json gpu.json     all on the GPU: training, its parts, the simulator
   python benchmark_performance.py --gpu --quick             the first shape and the parts, in a minute
   python benchmark_performance.py --gpu-scale --plot scale.png    speed by size, as a picture
@@ -47,6 +48,7 @@ LENGTHS = {
     "advantage": Length(0.5, 5),
     "train": Length(5.0, 5),
     "env": Length(1.0, 5),
+    "sb3": Length(10.0, 5),
     "gpu": Length(0.5, 5),
 }
 """What is measured → how long, unless --seconds and --repeats say so."""
@@ -87,6 +89,11 @@ def parser() -> argparse.ArgumentParser:
         "--env",
         metavar="NAME",
         help="the stepping alone of a recipe (ant, hopper, …), against the peers that are installed",
+    )
+    what.add_argument(
+        "--sb3",
+        metavar="NAME",
+        help="training a robot (ant, hopper, …) against Stable-Baselines3's PPO at the same settings",
     )
     found.add_argument(
         "overrides", nargs="*", metavar="KEY=VALUE", help="with --find-batch and --train: as for training"
@@ -159,7 +166,7 @@ def mode(given: argparse.Namespace) -> str:
     for name in ("ablate", "simulator", "vector", "advantage", "train", "find_batch"):
         if getattr(given, name):
             return name
-    return "env" if given.env else "compare"
+    return "env" if given.env else "sb3" if given.sb3 else "compare"
 
 
 def length(given: argparse.Namespace) -> Length:

@@ -93,6 +93,10 @@ def run(what: str, given: argparse.Namespace, report: Report) -> None:
             given.envs or ("16" if given.quick else stepping.ENVS),
         )
         stepping.measure(report, given.env, todo, seconds, repeats, _say)
+    elif what == "sb3":
+        from metta_fast.bench.sb3 import compare_sb3
+
+        compare_sb3(report, given.sb3, seconds, repeats, _say)
     elif what == "simulator":
         from metta_fast.bench.env import simulate
 

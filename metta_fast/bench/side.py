@@ -54,11 +54,18 @@ class Side:
     """The parent's handle of a side; use it in a `with`."""
 
     def __init__(
-        self, name: str, overrides: Sequence[str], *, toward: Sequence[str] = (), paths: Sequence[str] = ()
+        self,
+        name: str,
+        overrides: Sequence[str],
+        *,
+        toward: Sequence[str] = (),
+        paths: Sequence[str] = (),
+        peer: tuple[str, dict[str, Any]] | None = None,
     ) -> None:
         """Start the process and build everything.
 
         Args:
+            peer: another library's child, which answers the same messages: its module, and its first message.
             toward, paths: the keys at `paths` have the values that the overrides `toward` give (ladder.py).
 
         Raises:
@@ -68,7 +75,7 @@ class Side:
         self.name = name
         self._stderr = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed in close()
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "metta_fast.bench.side"],
+            [sys.executable, "-m", "metta_fast.bench.side" if peer is None else peer[0]],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._stderr,
@@ -76,7 +83,8 @@ class Side:
             start_new_session=True,
         )
         try:
-            self.ready = self.ask(overrides=list(overrides), toward=list(toward), paths=list(paths))
+            ours = {"overrides": list(overrides), "toward": list(toward), "paths": list(paths)}
+            self.ready = self.ask(**(ours if peer is None else peer[1]))
         except BaseException:
             self.close()
             raise

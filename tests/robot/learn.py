@@ -20,7 +20,7 @@ import statistics
 import subprocess
 import sys
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +50,8 @@ LONGEST_FIRST = (
     "pusher",
     "half_cheetah",
 )
+CORES = {"humanoid": 2, "humanoid_standup": 2}
+"""Stepping threads of a run, where one would make it much longer than the others."""
 EPISODES = 20
 EVALUATION_S = 30.0
 """Kept of the time limit for evaluations."""
@@ -70,7 +72,10 @@ class Job:
     begun: float = 0.0
     wall_s: float = 0.0
     evaluating: bool = False
-    errors: list[str] = field(default_factory=list)
+
+    @property
+    def cores(self) -> int:
+        return CORES.get(self.task, 1)
 
     def start(self, words: list[str]) -> None:
         self.begun = time.monotonic()
@@ -85,7 +90,17 @@ class Job:
 
     def train(self) -> None:
         here = [f"run.dir={self.folder.parent}", f"run.name={self.folder.name}", "resume=auto"]
-        self.start(["metta_fast", "train", f"env={self.task}", f"seed={self.seed}", *here, *self.words])
+        self.start(
+            [
+                "metta_fast",
+                "train",
+                f"env={self.task}",
+                f"seed={self.seed}",
+                *here,
+                f"vector.num_threads={self.cores}",
+                *self.words,
+            ]
+        )
 
     def evaluate(self) -> None:
         self.wall_s, self.evaluating = time.monotonic() - self.begun, True
@@ -150,9 +165,11 @@ def learn(jobs: list[Job], *, at_once: int, seconds: float, out: Path) -> None:
             for job in running:
                 if not job.evaluating and job.process:
                     job.process.send_signal(signal.SIGINT)
-        while waiting and not stopped and len(running) < at_once:
+        free = at_once - sum(job.cores for job in running)
+        while waiting and not stopped and (waiting[0].cores <= free or not running):
             running.append(waiting.pop(0))
             running[-1].train()
+            free -= running[-1].cores
         time.sleep(0.1)
         for job in list(running):
             assert job.process is not None
@@ -216,8 +233,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--steps", type=int, default=1_000_000)
-    parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), help="runs at once")
-    parser.add_argument("--threads", type=int, default=1, help="stepping threads of a run")
+    parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), help="cores to run on")
     parser.add_argument("--seconds", type=float, default=86400.0, help="time limit, evaluations included")
     parser.add_argument("--episodes", type=int, default=EPISODES)
     parser.add_argument("--out", type=Path, default=Path("learnt"))
@@ -234,7 +250,6 @@ def main() -> None:
         common = [
             "hardware=cpu",
             f"trainer.total_timesteps={given.steps}",
-            f"vector.num_threads={given.threads}",
             "trainer.torch_threads=1",
             "run.dashboard=none",
             "run.tensorboard=false",

@@ -1,0 +1,103 @@
+"""Training a robot against Stable-Baselines3's PPO at the same settings, in turns.
+
+    python benchmark_performance.py --sb3 ant
+
+    ours                          the backend `threads` on all cores, torch on one thread
+    SB3, 1 torch thread | all     DummyVecEnv;  SB3, processes: SubprocVecEnv, a process for each environment
+
+The ratio is against SB3's fastest way. Both sides train 2×64 tanh networks apart for actions and value, on normalised
+observations and rewards, from SETTINGS; everything counts: stepping, inference, advantages, updates.
+"""
+
+from __future__ import annotations
+
+import importlib
+import statistics
+from collections.abc import Callable
+from contextlib import ExitStack
+from functools import partial
+from typing import Any
+
+from metta_fast import hardware
+from metta_fast.bench.peers import version
+from metta_fast.bench.report import Report
+from metta_fast.bench.rounds import in_turns
+from metta_fast.bench.side import Side
+from metta_fast.compose import compose
+from metta_fast.errors import UserError
+
+SETTINGS = {
+    "num_envs": 16,
+    "batch_size": 1024,
+    "minibatch_size": 256,
+    "update_epochs": 10,
+    "hidden_size": 64,
+}
+"""SB3's defaults but for the rollout (16 times 64 steps instead of 1 times 2048) and the minibatch (64 there)."""
+
+
+def compare_sb3(report: Report, env: str, seconds: float, repeats: int, say: Callable[[str], None]) -> None:
+    """Add a row for each side and the ratio to the report.
+
+    Raises:
+        UserError: SB3 is not installed, or `env` is no robot.
+    """
+    if not version("stable_baselines3"):
+        raise UserError("--sb3 needs Stable-Baselines3: pip install stable-baselines3")
+    task = _gymnasium_name(env)
+    cores = hardware.allowed_cores()
+    ways = [("ours", None, 1), ("SB3, 1 torch thread", False, 1), ("SB3, processes", True, 1)]
+    if cores > 1:
+        ways.insert(2, (f"SB3, {cores} torch threads", False, cores))
+    with ExitStack() as stack:
+        sides = []
+        for name, processes, threads in ways:
+            say(f"{name}: building")
+            if processes is None:
+                side = stack.enter_context(Side(name, _ours(env)))
+            else:
+                message: dict[str, Any] = {
+                    **SETTINGS,
+                    "task": task,
+                    "processes": processes,
+                    "torch_threads": threads,
+                }
+                side = stack.enter_context(Side(name, (), peer=("metta_fast.bench.sb3_side", message)))
+            burnt = side.burn_in(seconds)
+            say(f"{name}: burn-in of {burnt['epochs']} epochs, {burnt['seconds']:.1f} s")
+            sides.append(side)
+        results, notes = in_turns([partial(side.round, seconds) for side in sides], repeats, say)
+    report.notes += notes
+    report.notes.append(f"stable_baselines3 {version('stable_baselines3')}, {task}; both sides: {SETTINGS}")
+    speeds = [[one["steps_per_s"] for one in rounds] for rounds in results]
+    for (name, _, _), side, rounds, each in zip(ways, sides, results, speeds, strict=True):
+        phases: dict[str, float] = {}
+        for one in rounds:
+            for phase, spent in one.get("phases", {}).items():
+                phases[phase] = phases.get(phase, 0.0) + spent
+        report.add_row(name, each, phases=phases or None, settings=side.ready["settings"] or None)
+    best = max(range(1, len(ways)), key=lambda i: statistics.median(speeds[i]))
+    report.add_ratio(f"ours / {ways[best][0]}", speeds[0], speeds[best])
+
+
+def _ours(env: str) -> list[str]:
+    return [
+        f"env={env}",
+        "hardware=cpu",
+        f"env.num_envs={SETTINGS['num_envs']}",
+        f"trainer.batch_size={SETTINGS['batch_size']}",
+        f"trainer.minibatch_size={SETTINGS['minibatch_size']}",
+        f"trainer.update_epochs={SETTINGS['update_epochs']}",
+        f"policy.hidden_size={SETTINGS['hidden_size']}",
+        "trainer.recompute=epoch",  # as SB3 has them
+        "trainer.normalize_advantage=true",
+    ]
+
+
+def _gymnasium_name(env: str) -> str:
+    """half_cheetah → HalfCheetah-v5."""
+    config: Any = compose(["hardware=cpu", f"env={env}"]).config.env
+    if config.factory != "robot":
+        raise UserError(f"--sb3 {env}: expected one of our robots (ant, hopper, …)")
+    task = importlib.import_module("metta_fast.envs.robot.env").find_task(config.params.get("task", "ant"))
+    return str(task.gymnasium_id)
