@@ -75,9 +75,7 @@ class Ours:
     """The backend `threads`."""
 
     def __init__(self, env: str, num_envs: int, threads: int, blocks: int) -> None:
-        config = compose(["hardware=cpu", f"env={env}"]).config.env
-        config.num_envs = num_envs
-        self._turner = Turner(make_factory(config), "threads", threads, blocks=min(blocks, num_envs))
+        self._turner = Turner(_factory(env, num_envs), "threads", threads, blocks=min(blocks, num_envs))
         self._turner.vec.hold_all()
 
     def round(self, seconds: float) -> dict[str, Any]:
@@ -110,11 +108,18 @@ class _Stepper:
         """Nothing to free by hand."""
 
 
+def _factory(env: str, num_envs: int) -> Any:
+    """A recipe's environments; of a robot the task as Gymnasium has it, which is what its peers step."""
+    config = compose(["hardware=cpu", f"env={env}"]).config.env
+    config.num_envs = num_envs
+    if config.factory == "robot":
+        config.params = {"task": config.params["task"]}
+    return make_factory(config)
+
+
 def _robot(env: str) -> Any:
     """The factory of a recipe's robot, for its names and its actions."""
-    config = compose(["hardware=cpu", f"env={env}"]).config.env
-    config.num_envs = 1
-    return make_factory(config)
+    return _factory(env, 1)
 
 
 def _tape(env: str, num_envs: int, dtype: str) -> list[Array]:

@@ -19,7 +19,7 @@ from functools import partial
 from typing import Any
 
 from metta_fast import hardware
-from metta_fast.bench.peers import version
+from metta_fast.bench.libraries import SB3
 from metta_fast.bench.report import Report
 from metta_fast.bench.rounds import in_turns
 from metta_fast.bench.side import Side
@@ -42,9 +42,9 @@ def compare_sb3(report: Report, env: str, seconds: float, repeats: int, say: Cal
     Raises:
         UserError: SB3 is not installed, or `env` is no robot.
     """
-    if not version("stable_baselines3"):
-        raise UserError("--sb3 needs Stable-Baselines3: pip install stable-baselines3")
-    task = _gymnasium_name(env)
+    if not SB3.version():
+        raise UserError(f"--sb3 needs {SB3.name}: {SB3.install}")
+    task, options = _robot(env)
     cores = hardware.allowed_cores()
     ways = [("ours", None, 1), ("SB3, 1 torch thread", False, 1), ("SB3, processes", True, 1)]
     if cores > 1:
@@ -59,6 +59,7 @@ def compare_sb3(report: Report, env: str, seconds: float, repeats: int, say: Cal
                 message: dict[str, Any] = {
                     **SETTINGS,
                     "task": task,
+                    "options": options,
                     "processes": processes,
                     "torch_threads": threads,
                 }
@@ -68,7 +69,7 @@ def compare_sb3(report: Report, env: str, seconds: float, repeats: int, say: Cal
             sides.append(side)
         results, notes = in_turns([partial(side.round, seconds) for side in sides], repeats, say)
     report.notes += notes
-    report.notes.append(f"stable_baselines3 {version('stable_baselines3')}, {task}; both sides: {SETTINGS}")
+    report.notes.append(f"{SB3.name} {SB3.version()}, {task}; both sides: {SETTINGS}")
     speeds = [[one["steps_per_s"] for one in rounds] for rounds in results]
     for (name, _, _), side, rounds, each in zip(ways, sides, results, speeds, strict=True):
         phases: dict[str, float] = {}
@@ -94,10 +95,11 @@ def _ours(env: str) -> list[str]:
     ]
 
 
-def _gymnasium_name(env: str) -> str:
-    """half_cheetah → HalfCheetah-v5."""
+def _robot(env: str) -> tuple[str, dict[str, Any]]:
+    """half_cheetah → HalfCheetah-v5, and the options that the recipe gives its constructor."""
     config: Any = compose(["hardware=cpu", f"env={env}"]).config.env
     if config.factory != "robot":
         raise UserError(f"--sb3 {env}: expected one of our robots (ant, hopper, …)")
-    task = importlib.import_module("metta_fast.envs.robot.env").find_task(config.params.get("task", "ant"))
-    return str(task.gymnasium_id)
+    options = dict(config.params)
+    task = importlib.import_module("metta_fast.envs.robot.env").find_task(options.pop("task"))
+    return str(task.gymnasium_id), options

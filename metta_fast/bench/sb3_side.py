@@ -34,7 +34,12 @@ class _Runner:
         kind = SubprocVecEnv if message["processes"] else DummyVecEnv
         count = message["num_envs"]
         self.envs = VecNormalize(
-            make_vec_env(lambda: gymnasium.make(message["task"]), n_envs=count, vec_env_cls=kind)
+            make_vec_env(
+                lambda: gymnasium.make(message["task"], **message["options"]),
+                n_envs=count,
+                vec_env_cls=kind,
+                vec_env_kwargs={"start_method": "fork"} if message["processes"] else {},  # quicker to start
+            )
         )
         self.batch = message["batch_size"]
         width = message["hidden_size"]

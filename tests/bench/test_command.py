@@ -59,3 +59,26 @@ def test_two_settings_in_turns(tmp_path, capsys):
     assert document["rows"][0]["to_return"]["reached"]
     assert 0 < document["ratios"][0]["low"] <= document["ratios"][0]["value"] <= document["ratios"][0]["high"]
     assert "B / A" in capsys.readouterr().out
+
+
+def test_a_peer_that_is_no_robot_or_not_there_is_told(capsys, monkeypatch):
+    monkeypatch.setattr("metta_fast.bench.libraries.Library.version", lambda _: "")
+    assert main(["--sb3", "ant"]) == 2
+    assert "pip install stable-baselines3" in capsys.readouterr().err
+    monkeypatch.setattr("metta_fast.bench.libraries.Library.version", lambda _: "2")
+    assert main(["--sb3", "grid"]) == 2
+    assert "expected one of our robots" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_training_beside_stable_baselines3(tmp_path):
+    pytest.importorskip("stable_baselines3")
+    file = tmp_path / "figures.json"
+    assert (
+        main(["--sb3", "inverted_pendulum", "--seconds", "0.5", "--repeats", "1", "--json", str(file)]) == 0
+    )
+    document = json.loads(file.read_text())
+    assert document["rows"][0]["name"] == "ours"
+    assert len(document["rows"]) >= 3
+    assert document["ratios"][0]["name"].startswith("ours / SB3")
+    assert "InvertedPendulum-v5" in document["notes"][-1]
