@@ -24,21 +24,20 @@ from contextlib import ExitStack
 from typing import Any
 
 import torch
-import yaml
 
 from metta_fast import __version__, checkpoint, hardware
 from metta_fast.assembly import Parts, build_parts
 from metta_fast.callbacks import CallbackError, Callbacks
 from metta_fast.checkpoint import Checkpoint
 from metta_fast.config import Config, config_to_dict
-from metta_fast.dashboard import keep, make_dashboard
+from metta_fast.dashboard import keep
 from metta_fast.errors import NonFiniteError, UserError
 from metta_fast.interrupt import Interrupt, Interrupted
-from metta_fast.loggers import JsonlLogger, Logger, Row, TensorBoardLogger, read_rows
+from metta_fast.loggers import Row
 from metta_fast.monitor import Monitor, process_age
+from metta_fast.record import Record
 from metta_fast.resolve import Resolved
 from metta_fast.run_dir import RunDir, create
-from metta_fast.run_log import RunLog
 from metta_fast.snapshot import Interval, Score, Snapshot, Speed
 from metta_fast.spec import EnvError
 from metta_fast.vector.api import VectorError
@@ -94,7 +93,9 @@ class Trainer:
     def run(self) -> int:
         """Train; see the module's docstring for what comes back."""
         with Interrupt() as interrupt, ExitStack() as self._closing:
-            self._open()
+            self._closing.callback(self._remove_unused)
+            self._record = Record(self.resolved, self.folder, self._saved, self._closing)
+            self.log = self._record.log
             self._code = self._run(interrupt)
         return self._code
 
@@ -110,7 +111,7 @@ class Trainer:
             self.failure = error
             self.log.note(traceback.format_exc())
             self._save_last()
-            self._end(f"error: {error}\n{self._go_on('The last good state is kept')}")
+            self._record.end(f"error: {error}\n{self._go_on('The last good state is kept')}")
             return 1
         except torch.OutOfMemoryError as error:
             self.failure = error
@@ -143,9 +144,9 @@ class Trainer:
         if self.config.run.replay_interval and self._replayed < self.algorithm.steps:
             self._replay()
         if self.stopped is not None:
-            self._end(f"stopped: {self.stopped}. {self._go_on('The state is saved')}")
+            self._record.end(f"stopped: {self.stopped}. {self._go_on('The state is saved')}")
         else:
-            self._end(f"trained to {self.algorithm.steps} steps; run {self.folder.path}")
+            self._record.end(f"trained to {self.algorithm.steps} steps; run {self.folder.path}")
 
     # ── for callbacks ──
 
@@ -168,43 +169,6 @@ class Trainer:
         return self.algorithm.epoch
 
     # ── start ──
-
-    def _open(self) -> None:
-        """Lock the folder and open its files; of a resumed run, put aside what lies after its checkpoint."""
-        config, folder, closing = self.config, self.folder, self._closing
-        closing.callback(self._remove_unused)
-        folder.lock()
-        closing.callback(folder.unlock)
-        try:
-            folder.checkpoints.mkdir(exist_ok=True)
-            checkpoint.clear_unfinished(folder.checkpoints)
-            aside = checkpoint.set_aside(folder.checkpoints, self._saved)
-            resume_step = max(self._saved, 0) if folder.config.exists() else None
-            folder.config.write_text(
-                yaml.safe_dump(config_to_dict(config), sort_keys=False, allow_unicode=True)
-            )
-            self._loggers: list[Logger] = [JsonlLogger(folder.metrics, resume_step)]
-            closing.callback(self._loggers[0].close)
-            if config.run.tensorboard:
-                self._loggers.append(TensorBoardLogger(folder.tensorboard, resume_step))
-                closing.callback(self._loggers[1].close)
-        except OSError as error:
-            raise UserError(
-                f"cannot write into the run's folder {folder.path}: {error.strerror}; "
-                f"give another with run.dir=…"
-            ) from error
-        curve = [row["env/return"] for row in read_rows(folder.metrics) if row.get("env/return") is not None]
-        self.dashboard = make_dashboard(
-            config.run.dashboard, title=folder.name, curve=curve, total_steps=config.trainer.total_timesteps
-        )
-        closing.callback(self.dashboard.close)
-        self.log = RunLog(folder.log, self.dashboard.message)
-        closing.callback(self.log.close)
-        self.log.note(f"metta_fast {__version__}, torch {torch.__version__}, device {config.trainer.device}")
-        for text in self.resolved.notes:
-            self.log.say(text)
-        for path in aside:
-            self.log.warn(f"a checkpoint after step {self._saved} was put aside: {path}")
 
     def _remove_unused(self) -> None:
         if self._unused:
@@ -239,8 +203,10 @@ class Trainer:
         if self.config.wandb.mode != "disabled":
             self._open_wandb()
         epoch = self.algorithm.epoch
-        self._monitor = Monitor(parts.device)
-        self._closing.callback(self._monitor.close)
+        self._monitor: Monitor | None = None
+        if run.monitor_interval:
+            self._monitor = Monitor(parts.device)
+            self._closing.callback(self._monitor.close)
         self._score = Score()
         self._log_due = Interval(run.log_interval, epoch=epoch)
         self._monitor_due = Interval(run.monitor_interval, min_s=run.min_interval_s, epoch=epoch)
@@ -260,8 +226,7 @@ class Trainer:
         from metta_fast.wandb_log import WandbLogger
 
         logger = WandbLogger(self.config, self.folder)
-        self._loggers.append(logger)
-        self._closing.callback(lambda: logger.close(self._code))
+        self._record.add(logger, lambda: logger.close(self._code))
 
     # ── every epoch ──
 
@@ -279,7 +244,7 @@ class Trainer:
             row = self.algorithm.metrics() | self._speed.row(self.algorithm.steps)
             row |= {"train/seconds": self._snapshot.seconds, "perf/time/boundary": self._boundary_s}
             row |= self._first_update
-            if self._monitor_due.due(epoch):
+            if self._monitor is not None and self._monitor_due.due(epoch):
                 row |= self._monitor.read()
             if evaluate:
                 row |= self._evaluate()
@@ -303,9 +268,7 @@ class Trainer:
 
     def _write(self, row: Row) -> None:
         self._score.add(row)
-        for logger in self._loggers:
-            logger.write(self.algorithm.steps, row)
-        self.dashboard.update(row)
+        self._record.write(self.algorithm.steps, row)
         self.metrics.update(keep(row))
         self._callbacks.epoch(self, row)
 
@@ -383,13 +346,8 @@ class Trainer:
         name = "Ctrl-C" if signum == signal.SIGINT else signal.Signals(signum).name
         self.interrupted = True
         self._save_last()
-        self._end(f"stopped by {name}. {self._go_on('The state is saved')}")
+        self._record.end(f"stopped by {name}. {self._go_on('The state is saved')}")
         return 130 if signum == signal.SIGINT else self.config.run.preempt_exit_code
-
-    def _end(self, text: str) -> None:
-        """The last word on the screen, below the last figures."""
-        self.dashboard.close()
-        self.log.say(text)
 
     def _go_on(self, text: str) -> str:
         if self._saved < 0:
