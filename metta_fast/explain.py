@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import yaml
@@ -56,16 +55,22 @@ def help_text() -> str:
         found = options(group)
         if found:
             lines.append(f"  {group}=…")
-            lines += [f"    {option:<13} {_headline(CONFIGS / group / f'{option}.yaml')}" for option in found]
-    for section, entries in _sections().items():
+            lines += [f"    {option:<13} {headline(group, option)}" for option in found]
+    for section, entries in sections().items():
         lines += ["", SECTIONS[section]]
         for entry in entries:
             lines.append(f"  {entry.path}={shown(entry.default)}")
-            about = entry.help + ("" if entry.choices else f" ({entry.expected()})")
-            if entry.choices and not all(str(choice) in entry.help for choice in entry.choices):
-                about += f" ({', '.join(map(str, entry.choices))})"
-            lines += textwrap.wrap(about, WIDTH, initial_indent="      ", subsequent_indent="      ")
+            lines += textwrap.wrap(about(entry), WIDTH, initial_indent="      ", subsequent_indent="      ")
     return "\n".join(lines) + "\n"
+
+
+def about(entry: Key) -> str:
+    """What a key does and what may be written for it: the line of --help and of the site's reference."""
+    if not entry.choices:
+        return f"{entry.help} ({entry.expected()})"
+    if all(str(choice) in entry.help for choice in entry.choices):
+        return entry.help
+    return f"{entry.help} ({', '.join(map(str, entry.choices))})"
 
 
 def explain_text(resolved: Resolved) -> str:
@@ -132,7 +137,8 @@ def _memory(resolved: Resolved) -> list[tuple[str, str]]:
     return found
 
 
-def _sections() -> dict[str, list[Key]]:
+def sections() -> dict[str, list[Key]]:
+    """The keys under the names of SECTIONS, in the schema's order."""
     found: dict[str, list[Key]] = {name: [] for name in SECTIONS}
     for path, entry in keys().items():
         found[path.split(".")[0] if "." in path else ""].append(entry)
@@ -162,9 +168,8 @@ def _value(config: Any, path: str) -> Any:
     return node
 
 
-def _headline(path: Path) -> str:
-    """The first comment of a configuration file."""
-    comments = [
-        line[1:].strip() for line in path.read_text(encoding="utf-8").splitlines() if line.startswith("#")
-    ]
+def headline(group: str, option: str) -> str:
+    """The first comment of one of our configuration files."""
+    text = (CONFIGS / group / f"{option}.yaml").read_text(encoding="utf-8")
+    comments = [line[1:].strip() for line in text.splitlines() if line.startswith("#")]
     return next((line for line in comments if not line.startswith("@")), "")
