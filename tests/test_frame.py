@@ -1,5 +1,6 @@
 """The frame: what README and docs name exists, commands in them are good, versions agree."""
 
+import importlib.util
 import os
 import re
 import shlex
@@ -54,6 +55,9 @@ def test_commands_exist_and_their_arguments_are_good(page, tmp_path, monkeypatch
         program, *arguments = words
         if program == "python":
             program, *arguments = arguments
+        if program == "-m":
+            assert importlib.util.find_spec(arguments[0]), command
+            continue
         if program.endswith("metta-fast"):
             assert arguments[0] in COMMANDS, command
         elif program == "make":
