@@ -9,11 +9,14 @@ headers in envs/robot/tasks that define NAME_params: they are listed for the com
     python setup.py build_ext --inplace             # a development build
     MF_DEBUG=1 python setup.py build_ext --inplace  # bounds checks, line tracing, -O1 -g
     MF_ARCH=native python setup.py build_ext --inplace   # tuned for this processor (not portable)
+    MF_SANITIZE=address,undefined python setup.py build  # a debug build, watched by gcc's or clang's sanitizers, into
+                                                         # build/sanitize-address-undefined (.ci/sanitize runs it)
 """
 
 import importlib.util
 import os
 import re
+import sys
 import zlib
 from pathlib import Path
 
@@ -24,15 +27,26 @@ from setuptools import Extension, setup
 FAST_MATH = {"_cpu_update": ["-ffp-contract=fast", "-fno-math-errno"]}
 """What never runs on a GPU may fuse products and sums."""
 ROOT = Path(__file__).parent
-DEBUG = os.environ.get("MF_DEBUG") == "1"
+SANITIZE = os.environ.get("MF_SANITIZE", "")  # what -fsanitize= is told: address, undefined, thread, …
+DEBUG = os.environ.get("MF_DEBUG") == "1" or bool(SANITIZE)
 MUJOCO_LIBRARY = "libmujoco.so.4.0.0"  # envs/robot/__init__.py and pyproject.toml name the same version
 ARCH = os.environ.get("MF_ARCH", "x86-64-v3" if os.uname().machine == "x86_64" else "")
 
 # No fast-math and no contraction: the same header compiled for the GPU must give the same bits.
 CFLAGS = ["-O1", "-g"] if DEBUG else ["-O3"]
 CFLAGS += ["-std=c11", "-ffp-contract=off", "-fno-strict-aliasing", "-pthread"]
+LDFLAGS = ["-pthread"]
 if ARCH:
     CFLAGS.append(f"-march={ARCH}")
+if SANITIZE:
+    if "--inplace" in sys.argv or "-i" in sys.argv:
+        sys.exit(
+            "MF_SANITIZE builds into a folder of its own under build/, not --inplace: use `setup.py build`"
+        )
+    LDFLAGS.append(f"-fsanitize={SANITIZE}")
+    CFLAGS += [LDFLAGS[-1], "-fno-omit-frame-pointer", "-fno-sanitize-recover=all"]
+BUILD = "build/sanitize-" + SANITIZE.replace(",", "-") if SANITIZE else None
+"""The folder of a sanitized build: objects, generated C and, under lib, the whole package. None: setuptools' own."""
 
 
 def mujoco_folder() -> Path | None:
@@ -95,7 +109,7 @@ def extensions() -> list[Extension]:
                     extra_compile_args=CFLAGS + FAST_MATH.get(source.stem, []),
                     include_dirs=[numpy.get_include(), str(source.parent), "envs/native", *include],
                     extra_objects=objects,
-                    extra_link_args=["-pthread"],
+                    extra_link_args=LDFLAGS,
                     define_macros=[("NPY_NO_DEPRECATED_API", "NPY_1_7_API_VERSION")],
                 )
             )
@@ -105,6 +119,9 @@ def extensions() -> list[Extension]:
 setup(
     ext_modules=cythonize(
         extensions(),
+        build_dir=f"{BUILD}/c"
+        if BUILD
+        else None,  # C beside the sources is made with the fast build's directives
         compiler_directives={
             "language_level": "3",
             "boundscheck": DEBUG,
@@ -112,5 +129,6 @@ setup(
             "cdivision": True,
             "embedsignature": True,
         },
-    )
+    ),
+    options={"build": {"build_base": BUILD, "build_lib": f"{BUILD}/lib"}} if BUILD else {},
 )

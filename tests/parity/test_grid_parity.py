@@ -99,16 +99,20 @@ def assert_caches_follow(native: GridSim, plain: GridReference) -> None:
     assert not kept.any(), "bytes that belong to no view must stay zero"
 
 
-@given(cases(), st.integers(0, 2**32 - 1))
-def test_native_equals_reference(case: Case, actor_seed: int) -> None:
+def play_both(case: Case, actor_seed: int) -> int:
+    """Step both over random actions and compare them after each step. Returns how many steps there were.
+
+    Raises:
+        AssertionError: they differ.
+    """
     native, plain = pair(case)
     actor = Actor(actor_seed)
-    event(f"map kind {plain.config.map_kind}")
     assert_same_state(native, plain)
     assert_same_observations(native, plain)
     assert native.first.all()
     assert native.mask.all()
-    for call in range(max(8, min(STEPS, AGENT_STEPS // plain.config.num_agents))):
+    steps = max(8, min(STEPS, AGENT_STEPS // plain.config.num_agents))
+    for call in range(steps):
         actions, was_done = actor.act(plain), plain.pending_reset
         native.step(actions)
         plain.step(actions)
@@ -118,6 +122,13 @@ def test_native_equals_reference(case: Case, actor_seed: int) -> None:
         if call % 4 == 0 or was_done or plain.pending_reset:
             assert_same_observations(native, plain)
             assert_caches_follow(native, plain)
+    return steps
+
+
+@given(cases(), st.integers(0, 2**32 - 1))
+def test_native_equals_reference(case: Case, actor_seed: int) -> None:
+    event(f"map kind {case.config['map_kind']}")
+    play_both(case, actor_seed)
 
 
 @given(cases(), st.integers(1, 1000))

@@ -57,11 +57,18 @@ POOL = r"""
 
 enum { JOBS = 5 };
 static const int sizes[JOBS] = {1, 7, 64, 33, 2};
+#ifdef PLANTED_RACE /* what ThreadSanitizer must find: threads of several jobs count here without care */
+static volatile int careless;
+#endif
 static _Atomic int counts[JOBS][64];
+static int plain[JOBS][64]; /* written by the pool's threads, read by the receiver */
 
 static int32_t job(void *ctx, int32_t lo, int32_t hi) {
     for (int32_t i = lo; i < hi; i++)
-        atomic_fetch_add(&counts[(intptr_t)ctx][i], 1);
+        atomic_fetch_add(&counts[(intptr_t)ctx][i], 1), plain[(intptr_t)ctx][i]++;
+#ifdef PLANTED_RACE
+    careless++;
+#endif
     return 0;
 }
 
@@ -86,7 +93,7 @@ int main(int argc, char **argv) { /* submit each job `rounds` times, again as so
             return puts("stuck"), 1;
         left[j]--;
         for (int i = 0; i < sizes[j]; i++)
-            if (counts[j][i] != rounds - left[j])
+            if (counts[j][i] != rounds - left[j] || plain[j][i] != counts[j][i])
                 return printf("job %d env %d ran %d times\n", j, i, counts[j][i]), 1;
         if (left[j])
             mf_pool_submit(pool, j);
@@ -134,6 +141,24 @@ def test_the_pool_runs_every_chunk_once(tmp_path, flags):
                 [program, str(threads), "1500", str(spin_ns)], capture_output=True, text=True, timeout=60
             )
             assert out.stdout == "ended 1\n", out
+
+
+def watched(folder, *flags):
+    """POOL under ThreadSanitizer: its exit status and what it wrote."""
+    program = compiled(folder, POOL, "-g", "-fsanitize=thread", *flags)
+    out = subprocess.run([program, "3", "300", "20000"], capture_output=True, text=True, timeout=60)
+    return out.returncode, out.stdout + out.stderr
+
+
+@pytest.mark.parametrize("flags", [[], ["-DMF_NO_FUTEX"]])
+def test_thread_sanitizer_finds_no_race_in_the_pool(tmp_path, flags):
+    assert watched(tmp_path, *flags) == (0, "ended 1\n")
+
+
+def test_thread_sanitizer_finds_a_planted_race(tmp_path):
+    status, said = watched(tmp_path, "-DPLANTED_RACE")
+    assert status != 0
+    assert "data race" in said
 
 
 def test_an_idle_pool_uses_no_processor_time():
