@@ -33,6 +33,8 @@ class Library:
         return f"absent: {self.name}: {why} ({self.install})"
 
 
+ENVPOOL = Library("EnvPool", "envpool", ("envpool",), "pip install envpool")
+MUJOCO = Library("MuJoCo", "mujoco", ("mujoco",), "pip install 'metta-fast[robots]'")
 GYMNASIUM = Library("Gymnasium", "gymnasium", ("gymnasium",), "pip install gymnasium")
 SB3 = Library(
     "Stable-Baselines3", "stable_baselines3", ("stable-baselines3",), "pip install stable-baselines3"

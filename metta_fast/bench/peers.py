@@ -3,8 +3,7 @@
     stepper = make("envpool", env="ant", num_envs=64, threads=2)
     stepper.round(seconds=1.0)         # {"steps_per_s"}; nothing steps between rounds
 
-A step is one action that reached an environment: calls that only begin a new episode are not counted. Peers are used
-as their manuals have it, with their defaults; actions are uniform over the action space, drawn beforehand.
+Peers are used as their manuals have it, with their defaults; actions are uniform over the action space.
 
     ours, ours_async            the backend `threads` in one block, and in two that take turns as in training
     envpool, envpool_async      all environments at once, and half of them at a time
@@ -15,16 +14,15 @@ as their manuals have it, with their defaults; actions are uniform over the acti
 
 from __future__ import annotations
 
-import importlib.metadata
-import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from metta_fast.bench.env import TAPE, action_tape, timed
-from metta_fast.bench.vector import Turner, held_round
+from metta_fast.bench.env import TAPE, action_tape
+from metta_fast.bench.libraries import ENVPOOL, GYMNASIUM, MUJOCO, SB3, Library
+from metta_fast.bench.steppers import GymnasiumVector, Ours, Stepper
 from metta_fast.compose import compose
 from metta_fast.envs import make_factory
 from metta_fast.spec import Array
@@ -43,9 +41,8 @@ class Peer:
 
     kind: str
     name: str
-    package: str = ""
-    """What it must have, as it is imported; "" for our own."""
-    install: str = ""
+    library: Library | None = None
+    """What it must have; None for our own."""
     processes: bool = False
     """A process for each environment."""
     against: str = "ours"
@@ -55,57 +52,13 @@ class Peer:
 PEERS = (
     Peer("ours", "metta_fast"),
     Peer("ours_async", "metta_fast, 2 blocks"),
-    Peer("envpool", "EnvPool", "envpool", "pip install envpool"),
-    Peer("envpool_async", "EnvPool, half at a time", "envpool", "pip install envpool", against="ours_async"),
-    Peer("rollout", "mujoco.rollout (physics alone)", "mujoco", "pip install 'metta-fast[robots]'"),
-    Peer("sync", "Gymnasium SyncVectorEnv", "gymnasium", "pip install gymnasium"),
-    Peer("async", "Gymnasium AsyncVectorEnv", "gymnasium", "pip install gymnasium", True),
-    Peer("subproc", "SB3 SubprocVecEnv", "stable_baselines3", "pip install stable-baselines3", True),
+    Peer("envpool", "EnvPool", ENVPOOL),
+    Peer("envpool_async", "EnvPool, half at a time", ENVPOOL, against="ours_async"),
+    Peer("rollout", "mujoco.rollout (physics alone)", MUJOCO),
+    Peer("sync", "Gymnasium SyncVectorEnv", GYMNASIUM),
+    Peer("async", "Gymnasium AsyncVectorEnv", GYMNASIUM, True),
+    Peer("subproc", "SB3 SubprocVecEnv", SB3, True),
 )
-
-
-def version(package: str) -> str:
-    """The installed version of a package, "" if there is none."""
-    if importlib.util.find_spec(package) is None:
-        return ""
-    return importlib.metadata.version(package)
-
-
-class Ours:
-    """The backend `threads`."""
-
-    def __init__(self, env: str, num_envs: int, threads: int, blocks: int) -> None:
-        self._turner = Turner(_factory(env, num_envs), "threads", threads, blocks=min(blocks, num_envs))
-        self._turner.vec.hold_all()
-
-    def round(self, seconds: float) -> dict[str, Any]:
-        return held_round(self._turner, seconds, calls=1)
-
-    def ready(self) -> dict[str, Any]:
-        return {"envs": self._turner.vec.spec.name}
-
-    def close(self) -> None:
-        self._turner.close()
-
-
-class _Stepper:
-    """A peer whose `step` takes all environments, or a part of them, one step further."""
-
-    task: str
-    """The name of the environment that it steps."""
-
-    def step(self) -> int:
-        raise NotImplementedError
-
-    def round(self, seconds: float) -> dict[str, Any]:
-        """Steps for so many seconds: {"steps_per_s"}."""
-        return timed(self.step, seconds, calls=1)
-
-    def ready(self) -> dict[str, Any]:
-        return {"envs": self.task}
-
-    def close(self) -> None:
-        """Nothing to free by hand."""
 
 
 def _factory(env: str, num_envs: int) -> Any:
@@ -127,7 +80,7 @@ def _tape(env: str, num_envs: int, dtype: str) -> list[Array]:
     return [actions.astype(dtype) for actions in action_tape(_robot(env).spec, num_envs)]
 
 
-class EnvPool(_Stepper):
+class EnvPool(Stepper):
     """EnvPool resets next-step: the call after an end ignores its action."""
 
     def __init__(self, env: str, num_envs: int, threads: int, at_once: int) -> None:
@@ -163,7 +116,7 @@ class EnvPool(_Stepper):
         self._env.close()
 
 
-class Rollout(_Stepper):
+class Rollout(Stepper):
     """Open loop, several steps a call; the physics goes on from the last state until ROLLOUT_LENGTH."""
 
     def __init__(self, env: str, num_envs: int, threads: int) -> None:
@@ -211,33 +164,7 @@ class Rollout(_Stepper):
         self._pool.close()
 
 
-class GymnasiumVector(_Stepper):
-    """Gymnasium's vector environments reset next-step by default."""
-
-    def __init__(self, env: str, num_envs: int, kind: str) -> None:
-        import gymnasium
-
-        self.task = _robot(env).task.gymnasium_id
-        makers = [_maker(self.task)] * num_envs
-        vector = gymnasium.vector
-        self._env: Any = vector.SyncVectorEnv(makers) if kind == "sync" else vector.AsyncVectorEnv(makers)
-        self._tape = _tape(env, num_envs, "float32")
-        self._ended = np.zeros(num_envs, np.bool_)
-        self._count = 0
-        self._env.reset(seed=0)
-
-    def step(self) -> int:
-        acting = len(self._ended) - int(np.count_nonzero(self._ended))
-        _, _, terminated, truncated, _ = self._env.step(self._tape[self._count % TAPE])
-        self._count += 1
-        self._ended = terminated | truncated
-        return acting
-
-    def close(self) -> None:
-        self._env.close()
-
-
-class Subproc(_Stepper):
+class Subproc(Stepper):
     """Stable-Baselines3's vector environment resets within the step. Forked: quicker to start, equal to step."""
 
     def __init__(self, env: str, num_envs: int) -> None:
@@ -271,16 +198,25 @@ def _maker(task: str) -> Callable[[], Any]:
     return make
 
 
-def make(kind: str, env: str, num_envs: int, threads: int) -> Ours | _Stepper:
+def _gymnasium(env: str, num_envs: int, kind: str) -> GymnasiumVector:
+    import gymnasium
+
+    task = _robot(env).task.gymnasium_id
+    vector = gymnasium.vector.SyncVectorEnv if kind == "sync" else gymnasium.vector.AsyncVectorEnv
+    return GymnasiumVector(task, vector([_maker(task)] * num_envs), _tape(env, num_envs, "float32"))
+
+
+def make(kind: str, env: str, num_envs: int, threads: int) -> Ours | Stepper:
     """The stepper of a Peer's kind: num_envs environments of the recipe `env` on so many threads."""
     if kind in ("ours", "ours_async"):
-        return Ours(env, num_envs, threads, 1 if kind == "ours" else 2)
+        blocks = 1 if kind == "ours" else min(2, num_envs)
+        return Ours(_factory(env, num_envs), "threads", threads, blocks)
     if kind in ("envpool", "envpool_async"):
         return EnvPool(env, num_envs, threads, num_envs if kind == "envpool" else max(1, num_envs // 2))
     if kind == "rollout":
         return Rollout(env, num_envs, threads)
     if kind in ("sync", "async"):
-        return GymnasiumVector(env, num_envs, kind)
+        return _gymnasium(env, num_envs, kind)
     if kind == "subproc":
         return Subproc(env, num_envs)
     raise ValueError(f"kind {kind!r}: expected one of {', '.join(peer.kind for peer in PEERS)}")

@@ -21,7 +21,8 @@ from typing import Any
 
 from metta_fast import hardware
 from metta_fast.bench.gpu_child import BUILD_LIMIT_S, Child, Failed
-from metta_fast.bench.peers import PEERS, Peer, version
+from metta_fast.bench.libraries import Library
+from metta_fast.bench.peers import PEERS, Peer
 from metta_fast.bench.report import Report, show_count
 from metta_fast.bench.rounds import headed, in_turns
 from metta_fast.compose import compose
@@ -139,14 +140,14 @@ def _present(report: Report, robot: bool) -> list[Peer]:
     """The peers that are installed; a note for each that is not."""
     if not robot:
         report.notes.append("peers step Gymnasium's robots only, and this is none: the rows are ours alone")
-        return [peer for peer in PEERS if not peer.package]
-    missing: dict[str, Peer] = {}
+        return [peer for peer in PEERS if peer.library is None]
+    missing: dict[Library, Peer] = {}
     for peer in PEERS:
-        if peer.package and not version(peer.package):
-            missing.setdefault(peer.package, peer)
-    for peer in missing.values():
-        report.notes.append(f"absent: {peer.name}, which is not installed ({peer.install})")
-    return [peer for peer in PEERS if peer.package not in missing]
+        if peer.library is not None and not peer.library.version():
+            missing.setdefault(peer.library, peer)
+    for library, peer in missing.items():
+        report.notes.append(f"absent: {peer.name}, which is not installed ({library.install})")
+    return [peer for peer in PEERS if peer.library not in missing]
 
 
 def _fitting(report: Report, case: Case, peers: Sequence[Peer]) -> list[Peer]:
@@ -190,13 +191,13 @@ def _measure(
                 )
                 burnt = child.ask(do="round", seconds=seconds)
             except Failed as failed:
-                if not peer.package:
+                if peer.library is None:
                     raise UserError(f"{env}, {case}: {failed.why}\n{failed.printed}") from None
                 report.notes.append(f"{case}: absent: {peer.name} failed: {failed.why}")
                 say(f"{peer.name} failed: {failed.why}\n{failed.printed}")
                 continue
-            if peer.package:
-                seen[peer.name] = f"{ready['envs']}, {peer.package} {version(peer.package)}"
+            if peer.library is not None:
+                seen[peer.name] = f"{ready['envs']}, {peer.library.module} {peer.library.version()}"
             say(f"{peer.name}: {burnt['steps_per_s']:,.0f} steps/s in the burn-in")
             children.append((peer, child))
         rounds_of = [partial(child.ask, do="round", seconds=seconds) for _, child in children]
@@ -214,7 +215,7 @@ def _measure(
     for peer, _ in children:
         found = speeds[peer.kind]
         ratio: dict[str, Any] | None = None
-        if peer.package:
+        if peer.library is not None:
             report.add_ratio(f"{env}, {case}: ours / {peer.name}", speeds[peer.against], found)
             ratio = {key: report.ratios[-1][key] for key in ("value", "low", "high")}
         report.add_row(

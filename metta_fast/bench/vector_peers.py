@@ -1,13 +1,11 @@
 """One Python environment, Gymnasium's CartPole-v1, through our backends and through others' (a process each).
 
-    measure(report, seconds, repeats, say)        # the second part of benchmark_performance.py --vector
+measure(report, seconds, repeats, say)        # the second part of benchmark_performance.py --vector
 
-    ours        serial, threads, workers in two blocks
-    gymnasium   SyncVectorEnv; AsyncVectorEnv, a process for each environment
-    pufferlib   Serial; Multiprocessing, a process for each core, and half as many (its caller spins on a core too), in
-                two batches where their number is even
-
-A step is one action that reached an environment: a call that only begins a new episode is not counted.
+ours        serial, threads, workers in two blocks
+gymnasium   SyncVectorEnv; AsyncVectorEnv, a process for each environment
+pufferlib   Serial; Multiprocessing, a process for each core, and half as many (its caller spins on a core too), in
+            two batches where their number is even
 """
 
 from __future__ import annotations
@@ -21,14 +19,15 @@ from typing import Any
 import numpy as np
 
 from metta_fast import hardware
-from metta_fast.bench.env import TAPE, timed
+from metta_fast.bench.env import TAPE
 from metta_fast.bench.gpu_child import BUILD_LIMIT_S, Child, Failed
 from metta_fast.bench.gpu_worker import serve
 from metta_fast.bench.libraries import GYMNASIUM, PUFFERLIB, Library
 from metta_fast.bench.report import Report
 from metta_fast.bench.rounds import headed, in_turns
-from metta_fast.bench.vector import Turner, held_round
+from metta_fast.bench.steppers import GymnasiumVector, Ours, Stepper
 from metta_fast.envs.python_env import PythonEnvFactory
+from metta_fast.spec import Array
 
 TASK = "CartPole-v1"
 ENVS = 64
@@ -54,72 +53,21 @@ def cart_pole(index: int = 0) -> Any:
     return gymnasium.make(TASK)
 
 
-class Ours:
-    """A backend of ours in two blocks."""
-
-    def __init__(self, backend: str, num_envs: int, cores: int) -> None:
-        factory = PythonEnvFactory(cart_pole, num_envs, name=TASK)
-        self._turner = Turner(factory, backend, cores)
-        self._turner.vec.hold_all()
-
-    def round(self, seconds: float) -> dict[str, Any]:
-        return held_round(self._turner, seconds, calls=1)
-
-    def ready(self) -> dict[str, Any]:
-        return {"ready": True}
-
-    def close(self) -> None:
-        self._turner.close()
+def _tape(num_envs: int) -> list[Array]:
+    rng = np.random.default_rng(0)
+    return [rng.integers(0, 2, num_envs) for _ in range(TAPE)]
 
 
-class _Stepper:
-    """A peer whose `step` gives the number of actions that reached an environment."""
-
-    def __init__(self, num_envs: int) -> None:
-        rng = np.random.default_rng(0)
-        self._tape = [rng.integers(0, 2, num_envs) for _ in range(TAPE)]
-        self._ended = np.zeros(num_envs, np.bool_)
-        self._count = 0
-
-    def step(self) -> int:
-        raise NotImplementedError
-
-    def round(self, seconds: float) -> dict[str, Any]:
-        return timed(self.step, seconds, calls=1)
-
-    def ready(self) -> dict[str, Any]:
-        return {"ready": True}
-
-
-class Gymnasium(_Stepper):
-    """Resets in the step after an end."""
-
-    def __init__(self, backend: str, num_envs: int, cores: int) -> None:
-        import gymnasium
-
-        super().__init__(num_envs)
-        self._env: Any = getattr(gymnasium.vector, backend)([cart_pole] * num_envs)
-        self._env.reset(seed=0)
-
-    def step(self) -> int:
-        acting = len(self._ended) - int(np.count_nonzero(self._ended))
-        _, _, terminated, truncated, _ = self._env.step(self._tape[self._count % TAPE])
-        self._count += 1
-        self._ended = terminated | truncated
-        return acting
-
-    def close(self) -> None:
-        self._env.close()
-
-
-class PufferLib(_Stepper):
+class PufferLib(Stepper):
     """Resets in the step after an end as well; batches come in turns where there are two."""
 
     def __init__(self, backend: str, num_envs: int, cores: int) -> None:
         import pufferlib.emulation
         import pufferlib.vector
 
-        super().__init__(num_envs)
+        self.task, self._tape = TASK, _tape(num_envs)
+        self._ended = np.zeros(num_envs, np.bool_)
+        self._count = 0
         more: dict[str, Any] = {}
         if backend != "Serial":
             workers = max(cores // 2, 1) if backend.endswith(HALF) else cores
@@ -146,9 +94,6 @@ class PufferLib(_Stepper):
 
     def close(self) -> None:
         self._env.close()
-
-
-KINDS: dict[str, Any] = {"ours": Ours, "gymnasium": Gymnasium, "pufferlib": PufferLib}
 
 
 def measure(report: Report, seconds: float, repeats: int, say: Callable[[str], None]) -> None:
@@ -187,9 +132,18 @@ def measure(report: Report, seconds: float, repeats: int, say: Callable[[str], N
             report.add_ratio(f"{TASK}: our fastest / {name}", best, speeds)
 
 
-def make(kind: str, backend: str, num_envs: int, cores: int) -> Any:
+def make(kind: str, backend: str, num_envs: int, cores: int) -> Ours | Stepper:
     """The stepper of one of PEERS."""
-    return KINDS[kind](backend, num_envs, cores)
+    if kind == "ours":
+        return Ours(PythonEnvFactory(cart_pole, num_envs, name=TASK), backend, cores)
+    if kind == "gymnasium":
+        import gymnasium
+
+        vector = getattr(gymnasium.vector, backend)([cart_pole] * num_envs)
+        return GymnasiumVector(TASK, vector, _tape(num_envs))
+    if kind == "pufferlib":
+        return PufferLib(backend, num_envs, cores)
+    raise ValueError(f"kind {kind!r}: expected ours, gymnasium or pufferlib")
 
 
 if __name__ == "__main__":

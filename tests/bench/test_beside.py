@@ -74,7 +74,7 @@ def test_a_short_measurement(capsys):
 
 
 def test_only_actions_that_reach_an_environment_are_counted():
-    found = vector_peers.Gymnasium("SyncVectorEnv", 3, 1)
+    found = vector_peers.make("gymnasium", "SyncVectorEnv", 3, 1)
     try:
         acted = ended = 0
         for _ in range(200):
@@ -89,7 +89,7 @@ def test_only_actions_that_reach_an_environment_are_counted():
 
 @pytest.mark.parametrize("backend", ["serial", "threads", "workers"])
 def test_ours_give_rounds(backend):
-    found = vector_peers.Ours(backend, 4, 2)
+    found = vector_peers.make("ours", backend, 4, 2)
     try:
         assert found.round(0.05)["steps_per_s"] > 100
     finally:
@@ -99,7 +99,7 @@ def test_ours_give_rounds(backend):
 def test_pufferlib_gives_rounds():
     pytest.importorskip("pufferlib")
     for backend in ("Serial", f"Multiprocessing{vector_peers.HALF}"):
-        found = vector_peers.PufferLib(backend, 4, 2)
+        found = vector_peers.make("pufferlib", backend, 4, 2)
         try:
             assert found.round(0.05)["steps_per_s"] > 10
         finally:

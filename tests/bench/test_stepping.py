@@ -9,6 +9,7 @@ import pytest
 pytest.importorskip("mujoco")
 
 from metta_fast.bench import peers, stepping
+from metta_fast.bench.libraries import ENVPOOL, GYMNASIUM, SB3, Library
 from metta_fast.bench.main import main
 from metta_fast.errors import UserError
 
@@ -116,10 +117,8 @@ def test_mistakes_are_told_in_one_line(words, message, capsys):
 
 
 def test_the_table_names_peers_that_are_absent(monkeypatch, tmp_path, capsys):
-    there = peers.version
-    monkeypatch.setattr(
-        stepping, "version", lambda name: "" if name in ("envpool", "stable_baselines3") else there(name)
-    )
+    there, absent = Library.version, (ENVPOOL, SB3)
+    monkeypatch.setattr(Library, "version", lambda library: "" if library in absent else there(library))
     file = tmp_path / "figures.json"
     words = ["--env", ENV, "--envs", "2", "--threads", "1", "--seconds", "0.02", "--repeats", "2"]
     assert main([*words, "--json", str(file)]) == 0
@@ -136,7 +135,7 @@ def test_the_table_names_peers_that_are_absent(monkeypatch, tmp_path, capsys):
 
 
 def test_a_peer_that_fails_is_named_and_the_others_go_on(monkeypatch, capsys):
-    broken = stepping.Peer("nothing", "Broken", "gymnasium", "pip install gymnasium")
+    broken = stepping.Peer("nothing", "Broken", GYMNASIUM)
     monkeypatch.setattr(stepping, "PEERS", (stepping.PEERS[0], broken))
     words = ["--env", ENV, "--envs", "2", "--threads", "1", "--seconds", "0.02", "--repeats", "1"]
     assert main(words) == 0
