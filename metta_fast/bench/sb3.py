@@ -13,19 +13,24 @@ from __future__ import annotations
 
 import importlib
 import statistics
+import sys
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
 from metta_fast import hardware
+from metta_fast.bench.beside import TURN_LIMIT_S
+from metta_fast.bench.gpu_child import BUILD_LIMIT_S, Child, Failed
 from metta_fast.bench.libraries import SB3
 from metta_fast.bench.report import Report
 from metta_fast.bench.rounds import in_turns
 from metta_fast.bench.side import Side
+from metta_fast.bench.train import add_side
 from metta_fast.compose import compose
 from metta_fast.errors import UserError
 
+WORKER = (sys.executable, "-m", "metta_fast.bench.sb3_side")
 SETTINGS = {
     "num_envs": 16,
     "batch_size": 1024,
@@ -40,45 +45,43 @@ def compare_sb3(report: Report, env: str, seconds: float, repeats: int, say: Cal
     """Add a row for each side and the ratio to the report.
 
     Raises:
-        UserError: SB3 is not installed, or `env` is no robot.
+        UserError: SB3 is not installed, fails, or `env` is no robot.
     """
     if not SB3.version():
         raise UserError(f"--sb3 needs {SB3.name}: {SB3.install}")
     task, options = _robot(env)
     cores = hardware.allowed_cores()
-    ways = [("ours", None, 1), ("SB3, 1 torch thread", False, 1), ("SB3, processes", True, 1)]
+    ways = [("SB3, 1 torch thread", False, 1), ("SB3, processes", True, 1)]
     if cores > 1:
-        ways.insert(2, (f"SB3, {cores} torch threads", False, cores))
-    with ExitStack() as stack:
-        sides = []
-        for name, processes, threads in ways:
-            say(f"{name}: building")
-            if processes is None:
-                side = stack.enter_context(Side(name, _ours(env)))
-            else:
-                message: dict[str, Any] = {
-                    **SETTINGS,
-                    "task": task,
-                    "options": options,
-                    "processes": processes,
-                    "torch_threads": threads,
-                }
-                side = stack.enter_context(Side(name, (), peer=("metta_fast.bench.sb3_side", message)))
-            burnt = side.burn_in(seconds)
-            say(f"{name}: burn-in of {burnt['epochs']} epochs, {burnt['seconds']:.1f} s")
-            sides.append(side)
-        results, notes = in_turns([partial(side.round, seconds) for side in sides], repeats, say)
+        ways.insert(1, (f"SB3, {cores} torch threads", False, cores))
+    try:
+        with ExitStack() as stack:
+            say("ours: building")
+            side = stack.enter_context(Side("ours", _ours(env)))
+            _say_burnt(say, "ours", side.burn_in(seconds))
+            turns = [partial(side.round, seconds)]
+            for name, processes, threads in ways:
+                say(f"{name}: building")
+                child = stack.enter_context(Child(name, command=WORKER))
+                more = {"task": task, "options": options, "processes": processes, "torch_threads": threads}
+                child.ask(BUILD_LIMIT_S, do="build", **SETTINGS, **more)
+                _say_burnt(say, name, child.ask(TURN_LIMIT_S, do="burn_in", seconds=seconds))
+                turns.append(partial(child.ask, TURN_LIMIT_S, do="round", seconds=seconds))
+            results, notes = in_turns(turns, repeats, say)
+    except Failed as failed:
+        raise UserError(f"{failed.why}\n{failed.printed}") from None
     report.notes += notes
     report.notes.append(f"{SB3.name} {SB3.version()}, {task}; both sides: {SETTINGS}")
+    add_side(report, "ours", side, results[0])
     speeds = [[one["steps_per_s"] for one in rounds] for rounds in results]
-    for (name, _, _), side, rounds, each in zip(ways, sides, results, speeds, strict=True):
-        phases: dict[str, float] = {}
-        for one in rounds:
-            for phase, spent in one.get("phases", {}).items():
-                phases[phase] = phases.get(phase, 0.0) + spent
-        report.add_row(name, each, phases=phases or None, settings=side.ready["settings"] or None)
-    best = max(range(1, len(ways)), key=lambda i: statistics.median(speeds[i]))
-    report.add_ratio(f"ours / {ways[best][0]}", speeds[0], speeds[best])
+    for (name, _, _), found in zip(ways, speeds[1:], strict=True):
+        report.add_row(name, found)
+    best = max(range(len(ways)), key=lambda i: statistics.median(speeds[1 + i]))
+    report.add_ratio(f"ours / {ways[best][0]}", speeds[0], speeds[1 + best])
+
+
+def _say_burnt(say: Callable[[str], None], name: str, burnt: dict[str, Any]) -> None:
+    say(f"{name}: burn-in of {burnt['epochs']} epochs, {burnt['seconds']:.1f} s")
 
 
 def _ours(env: str) -> list[str]:

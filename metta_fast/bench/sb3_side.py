@@ -1,56 +1,61 @@
-"""Stable-Baselines3's PPO as a side of a comparison: side.py's messages, in a process of its own.
+"""Stable-Baselines3's PPO on a robot, the child of sb3.py; answers as gpu_worker.py does.
 
-    {"env": "ant", "num_envs": 16, …}   ──►   gymnasium.make, VecNormalize, PPO
-                                        ◄──   {"ready": …}
-    {"do": "burn_in" | "round", "seconds": …} ──► learn(): rollouts and updates
+    {"do": "build", "task": "Ant-v5", "num_envs": 16, …}    gymnasium.make, VecNormalize, PPO
+    {"do": "burn_in" | "round", "seconds": …}               learn(): rollouts and updates
 
-Started by sb3.py. Its `learn` is called for one rollout at a time, as a training run calls it for many.
+Its `learn` is called for one rollout at a time, as a training run calls it for many.
 """
 
 from __future__ import annotations
 
-import contextlib
-import json
-import os
-import sys
 import time
 from typing import Any
 
+from metta_fast.bench.gpu_worker import serve
 from metta_fast.bench.side import BURN_IN_EPOCHS
-from metta_fast.openmp import let_idle_threads_sleep
 
 
-class _Runner:
+class Robots:
     """PPO with a network of its own for the value, 2×`hidden_size` tanh, Adam, normalised observations and rewards."""
 
-    def __init__(self, message: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        task: str,
+        options: dict[str, Any],
+        *,
+        num_envs: int,
+        batch_size: int,
+        minibatch_size: int,
+        update_epochs: int,
+        hidden_size: int,
+        processes: bool,
+        torch_threads: int,
+    ) -> None:
         import gymnasium
         import torch
         from stable_baselines3 import PPO
         from stable_baselines3.common.env_util import make_vec_env
         from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecNormalize
 
-        torch.set_num_threads(message["torch_threads"])
-        kind = SubprocVecEnv if message["processes"] else DummyVecEnv
-        count = message["num_envs"]
+        torch.set_num_threads(torch_threads)
+        kind = SubprocVecEnv if processes else DummyVecEnv
         self.envs = VecNormalize(
             make_vec_env(
-                lambda: gymnasium.make(message["task"], **message["options"]),
-                n_envs=count,
+                lambda: gymnasium.make(task, **options),
+                n_envs=num_envs,
                 vec_env_cls=kind,
-                vec_env_kwargs={"start_method": "fork"} if message["processes"] else {},  # quicker to start
+                vec_env_kwargs={"start_method": "fork"} if processes else {},  # quicker to start
             )
         )
-        self.batch = message["batch_size"]
-        width = message["hidden_size"]
+        self.batch = batch_size
         self.model = PPO(
             "MlpPolicy",
             self.envs,
-            n_steps=self.batch // count,
-            batch_size=message["minibatch_size"],
-            n_epochs=message["update_epochs"],
+            n_steps=batch_size // num_envs,
+            batch_size=minibatch_size,
+            n_epochs=update_epochs,
             policy_kwargs={
-                "net_arch": {"pi": [width, width], "vf": [width, width]},
+                "net_arch": {"pi": [hidden_size] * 2, "vf": [hidden_size] * 2},
                 "activation_fn": torch.nn.Tanh,
             },
             device="cpu",
@@ -60,40 +65,24 @@ class _Runner:
         """One rollout and its update."""
         self.model.learn(total_timesteps=self.batch, reset_num_timesteps=False)
 
+    def ready(self) -> dict[str, Any]:
+        return {"ready": True}
+
     def burn_in(self, seconds: float) -> dict[str, Any]:
-        start, epochs = time.perf_counter(), 0
-        while epochs < BURN_IN_EPOCHS or time.perf_counter() - start < seconds:
-            self.epoch()
-            epochs += 1
-        return {"epochs": epochs, "seconds": time.perf_counter() - start}
+        return self.round(seconds, BURN_IN_EPOCHS)
 
-    def round(self, seconds: float) -> dict[str, Any]:
-        start, epochs = time.perf_counter(), 0
-        while epochs == 0 or time.perf_counter() - start < seconds:
+    def round(self, seconds: float, epochs: int = 1) -> dict[str, Any]:
+        """Whole epochs, at least so many, for at least so many seconds: {"steps_per_s", "epochs", "seconds"}."""
+        start, done = time.perf_counter(), 0
+        while done < epochs or time.perf_counter() - start < seconds:
             self.epoch()
-            epochs += 1
+            done += 1
         elapsed = time.perf_counter() - start
-        steps = epochs * self.batch
-        return {"steps_per_s": steps / elapsed, "steps": steps, "epochs": epochs, "seconds": elapsed}
+        return {"steps_per_s": done * self.batch / elapsed, "epochs": done, "seconds": elapsed}
 
-
-def main() -> None:
-    """Answers messages until the pipe ends."""
-    let_idle_threads_sleep()
-    answers = os.fdopen(os.dup(1), "w", buffering=1)
-    os.dup2(2, 1)  # prints of libraries must not mix with the answers
-    runner = _Runner(json.loads(sys.stdin.readline()))
-    try:
-        answers.write(json.dumps({"ready": True, "notes": [], "settings": {}}) + "\n")
-        for line in sys.stdin:
-            message = json.loads(line)
-            answers.write(json.dumps(getattr(runner, message.pop("do"))(**message)) + "\n")
-    except BrokenPipeError:
-        pass
-    finally:
-        with contextlib.suppress(EOFError, BrokenPipeError):
-            runner.envs.close()
+    def close(self) -> None:
+        self.envs.close()
 
 
 if __name__ == "__main__":
-    main()
+    serve(Robots)

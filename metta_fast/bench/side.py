@@ -60,12 +60,10 @@ class Side:
         *,
         toward: Sequence[str] = (),
         paths: Sequence[str] = (),
-        peer: tuple[str, dict[str, Any]] | None = None,
     ) -> None:
         """Start the process and build everything.
 
         Args:
-            peer: another library's child, which answers the same messages: its module, and its first message.
             toward, paths: the keys at `paths` have the values that the overrides `toward` give (ladder.py).
 
         Raises:
@@ -75,7 +73,7 @@ class Side:
         self.name = name
         self._stderr = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed in close()
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "metta_fast.bench.side" if peer is None else peer[0]],
+            [sys.executable, "-m", "metta_fast.bench.side"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._stderr,
@@ -83,8 +81,7 @@ class Side:
             start_new_session=True,
         )
         try:
-            ours = {"overrides": list(overrides), "toward": list(toward), "paths": list(paths)}
-            self.ready = self.ask(**(ours if peer is None else peer[1]))
+            self.ready = self.ask(overrides=list(overrides), toward=list(toward), paths=list(paths))
         except BaseException:
             self.close()
             raise
