@@ -15,7 +15,7 @@ from math import lcm
 from pathlib import Path
 from typing import Any
 
-from metta_fast.bench.gpu_worker import serve
+from metta_fast.bench.serve import serve
 
 PAGE = 4096
 EPOCHS = 2

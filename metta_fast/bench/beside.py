@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from metta_fast.bench.gpu_child import BUILD_LIMIT_S, Child, Failed
+from metta_fast.bench.child import BUILD_LIMIT_S, Child, Failed
 from metta_fast.bench.libraries import PUFFERLIB, SB3, Library
 from metta_fast.bench.report import Report
 from metta_fast.bench.rounds import in_turns

@@ -17,7 +17,7 @@ from math import lcm
 from typing import Any
 
 from metta_fast import hardware, memory
-from metta_fast.bench.gpu_child import BUILD_LIMIT_S, Child, Failed
+from metta_fast.bench.child import BUILD_LIMIT_S, Child, Failed
 from metta_fast.compose import compose
 from metta_fast.config import Config, config_from_dict, config_to_dict
 from metta_fast.errors import UserError

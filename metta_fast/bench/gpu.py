@@ -1,8 +1,8 @@
 """`benchmark_performance.py --gpu`: training end to end, its parts, the engine alone; `--gpu-scale`: the scale curve.
 
-    gpu_cases.py ─► gpu_child.py ══ a process for each configuration ══► gpu_worker.py ─► gpu_train.py
-                         │                                                             ├─► gpu_parts.py, gpu_plain.py
-                         ▼                                                             └─► gpu_simulator.py
+    gpu_cases.py ─► child.py ══ a process for each configuration ══► gpu_worker.py ─► gpu_train.py
+                         │                                                         ├─► gpu_parts.py, gpu_plain.py
+                         ▼                                                         └─► gpu_simulator.py
                      in turns ─► gpu_report.py: tables, JSON; gpu_chart.py
 
 Configurations that are compared are built at the same time and then measured in turns, one at a time. What cannot be
@@ -18,8 +18,8 @@ from functools import partial
 from typing import Any
 
 from metta_fast import hardware
+from metta_fast.bench.child import BUILD_LIMIT_S, Child, Failed, all_at_once
 from metta_fast.bench.gpu_cases import PARTS, SHAPES, SIMULATORS, VARIANTS, scale_points
-from metta_fast.bench.gpu_child import BUILD_LIMIT_S, Child, Failed, all_at_once
 from metta_fast.bench.gpu_parts_table import parts_lines, with_shares
 from metta_fast.bench.gpu_report import GpuReport, Row, epochs_row, ratio, rounds_row, training_lines
 from metta_fast.bench.rounds import headed, in_turns

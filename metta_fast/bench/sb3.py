@@ -21,7 +21,7 @@ from typing import Any
 
 from metta_fast import hardware
 from metta_fast.bench.beside import TURN_LIMIT_S
-from metta_fast.bench.gpu_child import BUILD_LIMIT_S, Child, Failed
+from metta_fast.bench.child import BUILD_LIMIT_S, Child, Failed
 from metta_fast.bench.libraries import SB3
 from metta_fast.bench.report import Report
 from metta_fast.bench.rounds import in_turns

@@ -1,4 +1,4 @@
-"""Stable-Baselines3's PPO on a robot, the child of sb3.py; answers as gpu_worker.py does.
+"""Stable-Baselines3's PPO on a robot, the child of sb3.py; answers as serve.py says.
 
     {"do": "build", "task": "Ant-v5", "num_envs": 16, …}    gymnasium.make, VecNormalize, PPO
     {"do": "burn_in" | "round", "seconds": …}               learn(): rollouts and updates
@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from metta_fast.bench.gpu_worker import serve
+from metta_fast.bench.serve import serve
 from metta_fast.bench.side import BURN_IN_EPOCHS
 
 

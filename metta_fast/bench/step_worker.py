@@ -1,4 +1,4 @@
-"""The child's program of `--env`: keeps to its share of the cores, then builds one stepper and answers (gpu_worker.py).
+"""The child's program of `--env`: keeps to its share of the cores, then builds one stepper and answers (serve.py).
 
 Affinity is set first: threads and processes of the stepper inherit it, so that every peer has the same cores.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from metta_fast.bench.gpu_worker import serve
+from metta_fast.bench.serve import serve
 
 
 def build(kind: str, cores: int, **what: Any) -> Any:

@@ -20,7 +20,7 @@ from functools import partial
 from typing import Any
 
 from metta_fast import hardware
-from metta_fast.bench.gpu_child import BUILD_LIMIT_S, Child, Failed
+from metta_fast.bench.child import BUILD_LIMIT_S, Child, Failed
 from metta_fast.bench.libraries import Library
 from metta_fast.bench.peers import PEERS, Peer
 from metta_fast.bench.report import Report, show_count

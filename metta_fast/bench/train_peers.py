@@ -1,12 +1,12 @@
-"""The child's program of `--train`: builds another library's trainer on our environments, then answers (gpu_worker.py).
+"""The child's program of `--train`: builds another library's trainer on our environments, then answers (serve.py).
 
 {"do": "build", "kind": "sb3", "overrides": […]}      then {"do": "round", "seconds": …}
 """
 
 from __future__ import annotations
 
-from metta_fast.bench.gpu_worker import serve
 from metta_fast.bench.peer_env import Trained
+from metta_fast.bench.serve import serve
 
 
 def build(kind: str, overrides: list[str]) -> Trained:

@@ -19,12 +19,12 @@ from typing import Any
 import numpy as np
 
 from metta_fast import hardware
+from metta_fast.bench.child import BUILD_LIMIT_S, Child, Failed
 from metta_fast.bench.env import TAPE
-from metta_fast.bench.gpu_child import BUILD_LIMIT_S, Child, Failed
-from metta_fast.bench.gpu_worker import serve
 from metta_fast.bench.libraries import GYMNASIUM, PUFFERLIB, Library
 from metta_fast.bench.report import Report
 from metta_fast.bench.rounds import headed, in_turns
+from metta_fast.bench.serve import serve
 from metta_fast.bench.steppers import GymnasiumVector, Ours, Stepper
 from metta_fast.envs.python_env import PythonEnvFactory
 from metta_fast.spec import Array

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from metta_fast.bench import advantage, beside, libraries, vector_peers
-from metta_fast.bench.gpu_child import Child
+from metta_fast.bench.child import Child
 from metta_fast.bench.libraries import Library
 from metta_fast.bench.main import main
 from metta_fast.bench.peer_env import Stepper

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from metta_fast import memory
 from metta_fast.bench import find_batch
+from metta_fast.bench.child import Child
 from metta_fast.bench.find_batch import CLOSE, Sizes, largest, sizes_of, with_sizes
 from metta_fast.bench.find_batch import find_batch as search
-from metta_fast.bench.gpu_child import Child
 from metta_fast.bench.main import main
 from metta_fast.compose import compose
 from metta_fast.config import config_to_dict

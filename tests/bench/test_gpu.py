@@ -10,8 +10,8 @@ import torch
 
 from metta_fast.bench import gpu
 from metta_fast.bench.arguments import QUICK
+from metta_fast.bench.child import Child, Failed, all_at_once
 from metta_fast.bench.gpu_cases import PARTS, SHAPES, SIMULATORS, VARIANTS, scale_points
-from metta_fast.bench.gpu_child import Child, Failed, all_at_once
 from metta_fast.bench.gpu_report import GpuReport
 from metta_fast.bench.main import main
 from metta_fast.compose import compose
