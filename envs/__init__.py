@@ -37,7 +37,13 @@ def make_factory(env_config: EnvConfig, *, num_envs: int | None = None) -> EnvFa
     Raises:
         UserError: nothing of that name, or a configuration that it cannot make.
     """
+    from metta_fast.envs.repeat import repeated
+
     config = env_config if num_envs is None else dataclasses.replace(env_config, num_envs=num_envs)
+    return repeated(_factory(config), config.action_repeat)
+
+
+def _factory(config: EnvConfig) -> EnvFactory:
     name = config.factory
     if ":" in name:
         return _custom(config)

@@ -85,14 +85,15 @@ class ScriptedPlayer:
     """The grid's scripted agent (envs/grid/scripted.py), which sees the whole map.
 
     Raises:
-        UserError: this grid's recipes are not such as it can work.
+        UserError: this grid's recipes are not such as it can work, or its actions are repeated.
     """
 
     def __init__(self, factory: EnvFactory) -> None:
         from metta_fast.envs.grid.env import GridFactory
         from metta_fast.envs.grid.scripted import ScriptedAgent
 
-        assert isinstance(factory, GridFactory)
+        if not isinstance(factory, GridFactory):
+            raise UserError("no scripted player with env.action_repeat: it chooses every single step")
         self._record = factory.record
         self._agent = ScriptedAgent(factory.record)
         self._views: list[dict[str, Array]] = []

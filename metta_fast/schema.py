@@ -68,6 +68,11 @@ class EnvConfig:
         ("tokens", "dense", "compact", "default"),
     )
     max_steps: int = key(1000, "time limit of an episode, in steps", low=1)
+    action_repeat: int = key(
+        1,
+        "steps that the environment takes with each action, their rewards added up; one agent step in all counts",
+        low=1,
+    )
     limit_is_terminal: bool = key(
         False, "true: the time limit is a terminal (no bootstrap) instead of a truncation"
     )

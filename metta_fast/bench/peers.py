@@ -64,7 +64,7 @@ PEERS = (
 def _factory(env: str, num_envs: int) -> Any:
     """A recipe's environments; of a robot the task as Gymnasium has it, which is what its peers step."""
     config = compose(["hardware=cpu", f"env={env}"]).config.env
-    config.num_envs = num_envs
+    config.num_envs, config.action_repeat = num_envs, 1  # peers take each action once
     if config.factory == "robot":
         config.params = {"task": config.params["task"]}
     return make_factory(config)

@@ -41,6 +41,11 @@ class FrameRecorder:
         self._every, self._seen, self._step_s = every, 0, step_s
         self._size = (0, 0)
 
+    def lasting(self, steps: int) -> None:
+        """What is seen as one step is so many (env.action_repeat)."""
+        self._every = max(1, self._every // steps)
+        self._step_s = None if self._step_s is None else self._step_s * steps
+
     def see(self) -> None:
         if self._seen % self._every == 0:
             if len(self._images) == MOST:

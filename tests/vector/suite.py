@@ -6,6 +6,7 @@ import numpy as np
 
 from metta_fast.envs.counter import CounterFactory
 from metta_fast.envs.grid.env import GridFactory
+from metta_fast.envs.repeat import repeated
 from metta_fast.spec import Rows
 from tests.vector.toy_envs import crowd_factory, walk_factory
 from tests.vector.toys import ToyFactory
@@ -22,6 +23,9 @@ FACTORIES = {
     "toy-native": lambda n: ToyFactory(n, agents=2, native=True),
     "walk": walk_factory,
     "crowd": crowd_factory,
+    "walk-repeated": lambda n: repeated(walk_factory(n), 3),
+    "crowd-repeated": lambda n: repeated(crowd_factory(n), 2),
+    "grid-repeated": lambda n: repeated(GridFactory(n, num_agents=3, room_size=[6, 6], max_steps=7), 3),
     "grid": lambda n: GridFactory(n, num_agents=3, room_size=[6, 6], objects={"mine_red": 2}, max_steps=7),
 }
 

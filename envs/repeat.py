@@ -1,0 +1,128 @@
+"""env.action_repeat: each decision of the policy is several steps of the environment, whatever makes it.
+
+    factory = repeated(factory, 4)                 # 1: the factory itself
+
+    action row ─► the environment's own steps, with that action, until an episode ends ─► one row
+                    rewards are added up; observation, flags and statistics are those of the last step
+
+The row of an episode's end is that of its true last step, so time limits bootstrap as ever. In an environment of
+several agents the first agent's end ends the decision. One decision counts as one agent step; `env.max_steps` counts
+the environment's own.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from contextlib import ExitStack
+from typing import Any
+
+import numpy as np
+
+from metta_fast.spec import EnvBatch, EnvFactory, Rows
+from metta_fast.vector import state as states
+
+
+def repeated(factory: EnvFactory, repeat: int) -> EnvFactory:
+    """`factory` with `repeat` steps a decision."""
+    return factory if repeat == 1 else RepeatFactory(factory, repeat)
+
+
+class RepeatFactory:
+    """`metta_fast.spec.EnvFactory` around another, whose other attributes it has too."""
+
+    def __init__(self, inner: EnvFactory, repeat: int) -> None:
+        self.inner, self.repeat = inner, repeat
+        limit = -(-inner.spec.max_steps // repeat)  # in decisions
+        self.spec = dataclasses.replace(inner.spec, max_steps=limit)
+
+    def make_batch(self, first_env: int, num_envs: int) -> EnvBatch:
+        kind = _NativeBatch if self.inner.spec.native else _Batch
+        return kind(self.inner, self.repeat, first_env, num_envs)
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("inner", "__setstate__"):  # not there yet while it is unpickled
+            raise AttributeError(name)
+        found = getattr(self.inner, name)
+        return self._recorder if name == "make_recorder" else found
+
+    def _recorder(self, batch: Any) -> Any:
+        """The inner one's, which sees one of `repeat` steps."""
+        recorder = self.inner.make_recorder(batch)  # type: ignore[attr-defined]
+        if hasattr(recorder, "lasting"):
+            recorder.lasting(self.repeat)
+        return recorder
+
+
+class _NativeBatch:
+    """Around a native batch: its job is called env by env, in C."""
+
+    def __init__(self, inner: EnvFactory, repeat: int, first_env: int, num_envs: int) -> None:
+        from metta_fast.envs.native._repeat import RepeatJob  # type: ignore[attr-defined]
+
+        self._kind, self._repeat, self._agents = RepeatJob, repeat, inner.spec.agents_per_env
+        self.inner: Any = inner.make_batch(first_env, num_envs)
+
+    def bind(self, rows: Rows) -> None:
+        self.inner.bind(rows)
+        self._job = self._kind(self.inner.native_job(), self._agents, self._repeat, rows)
+
+    def step(self) -> None:
+        if self._job.step():
+            self.inner.raise_fault()
+
+    def native_job(self) -> tuple[int, int, int] | None:
+        job: tuple[int, int, int] = self._job.native_job()
+        return job
+
+    def __getattr__(self, name: str) -> Any:
+        """reset, state_dict, load_state_dict, close, raise_fault, notes, physics, …: the inner one's."""
+        if name == "inner":
+            raise AttributeError(name)
+        return getattr(self.inner, name)
+
+
+class _Batch:
+    """Around batches of one environment each, stepped one after another."""
+
+    def __init__(self, inner: EnvFactory, repeat: int, first_env: int, num_envs: int) -> None:
+        self._repeat, self._agents = repeat, inner.spec.agents_per_env
+        self._inner = [inner.make_batch(first_env + i, 1) for i in range(num_envs)]
+        self._rows: list[Rows] = []
+
+    def bind(self, rows: Rows) -> None:
+        self._rows = [rows.slice(i * self._agents, (i + 1) * self._agents) for i in range(len(self._inner))]
+        for batch, own in zip(self._inner, self._rows):
+            batch.bind(own)
+
+    def reset(self, seed: int, *, stagger: bool = False) -> None:
+        for batch in self._inner:
+            batch.reset(seed, stagger=stagger)
+
+    def step(self) -> None:
+        for batch, rows in zip(self._inner, self._rows):
+            total = np.zeros(self._agents)
+            for _ in range(self._repeat):
+                batch.step()
+                total += rows.reward
+                if (rows.terminal | rows.truncation | rows.reset).any():
+                    break
+            rows.reward[:] = total
+
+    def native_job(self) -> None:
+        return None
+
+    def state_dict(self) -> dict[str, Any]:
+        return states.join([batch.state_dict() for batch in self._inner])
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        for i, batch in enumerate(self._inner):
+            batch.load_state_dict(states.cut(state, i, i + 1))
+
+    def notes(self) -> dict[str, str]:
+        """Where `EnvSpec` says that there are some."""
+        return {kind: text for batch in self._inner for kind, text in batch.notes().items()}  # type: ignore[attr-defined]
+
+    def close(self) -> None:
+        with ExitStack() as stack:
+            for batch in self._inner:
+                stack.callback(batch.close)
