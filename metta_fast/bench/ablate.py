@@ -31,7 +31,13 @@ from metta_fast.resolve import resolve
 
 Say = Callable[[str], None]
 FIRST = "start"
-"""Name of the step before the first change, where side A is not one word."""
+"""Name of the step before the first change; its row has side A's, if that is one profile."""
+IDLE: dict[str, Callable[[Config], bool]] = {
+    "trainer.compile_mode": lambda config: not config.trainer.compile,
+    "trainer.tf32": lambda config: config.trainer.device == "cpu",
+    "vector.num_workers": lambda config: config.vector.backend != "workers",
+}
+"""Keys that do nothing in some configurations; between two of these they are no change."""
 
 
 @dataclass(frozen=True)
@@ -98,9 +104,14 @@ def steps(a: Composed, b: Composed) -> list[Step]:
 
 
 def differences(before: Config, after: Config) -> dict[str, str]:
-    """Keys whose values differ: `old → new`."""
-    pairs = ((path, get(before, path), get(after, path)) for path in keys())
-    return {path: f"{shown(old)} → {shown(new)}" for path, old, new in pairs if old != new}
+    """Keys whose values differ, where they do something: `old → new`."""
+    found = {}
+    for path in keys():
+        old, new = get(before, path), get(after, path)
+        idle = IDLE.get(path, lambda config: False)
+        if old != new and not (idle(before) and idle(after)):
+            found[path] = f"{shown(old)} → {shown(new)}"
+    return found
 
 
 def measured(found: Sequence[Step]) -> list[Step]:
@@ -131,8 +142,9 @@ def ablate(report: LadderReport, comparison: Comparison, say: Say) -> None:
         if found[-1].name == INTERVALS and found[-1].changes:
             costs = sides[-1].interval_costs()
     report.notes += notes
-    for step, side, rounds in zip(run, sides, results, strict=True):
-        add_side(report, step.name, side, rounds, changes=dict(step.changes))
+    names = [_first_name(comparison.a), *(step.name for step in run[1:])]
+    for name, step, side, rounds in zip(names, run, sides, results, strict=True):
+        add_side(report, name, side, rounds, changes=dict(step.changes))
     speeds = [[one["steps_per_s"] for one in rounds] for rounds in results]
     if costs:
         speeds.append(_intervals(report, found, speeds[-1], costs))
@@ -142,6 +154,12 @@ def ablate(report: LadderReport, comparison: Comparison, say: Say) -> None:
             with _side(step, words) as side:
                 row["to_return"] = reached(side, comparison.target, comparison.limit)
             say(f"{step.name}: to a return of {comparison.target:g}: {returned(row['to_return'])}")
+
+
+def _first_name(text: str) -> str:
+    """`original` for side A `hardware=original`."""
+    profile = text.removeprefix("hardware=")
+    return profile if profile.isidentifier() else FIRST
 
 
 def _side(step: Step, words: Mapping[str, Sequence[str]]) -> Side:

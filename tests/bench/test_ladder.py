@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from metta_fast.bench import interval_cost
-from metta_fast.bench.ablate import FIRST, LadderReport, add_gains, differences, measured, steps
+from metta_fast.bench.ablate import FIRST, LadderReport, _first_name, add_gains, differences, measured, steps
 from metta_fast.bench.ladder import CHANGES, INTERVALS, ladder, mixed
 from metta_fast.bench.main import main
 from metta_fast.bench.side import composed_side
@@ -92,6 +92,24 @@ def test_a_step_that_cannot_run_is_named():
     with pytest.raises(UserError, match=r"with the change of \w+ a run is not possible: trainer\."):
         steps(a, compose(["hardware=cpu", "env.num_envs=16", "trainer.batch_size=1000"]))
     assert steps(a, b)[-1].config == resolve(b).config
+
+
+def test_what_does_nothing_is_no_difference():
+    a, b = Config(), Config()
+    a.trainer.compile = b.trainer.compile = False
+    b.trainer.compile_mode = "max-autotune"
+    assert differences(a, b) == {}
+    b.trainer.compile = True
+    assert set(differences(a, b)) == {"trainer.compile", "trainer.compile_mode"}
+    found = steps(composed_side(ORIGINAL), composed_side([*ULTRA_FAST, "trainer.device=cpu"]))
+    assert "compile" not in [step.name for step in measured(found)]
+
+
+@pytest.mark.parametrize(
+    ("text", "name"), [("hardware=original", "original"), ("hardware=cpu env=grid", FIRST), ("", FIRST)]
+)
+def test_the_first_row_has_the_profiles_name(text, name):
+    assert _first_name(text) == name
 
 
 def test_differences_are_old_and_new():

@@ -4,7 +4,11 @@ import subprocess
 import sys
 import time
 
-from metta_fast.bench.load import OtherLoad, Used
+from hypothesis import given
+from hypothesis import strategies as st
+
+from metta_fast.bench import load
+from metta_fast.bench.load import LIMIT, OtherLoad, Used
 from metta_fast.bench.rounds import TRIES, in_turns
 
 
@@ -76,6 +80,31 @@ def test_another_programs_load_is_seen_with_its_name():
     assert not used.quiet
     assert used.worst
     assert pid
+
+
+def test_seconds_of_programs_that_ended_with_their_parent_are_not_new(monkeypatch):
+    """shell 1 ─► make 2 ─► compiler 3: both end meanwhile, and the shell takes over what they had used before."""
+    seconds = iter(
+        [
+            ({1: 5.0, 2: 20.0, 3: 300.0}, {1: 0, 2: 1, 3: 2}),
+            ({1: 5.0 + 20.0 + 300.0 + 0.02}, {1: 0}),
+        ]
+    )
+    monkeypatch.setattr(load, "_seconds", lambda: next(seconds))
+    watch = OtherLoad()
+    watch._time -= 1.0
+    assert watch.stop().cores <= 0.021
+
+
+@given(st.lists(st.floats(0, 3), min_size=TRIES + 1, max_size=20))
+def test_a_round_counts_if_it_was_quiet_or_nothing_else_helped(cores):
+    order = []
+    results, notes = in_turns(sides(order), 1, lambda line: None, Watch(cores))
+    quiet = next((i for i, used in enumerate(cores[: TRIES + 1]) if used <= LIMIT), None)
+    tries = TRIES + 1 if quiet is None else quiet + 1
+    assert len(order) == 2 * tries
+    assert [one["steps_per_s"] for one in results[1]] == [2.0 * tries]
+    assert bool(notes) == (quiet is None)
 
 
 def test_our_own_children_are_not_others():
