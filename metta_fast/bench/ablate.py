@@ -178,8 +178,8 @@ def _intervals(
     report.add_row(found[-1].name, reckoned, changes=dict(found[-1].changes), reckoned=True)
     each = ", ".join(f"{name} {1e3 * cost:.3g} ms" for name, cost in costs.items())
     report.notes.append(
-        f"{INTERVALS}: reckoned, not measured: {each}; at this speed they cost {100 * old:.2g} % of the training's "
-        f"time before and {100 * new:.2g} % after (what was measured is without)"
+        f"{INTERVALS}: reckoned, not measured: one of each takes {each}; at this speed they cost {100 * old:.2g} % of "
+        f"the training's time before and {100 * new:.2g} % after (what was measured is without)"
     )
     return reckoned
 

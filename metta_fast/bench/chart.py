@@ -74,14 +74,10 @@ def sheet(document: Row, title: str, width: float, height: float) -> Any:
     about += [] if cards == "none" else [" + ".join(cards) if isinstance(cards, list) else str(cards)]
     about += [f"{key} {machine[key]}" for key in ("torch", "commit") if key in machine]
     figure.text(0.12 / width, 1 - 0.52 / height, " · ".join(about), fontsize=8, color=FAINT)
-    figure.text(
-        0.12 / width,
-        0.09 / height,
-        document.get("command", ""),
-        fontsize=6.5,
-        color=FAINT,
-        family="monospace",
-    )
+    command = str(document.get("command", ""))
+    most = int(width * 17)  # of so small a type
+    command = command if len(command) <= most else command[: most - 1] + "…"
+    figure.text(0.12 / width, 0.09 / height, command, fontsize=6.5, color=FAINT, family="monospace")
     return figure
 
 
@@ -159,7 +155,7 @@ def draw_ladder(document: Row) -> Any:
     colors = []
     for row in rows:
         gain = row.get("gain")
-        sure = gain and (gain["low"] > 1 or gain["high"] < 1)
+        sure = gain and not row.get("reckoned") and (gain["low"] > 1 or gain["high"] < 1)
         colors.append((GREEN if gain["value"] > 1 else RED) if sure else GREY)
 
     def label(row: Row) -> str:
@@ -169,7 +165,7 @@ def draw_ladder(document: Row) -> Any:
     bars(axes[0], rows, [_step_name(row) for row in rows], colors, label)
     axes[0].tick_params(axis="y", labelsize=8)
     axes[0].set_title(
-        "× the step before; green faster, red slower, grey within the spread",
+        "× the step before; green faster, red slower, grey not sure; hatched: reckoned",
         fontsize=8,
         color=FAINT,
         loc="left",

@@ -1,6 +1,6 @@
-"""What checkpoints, evaluations and readings of the machine cost a run, reckoned from what one of each takes.
+"""What checkpoints, evaluations, replays and readings of the machine cost a run, reckoned from what one of each takes.
 
-    costs = side.interval_costs()                       # {"checkpoint": 0.02, "evaluate": 1.4, "monitor": 0.001}
+    costs = side.interval_costs()                       # {"checkpoint": 0.02, "evaluate": 1.4, …}
     share(config.run, costs, epoch_s=0.9)               # 0.03: three seconds for every hundred of training
 
 They come hundreds of epochs and at least run.min_interval_s apart, so that a round of a benchmark holds none or one.
@@ -22,6 +22,8 @@ def measure(config: Config, parts: Any) -> dict[str, float]:
     from metta_fast import checkpoint
     from metta_fast.evaluate import evaluate
     from metta_fast.monitor import Monitor
+    from metta_fast.replay.training import write_replay
+    from metta_fast.run_dir import RunDir
 
     with tempfile.TemporaryDirectory() as folder:
 
@@ -45,8 +47,14 @@ def measure(config: Config, parts: Any) -> dict[str, float]:
             reading = _timed(monitor.read)
         finally:
             monitor.close()
+        run = RunDir(Path(folder))
         save(0)
-        return {"checkpoint": _timed(lambda: save(1)), "evaluate": _timed(play), "monitor": reading}
+        return {
+            "checkpoint": _timed(lambda: save(1)),
+            "evaluate": _timed(play),
+            "replay": _timed(lambda: write_replay(config, parts.policy, run, 1)),
+            "monitor": reading,
+        }
 
 
 def share(run: RunConfig, costs: Mapping[str, float], epoch_s: float) -> float:

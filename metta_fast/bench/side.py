@@ -122,7 +122,7 @@ class Side:
         return self.ask(do="learn", target=target, seconds=seconds)
 
     def interval_costs(self) -> dict[str, Any]:
-        """Seconds that one checkpoint, evaluation and reading of the machine take: {"checkpoint", …}."""
+        """Seconds that one checkpoint, evaluation, replay and reading of the machine take: {"checkpoint", …}."""
         return self.ask(do="interval_costs")
 
     def close(self) -> None:

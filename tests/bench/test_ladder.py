@@ -186,5 +186,5 @@ def test_a_short_ladder(tmp_path, capsys):
     assert rows[1]["changes"] == {"trainer.minibatch_size": "256 → 1024"}
     assert rows[1]["to_return"]["reached"]
     assert rows[2]["reckoned"]
-    assert "reckoned, not measured: checkpoint " in document["notes"][-1]
+    assert "reckoned, not measured: one of each takes checkpoint " in document["notes"][-1]
     assert picture.read_bytes().startswith(b"\x89PNG")
