@@ -48,6 +48,8 @@ class BaseVector:
             Block(i, lo * a, hi * a, self.rows.slice(lo * a, hi * a))
             for i, (lo, hi) in enumerate(self.env_ranges)
         )
+        self.batches: list[Any] = []
+        """Those of this process, in order of environments; workers have theirs."""
         self._waited = 0.0
         self._closed = ""
         self._box = spec.action.kind == "box"
@@ -235,11 +237,11 @@ class BaseVector:
 
     def _env_states(self) -> list[states.State]:
         """States of batches, in order of environments."""
-        raise NotImplementedError
+        return [batch.state_dict() for batch in self.batches]
 
     def _notes(self) -> list[dict[str, str]]:
         """Notes of batches, in order of environments."""
-        raise NotImplementedError
+        return [batch.notes() for batch in self.batches]
 
     def _load_env_states(self, state: states.State) -> None:
         raise NotImplementedError

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 from metta_fast.envs.native._sync import Ready
 from metta_fast.spec import EnvFactory
@@ -21,7 +20,6 @@ class SerialVector(BaseVector):
     def __init__(self, factory: EnvFactory, num_blocks: int, worker_timeout_s: float) -> None:
         super().__init__(factory, num_blocks, worker_timeout_s)
         self.ready = Ready(num_blocks)
-        self.batches: list[Any] = []
         self._work: list[Callable[[], None]] = [_nothing] * num_blocks
         """What is to be done before a block in flight is given out."""
         for block, (lo, hi) in zip(self.blocks, self.env_ranges):
@@ -45,12 +43,6 @@ class SerialVector(BaseVector):
             self._work[index]()
         except Exception as error:
             self._fail_from(error, describe_envs(*self.env_ranges[index]))
-
-    def _env_states(self) -> list[states.State]:
-        return [batch.state_dict() for batch in self.batches]
-
-    def _notes(self) -> list[dict[str, str]]:
-        return [batch.notes() for batch in self.batches]
 
     def _load_env_states(self, state: states.State) -> None:
         for batch, (lo, hi) in zip(self.batches, self.env_ranges):

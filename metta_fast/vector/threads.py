@@ -43,7 +43,6 @@ class NativeThreadsVector(BaseVector):
         self, factory: EnvFactory, num_blocks: int, worker_timeout_s: float, num_threads: int
     ) -> None:
         super().__init__(factory, num_blocks, worker_timeout_s)
-        self.batches: list[Any] = []
         jobs = []
         for block, (lo, hi) in zip(self.blocks, self.env_ranges):
             batch = factory.make_batch(lo, hi - lo)
@@ -84,12 +83,6 @@ class NativeThreadsVector(BaseVector):
             "(vector.worker_timeout_s): an environment hangs"
         )
 
-    def _env_states(self) -> list[states.State]:
-        return [batch.state_dict() for batch in self.batches]
-
-    def _notes(self) -> list[dict[str, str]]:
-        return [batch.notes() for batch in self.batches]
-
     def _load_env_states(self, state: states.State) -> None:
         for batch, (lo, hi) in zip(self.batches, self.env_ranges):
             batch.load_state_dict(states.cut(state, lo, hi))
@@ -120,7 +113,6 @@ class PythonThreadsVector(BaseVector):
             for b, (lo, hi) in enumerate(self.env_ranges)
             for w, (first, last) in enumerate(split(hi - lo, min(num_threads, hi - lo)))
         ]
-        self.batches: list[Any] = []
         for s in self.slices:
             batch = factory.make_batch(s.start, s.stop - s.start)
             batch.bind(self.rows.slice(s.start * a, s.stop * a))
@@ -180,12 +172,6 @@ class PythonThreadsVector(BaseVector):
             f"threads have been at {' and '.join(busy)} for over {self.worker_timeout_s} s "
             "(vector.worker_timeout_s): an environment hangs"
         )
-
-    def _env_states(self) -> list[states.State]:
-        return [batch.state_dict() for batch in self.batches]
-
-    def _notes(self) -> list[dict[str, str]]:
-        return [batch.notes() for batch in self.batches]
 
     def _load_env_states(self, state: states.State) -> None:
         for batch, s in zip(self.batches, self.slices):
