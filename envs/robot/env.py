@@ -9,6 +9,7 @@ obs = sim.reset(); obs, reward, terminal, truncation, info = sim.step(action)
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import importlib.util
 import logging
@@ -23,7 +24,8 @@ from metta_fast.config import nearest
 from metta_fast.envs.robot._robot import RobotBatch, RobotModel, built_tasks
 from metta_fast.envs.robot.tasks.task import Task
 from metta_fast.errors import UserError
-from metta_fast.spec import ActionSpec, Array, EnvSpec, Leaf, Rows
+from metta_fast.spec import ActionSpec, Array, EnvSpec, Leaf
+from metta_fast.vector.layout import slab_rows, slab_size
 
 if TYPE_CHECKING:
     from metta_fast.replay.frames import FrameRecorder
@@ -240,20 +242,10 @@ class RobotSim:
         self, task: str = "ant", *, seed: int = 0, env_id: int = 0, total_envs: int | None = None, **keys: Any
     ) -> None:
         self.factory = RobotFactory(env_id + 1 if total_envs is None else total_envs, task, **keys)
-        spec = self.factory.spec
+        spec = dataclasses.replace(self.factory.spec, num_envs=1)
         self.seed = seed
         self.batch = self.factory.make_batch(env_id, 1)
-        terminal, truncation, mask, first = np.zeros((4, 1), np.bool_)
-        self.rows = Rows(
-            {"obs": np.zeros((1, self.factory.obs_size), np.float32)},
-            np.zeros((1, spec.action.width), np.float32),
-            np.zeros(1, np.float32),
-            terminal,
-            truncation,
-            mask,
-            first,
-            np.zeros((1, len(spec.stats)), np.float32),
-        )
+        self.rows = slab_rows(spec, np.zeros(slab_size(spec), np.uint8))
         self.batch.bind(self.rows)
 
     def reset(self) -> Array:

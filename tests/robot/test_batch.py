@@ -5,6 +5,7 @@ test_oracle.py compares the rules on Gymnasium's own physics; here the physics i
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import pickle
 import subprocess
@@ -22,6 +23,7 @@ from metta_fast.envs.robot.env import TASKS, RobotFactory, RobotSim, find_task, 
 from metta_fast.errors import UserError  # noqa: E402
 from metta_fast.spec import Array, Rows  # noqa: E402
 from metta_fast.vector import make_vector  # noqa: E402
+from metta_fast.vector.layout import slab_rows, slab_size  # noqa: E402
 from tests.robot.test_oracle import OPTIONS, flat, same_obs, task_of  # noqa: E402
 from tests.vector.suite import BACKENDS, assert_same, play  # noqa: E402
 from tests.vector.suite import flat as flat_rows  # noqa: E402
@@ -32,14 +34,8 @@ CASES = [(name, options) for name, sets in OPTIONS.items() for options in ({}, *
 
 
 def make_rows(factory: RobotFactory, n: int) -> Rows:
-    spec = factory.spec
-    return Rows(
-        {"obs": np.zeros((n, *spec.obs["obs"].shape), np.float32)},
-        np.zeros((n, spec.action.width), np.float32),
-        np.zeros(n, np.float32),
-        *np.zeros((4, n), np.bool_),
-        np.zeros((n, len(spec.stats)), np.float32),
-    )
+    spec = dataclasses.replace(factory.spec, num_envs=n)
+    return slab_rows(spec, np.zeros(slab_size(spec), np.uint8))
 
 
 def tape(factory: RobotFactory, length: int, seed: int = 0, envs: int | None = None) -> Array:
