@@ -27,7 +27,7 @@ from metta_fast.config import Config, RunConfig, config_from_dict
 from metta_fast.envs import make_factory
 from metta_fast.errors import UserError
 from metta_fast.options import OptionParser
-from metta_fast.play import Episodes, Player, PolicyPlayer, RandomPlayer, play
+from metta_fast.play import Episodes, Player, PolicyPlayer, RandomPlayer, play, sampled_or_likely
 from metta_fast.run_dir import RunDir, runs
 from metta_fast.spec import EVAL_SEED_BIT, Array, EnvBatch, EnvFactory, Rows
 
@@ -274,7 +274,7 @@ def _finite(values: dict[str, float]) -> dict[str, float | None]:
 def _table(result: dict[str, Any]) -> str:
     """The same for reading."""
     players, measure = result["players"], result["score"]
-    how = "most likely actions" if result["deterministic"] else "sampled actions"
+    how = sampled_or_likely(result["deterministic"])
     columns = {name: max(len(name) + 2, 10) for name in list(next(iter(players.values())))[:-1]}
     lines = [
         f"{result['checkpoint']}",

@@ -138,6 +138,11 @@ class RandomPlayer:
         return uniform(self._spec.action, self._spec.num_agents, self._rng)
 
 
+def sampled_or_likely(deterministic: bool) -> str:
+    """How a policy plays, in words."""
+    return "most likely actions" if deterministic else "sampled actions"
+
+
 class PolicyPlayer:
     """A policy with its core's state, in fp32: sampled, or the most likely action.
 

@@ -22,9 +22,9 @@ from metta_fast.envs import make_factory
 from metta_fast.errors import UserError
 from metta_fast.evaluate import ScriptedPlayer, load_run
 from metta_fast.options import OptionParser
-from metta_fast.play import Player, PolicyPlayer, RandomPlayer
+from metta_fast.play import Player, PolicyPlayer, RandomPlayer, sampled_or_likely
 from metta_fast.replay.html import write_page
-from metta_fast.replay.record import about, record, sampled_or_likely, spec_of_one
+from metta_fast.replay.record import about, record, spec_of_one
 from metta_fast.replay.recording import Recording
 from metta_fast.replay.terminal import FASTEST, show_in_terminal
 from metta_fast.replay.video import check_picture, check_video, write_picture, write_video

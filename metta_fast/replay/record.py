@@ -96,11 +96,6 @@ def about(config: Config, checkpoint: Path, *, player: str, seed: int, episode: 
     }
 
 
-def sampled_or_likely(deterministic: bool) -> str:
-    """How a policy plays, in words."""
-    return "most likely actions" if deterministic else "sampled actions"
-
-
 class _Seen:
     """What `play` shows: called after the reset and after each step."""
 

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 
 from metta_fast.config import Config
 from metta_fast.envs import make_factory
-from metta_fast.play import PolicyPlayer
+from metta_fast.play import PolicyPlayer, sampled_or_likely
 from metta_fast.replay.html import write_page
-from metta_fast.replay.record import about, record, sampled_or_likely, spec_of_one
+from metta_fast.replay.record import about, record, spec_of_one
 from metta_fast.run_dir import RunDir
 from metta_fast.spec import EVAL_SEED_BIT
 
