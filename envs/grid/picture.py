@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from metta_fast.envs.grid.config import ITEMS
+from metta_fast.envs.grid.recorder import BUSY
 from metta_fast.replay.recording import Recording
 from metta_fast.spec import Array
 
@@ -52,7 +53,6 @@ FACING = ((-1, 0), (1, 0), (0, -1), (0, 1))
 DEEDS = {"put_items": "#e08a00", "get_items": "#2fae62", "attack": "#e02d2d", "swap": "#7a5bd0"}
 FINE = 4
 """How many times too large things are drawn."""
-BUSY = 1
 
 
 def frames(recording: Recording) -> Iterator[Array]:

@@ -28,6 +28,8 @@ ARGUMENTS = {"move": ("forward", "backward"), "rotate": ("up", "down", "left", "
 PLAIN = ("noop", "put_items", "get_items", "swap")
 """Actions that have no argument."""
 WALL = 1
+BUSY = 1
+"""Phase of a converter at work; 0 is idle, 2 cooling down."""
 FAILED = STATS.index("failed")
 
 

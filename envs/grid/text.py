@@ -11,6 +11,7 @@ from __future__ import annotations
 from rich.text import Text
 
 from metta_fast.envs.grid.config import ITEMS, MAP_CHARACTERS, TYPES
+from metta_fast.envs.grid.recorder import BUSY
 from metta_fast.replay.recording import Recording
 
 ARROWS, ASCII_ARROWS = "▲▼◀▶", "^v<>"
@@ -20,8 +21,6 @@ STYLES = {"mine": "red", "generator": "yellow", "altar": "bright_magenta", "bloc
 OTHER = "bright_blue"
 """Of the other converters."""
 CHARACTER = {kind: character for character, kind in MAP_CHARACTERS.items()}
-BUSY = 1
-"""Phase of a converter at work; 2 is cooling down."""
 
 
 def agent_style(agent: int, picked: int | None) -> str:
