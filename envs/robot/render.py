@@ -14,7 +14,6 @@ from __future__ import annotations
 import os
 import select
 import subprocess
-import sys
 import tempfile
 import time
 import weakref
@@ -25,6 +24,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from metta_fast.envs.robot.child import last_line, start_child
 from metta_fast.errors import UserError
 from metta_fast.spec import Array
 
@@ -116,14 +116,13 @@ class Renderer:
     def _start(self, library: str) -> str | None:
         """Start the process with that library; why it does not draw, or None."""
         self._words = tempfile.TemporaryFile()  # noqa: SIM115 - closed by _end
-        paths = os.pathsep.join(path for path in sys.path if path)
-        self._process: Any = subprocess.Popen(
-            [sys.executable, str(CHILD), *self._arguments],
+        self._process = start_child(
+            CHILD,
+            self._arguments,
+            {"MUJOCO_GL": library, "PYOPENGL_PLATFORM": library},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._words,
-            env={**os.environ, "MUJOCO_GL": library, "PYOPENGL_PLATFORM": library, "PYTHONPATH": paths},
-            start_new_session=True,
         )
         self._finalizer = weakref.finalize(self, _end, self._process, self._words)
         try:
@@ -155,9 +154,7 @@ class Renderer:
             code = self._process.wait(1.0)
         except subprocess.TimeoutExpired:
             return "it hangs"
-        self._words.seek(0)
-        lines = [line for line in self._words.read().decode(errors="replace").splitlines() if line.strip()]
-        return lines[-1].strip() if lines else f"it ended with code {code} and no word"
+        return last_line(self._words) or f"it ended with code {code} and no word"
 
 
 def _end(process: Any, words: Any) -> None:

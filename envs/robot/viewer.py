@@ -16,7 +16,6 @@ import logging
 import os
 import socket
 import subprocess
-import sys
 import tempfile
 import time
 import weakref
@@ -24,6 +23,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from metta_fast.envs.robot.child import last_line, start_child
 from metta_fast.errors import UserError
 from metta_fast.spec import Array
 
@@ -58,16 +58,15 @@ class Viewer:
         check_display()
         self._states, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         words = tempfile.TemporaryFile()  # noqa: SIM115 - closed by _end
-        paths = os.pathsep.join(path for path in sys.path if path)
         with theirs:
-            self._process: Any = subprocess.Popen(
-                [sys.executable, str(CHILD), model, str(theirs.fileno())],
+            self._process = start_child(
+                CHILD,
+                [model, str(theirs.fileno())],
+                {"MUJOCO_GL": "glfw"},
                 stdin=subprocess.DEVNULL,
                 stdout=words,
                 stderr=words,
                 pass_fds=[theirs.fileno()],
-                env={**os.environ, "MUJOCO_GL": "glfw", "PYTHONPATH": paths},
-                start_new_session=True,
             )
         self._finalizer = weakref.finalize(self, _end, self._process, self._states, words)
         self._states.settimeout(START_S)
@@ -78,11 +77,7 @@ class Viewer:
         if not opened:
             self._process.kill()
             self._process.wait()
-            words.seek(0)
-            lines = words.read().decode(errors="replace").split("\n")
-            why = next(
-                (line.strip() for line in reversed(lines) if line.strip()), f"nothing within {START_S:g} s"
-            )
+            why = last_line(words) or f"nothing within {START_S:g} s"
             self.close()
             raise UserError(f"env.show_viewer=true: MuJoCo's viewer does not open ({why}): {CURE}")
         self._states.setblocking(False)
