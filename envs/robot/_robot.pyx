@@ -16,13 +16,13 @@ cdef extern from "physics.h" nogil:
         double timestep
     ctypedef struct mjModel:
         mjOption opt
-        mjtSize nq, nv, nu, na, nbody, nsite, ntendon
+        mjtSize nq, nv, nu, nbody, nsite, ntendon
         double *actuator_ctrlrange
         const uint8_t *actuator_ctrllimited
     ctypedef struct mjData:
         double *qpos
         double *qvel
-    int mjVERSION_HEADER, mjOBJ_BODY, mjSTATE_INTEGRATION, mjNWARNING
+    int mjVERSION_HEADER, mjOBJ_BODY, mjSTATE_INTEGRATION
     int mj_version()
     void mj_deleteModel(mjModel *m)
     void mj_deleteData(mjData *d)
@@ -37,14 +37,12 @@ cdef extern from "physics.h" nogil:
         int32_t state, kind, env, step
         mjtSize info
         char text[1024]
-    int MF_FREE, MF_WRITTEN, MF_TOLD, MF_NUM_KINDS, MF_FATAL, MF_NOT_FINITE
+    int MF_WRITTEN, MF_TOLD, MF_NUM_KINDS, MF_FATAL, MF_NOT_FINITE
     mjModel *mf_load_model(const char *path, char *error, char *warnings)
     mjData *mf_make_data(const mjModel *model)
     ctypedef struct mf_physics:
         pass
     ctypedef struct mf_robot:
-        int64_t episode
-        int32_t step, pending
         double reward
     ctypedef struct mf_task:
         const char *name

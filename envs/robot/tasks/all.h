@@ -2,6 +2,8 @@
 #ifndef MF_ROBOT_ALL_H
 #define MF_ROBOT_ALL_H
 
+#include <string.h>
+
 /* Written by setup.py: an #include for every header here that defines NAME_params, and MF_ROBOT_TASKS(X), an
    X(NAME, SOURCE) for each; SOURCE: checksum of the header. */
 #include "list.h"
@@ -43,12 +45,9 @@ enum { MF_NUM_TASKS = sizeof(mf_tasks) / sizeof(mf_tasks[0]) };
 
 /* The row of that name, or NULL. */
 static const mf_task *mf_find_task(const char *name) {
-    for (int32_t i = 0; i < MF_NUM_TASKS; i++) {
-        const char *a = mf_tasks[i].name, *b = name;
-        while (*a && *a == *b) a++, b++;
-        if (*a == *b) return &mf_tasks[i];
-    }
-    return 0;
+    for (int32_t i = 0; i < MF_NUM_TASKS; i++)
+        if (!strcmp(mf_tasks[i].name, name)) return &mf_tasks[i];
+    return NULL;
 }
 
 #endif
