@@ -20,9 +20,12 @@ from metta_fast.spec import EnvSpec
 HERE = "tests.export.runs"
 
 
-def fake_run(folder: Path, *words: str) -> Path:
-    """A run's folder with one checkpoint, as if it had trained with these words."""
+def fake_run(folder: Path, *words: str, card: bool = False) -> Path:
+    """A run's folder with one checkpoint, as if it had trained with these words; `card`: all on a GPU."""
     config = resolve(compose(["hardware=cpu", "policy.hidden_size=16", *words])).config
+    if card:
+        config.env.device, config.trainer.device, config.vector.backend = "cuda", "cuda", "gpu"
+        config.trainer.cuda_graphs, config.trainer.precision = True, "bf16"
     torch.manual_seed(1)
     policy = make_policy(config.policy, make_factory(config.env, num_envs=1).spec)
     with torch.no_grad():

@@ -13,6 +13,7 @@ import torch
 
 import metta_fast
 from metta_fast import checkpoint
+from metta_fast.cli import main
 from metta_fast.config import PolicyConfig
 from metta_fast.envs import make_factory
 from metta_fast.envs.python_env import PythonEnvFactory
@@ -22,6 +23,7 @@ from metta_fast.load import LoadedPolicy
 from metta_fast.play import PolicyPlayer, play
 from metta_fast.policy import make_policy
 from metta_fast.spec import EVAL_SEED_BIT
+from tests.export.runs import fake_run
 
 
 @pytest.fixture(scope="module")
@@ -52,6 +54,19 @@ class Spied:
         obs = rows.obs["obs"] if len(self.pairs) % 2 else dict(rows.obs)
         self.pairs.append((self.player.act(rows, batch), self.loaded.act(obs, rows.reset)))
         return self.pairs[-1][0]
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="is about machines without a GPU")
+def test_a_run_of_a_card_is_used_where_there_is_none(tmp_path, capsys):
+    run = fake_run(tmp_path / "r", "env=grid", "env.max_steps=20", card=True)
+    assert metta_fast.load_policy(run).device.type == "cpu"
+    for words in (
+        ["eval", str(run), "--episodes", "2"],
+        ["replay", str(run), "--html", str(tmp_path / "page.html")],
+        ["export", str(run), "--out", str(tmp_path / "policy.pt")],
+    ):
+        assert main(words) == 0, capsys.readouterr().err
+    assert (tmp_path / "page.html").stat().st_size > 10_000
 
 
 @pytest.mark.parametrize("deterministic", [True, False])
