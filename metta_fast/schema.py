@@ -194,7 +194,12 @@ class TrainerConfig:
         ("epoch", "pass", "minibatch"),
     )
     normalize_advantage: bool = key(True, "shift and scale each minibatch's advantages to mean 0, std 1")
-    clip_coef: float = key(0.2, "PPO's ratio clip", low=0)
+    clip_coef: float = key(0.2, "PPO's ratio clip at the start", low=0)
+    clip_schedule: str = key(
+        "constant",
+        "of clip_coef over total_timesteps (vf_clip_coef stays): constant, linear, cosine (both to 0)",
+        ("constant", "linear", "cosine"),
+    )
     vf_coef: float = key(0.5, "weight of the value loss", low=0)
     vf_clip_coef: Any = key(
         None, "clip of the value's change; null: unclipped", kind="float", null=True, low=0

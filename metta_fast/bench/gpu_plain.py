@@ -55,7 +55,7 @@ def minibatch_loss(learner: Any, policy: Any) -> Callable[[Tensor], Tensor]:
         batch = gather.minibatch(segments, gather.rows(segments))
         output = policy(batch.obs, batch.state, batch.reset)
         logprob, entropy = policy.head.logprob_entropy(output.params, batch.action)
-        return ppo_loss(logprob, entropy, output.value, batch, learner.config).loss
+        return ppo_loss(logprob, entropy, output.value, batch, learner.config, learner.clip).loss
 
     return loss
 
@@ -68,7 +68,7 @@ def tail_loss(learner: Any, policy: Any) -> Callable[[Tensor, Minibatch], Tensor
         with torch.autocast(x.device.type, enabled=False):
             out = policy.heads(hidden.float())
         logprob, entropy = policy.head.logprob_entropy(out[..., :-1], batch.action)
-        return ppo_loss(logprob, entropy, out[..., -1], batch, learner.config).loss
+        return ppo_loss(logprob, entropy, out[..., -1], batch, learner.config, learner.clip).loss
 
     return loss
 

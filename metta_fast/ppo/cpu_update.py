@@ -62,9 +62,15 @@ def supports(policy: Any, buffers: Buffers, config: TrainerConfig, device: torch
 class CpuUpdate:
     """Changes the policy's weights and the optimizer's state. All arrays are read where they lie."""
 
-    def __init__(self, policy: Any, buffers: Buffers, config: TrainerConfig, optimizer: Any) -> None:
-        """Only where `supports` gives None; the optimizer is an Adam over all of the policy's parameters."""
+    def __init__(
+        self, policy: Any, buffers: Buffers, config: TrainerConfig, optimizer: Any, clip: Tensor
+    ) -> None:
+        """Only where `supports` gives None; the optimizer is an Adam over all of the policy's parameters.
+
+        clip: [], PPO's clip, read by each `run`.
+        """
         self._policy, self._buffers, self._config, self._optimizer = policy, buffers, config, optimizer
+        self._clip = clip
         encoder = policy.encoder
         self._obs = buffers.obs[encoder.flat[0]]
         self._parameters = [policy.log_std]
@@ -99,7 +105,7 @@ class CpuUpdate:
         arrays = (b.action, b.logprob, rollout_value, b.advantage, b.returns, b.mask)
         self._networks.rows(self._obs.data_ptr(), *scaled, *(array.data_ptr() for array in arrays))
         settings = {
-            "clip": c.clip_coef,
+            "clip": float(self._clip),
             "vf_coef": c.vf_coef,
             "vf_clip": -1.0 if c.vf_clip_coef is None else c.vf_clip_coef,
             "entropy_coef": c.entropy_coef,

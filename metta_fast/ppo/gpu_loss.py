@@ -78,7 +78,7 @@ def relu(x):
 def tail_kernel(
     x, rows, weight, moments, mask, action, logprob, value, advantage, returns,
     second, second_bias, heads, heads_bias, source, empty, grad_x, partials,
-    count, segments, parts, line, low, high, clip, vf_clip, vf_coef, entropy_coef,
+    clip_coef, count, segments, parts, line, vf_clip, vf_coef, entropy_coef,
     H: tl.constexpr, HEADS: tl.constexpr, W: tl.constexpr, P: tl.constexpr, PARTS: tl.constexpr,
     NORMALIZE: tl.constexpr, CLIP_VALUE: tl.constexpr, WEIGHTED: tl.constexpr, SPLIT: tl.constexpr,
     HOW: tl.constexpr, TILES: tl.constexpr, B: tl.constexpr,
@@ -168,6 +168,8 @@ def tail_kernel(
         new_logprob = tl.sum(tl.sum(tl.where(chosen, logp, 0.0), 2), 1)
 
         # ---- loss ----
+        clip = tl.load(clip_coef)  # here: it would take a register all along
+        low, high = 1.0 - clip, 1.0 + clip
         log_ratio = tl.where(live, new_logprob - old_logprob, 0.0)
         ratio = tl.exp(log_ratio)
         gained = ratio * gain

@@ -1,6 +1,6 @@
 """A minibatch from the first layer's output to the loss and its gradients: three Triton kernels (gpu_loss.py).
 
-    tail = Tail(policy, buffers, config)          # if supports(policy, config) is None
+    tail = Tail(policy, buffers, config, clip)    # if supports(policy, config) is None
     batch = tail.gather(segments)                 # rows of the buffers, moments of their advantages
     result = tail(x, batch, rollout_value)        # x [R, H]: the first layer's output for batch.rows
     result.loss.backward()
@@ -82,12 +82,13 @@ class Tail:
 
     Args:
         policy, config: that `supports` gives None for. buffers: on the policy's device.
+        clip: [] float32 on it: PPO's clip, read by each launch.
     """
 
-    def __init__(self, policy: Network, buffers: Buffers, config: TrainerConfig) -> None:
+    def __init__(self, policy: Network, buffers: Buffers, config: TrainerConfig, clip: Tensor) -> None:
         encoder: Any = policy.encoder
         self._second, self._heads = encoder.second, policy.heads
-        self._buffers, self._config = buffers, config
+        self._buffers, self._config, self._clip = buffers, config, clip
         self.scaled = config.gradient_accumulation > 1
         """The loss is divided before its gradient is taken; else that is 1, and not looked at."""
         nvec, device = policy.head.nvec, buffers.device
@@ -156,8 +157,7 @@ class Tail:
         tail_kernel[(programs,)](
             x, batch.rows, x if weight is None else weight, batch.moments, b.mask, b.action, b.logprob, value,
             b.advantage, b.returns, *layers, self.source, self.empty, gradients[0], partials,
-            count, batch.segments, parts, line, 1 - c.clip_coef, 1 + c.clip_coef, c.clip_coef,
-            c.vf_clip_coef or 0.0, c.vf_coef, c.entropy_coef,
+            self._clip, count, batch.segments, parts, line, c.vf_clip_coef or 0.0, c.vf_coef, c.entropy_coef,
             H=width, HEADS=b.action.shape[2], W=heads, P=choices, PARTS=triton.next_power_of_2(parts),
             NORMALIZE=c.normalize_advantage, CLIP_VALUE=c.vf_clip_coef is not None, WEIGHTED=weight is not None,
             SPLIT=split, HOW="ieee", TILES=per_program, B=ROWS, num_warps=8,

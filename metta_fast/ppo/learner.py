@@ -29,7 +29,7 @@ from metta_fast.ppo.loss import STATS, Loss, ppo_loss
 from metta_fast.ppo.minibatch import Gather, Minibatch
 from metta_fast.ppo.random import ORDER, Keyed
 from metta_fast.ppo.revalue import revalue
-from metta_fast.ppo.schedule import adapted, learning_rate
+from metta_fast.ppo.schedule import adapted, clip_coef, learning_rate
 from metta_fast.ppo.timer import Timer
 
 SUMS = (*STATS, "gradient_norm", "minibatches", "optimizer_steps")
@@ -65,6 +65,8 @@ class Learner:
         self.buffers, self.config, self.device = buffers, config, device
         self.hooks, self.has_final_obs, self.timer = hooks, has_final_obs, timer
         self._autocast = autocast
+        self.clip = torch.tensor(config.clip_coef, device=device)
+        """PPO's clip, of the present update. A tensor everywhere: a compiled or captured step would keep a number."""
         self._tail: Any = self._make_tail() if graphs else None
         self._compiled = compile_mode is not None and not self._tail
         self._gathers = graphs and not hooks.extra_loss
@@ -107,7 +109,7 @@ class Learner:
             and not hooks.extra_loss
             and supports(policy, buffers, config, device) is None
         ):
-            self._cpu_update = CpuUpdate(policy, buffers, config, self.optimizer)
+            self._cpu_update = CpuUpdate(policy, buffers, config, self.optimizer, self.clip)
         self._segments = config.minibatch_size // config.bptt_horizon
         self._minibatches = buffers.num_segments // self._segments
         self._order = torch.empty(
@@ -131,7 +133,7 @@ class Learner:
 
         if supports(self.policy, self.config) is not None:
             return None
-        return Tail(self.policy, self.buffers, self.config)
+        return Tail(self.policy, self.buffers, self.config, self.clip)
 
     def _make_fused_step(self, say: Say) -> Any:
         """Two launches in place of `_count` and `_step`, or None."""
@@ -170,6 +172,8 @@ class Learner:
         """
         if not self._adapts:
             self._set_rate(learning_rate(self.config, steps))
+        if self.config.clip_schedule != "constant":
+            self.clip.fill_(clip_coef(self.config, steps))
         if self.hooks.sample is None:
             for number, order in enumerate(self._order):
                 generator = self._keyed(ORDER, context.epoch, number)
@@ -307,7 +311,7 @@ class Learner:
         """Policy and loss; and the policy's output, if anything needs it."""
         output = self.policy(batch.obs, batch.state, batch.reset)
         logprob, entropy = self.policy.head.logprob_entropy(output.params, batch.action)
-        result = ppo_loss(logprob, entropy, output.value, batch, self.config)
+        result = ppo_loss(logprob, entropy, output.value, batch, self.config, self.clip)
         return result, output if self._wants_output else None
 
     def _forward_at(self, segments: Tensor, weight: Tensor | None) -> tuple[Loss, Any]:

@@ -2,7 +2,7 @@
 
 With r = π(a)/π_old(a), A the normalised advantage, all means over unmasked rows:
 
-    policy   −mean min(r·A, clip(r, 1−ε, 1+ε)·A)
+    policy   −mean min(r·A, clip(r, 1−ε, 1+ε)·A)        ε: a tensor, so that a captured step follows its schedule
     value    ½ mean max((V−R)², (V_old + clip(V−V_old, ±ε_v) − R)²)
     loss     policy + vf_coef · value − entropy_coef · entropy
 
@@ -49,12 +49,18 @@ def normalized(advantage: Tensor, mask: Tensor) -> Tensor:
 
 
 def ppo_loss(
-    logprob: Tensor, entropy: Tensor, value: Tensor, batch: Minibatch, config: TrainerConfig
+    logprob: Tensor,
+    entropy: Tensor,
+    value: Tensor,
+    batch: Minibatch,
+    config: TrainerConfig,
+    clip: Tensor,
 ) -> Loss:
     """The loss of a minibatch.
 
     Args:
         logprob, entropy, value: [L, B] float32 under the present policy.
+        clip: [] float32, ε.
     """
     mask = batch.mask
     advantage = normalized(batch.advantage, mask) if config.normalize_advantage else batch.advantage
@@ -62,7 +68,7 @@ def ppo_loss(
         advantage = advantage * batch.weight
     log_ratio = torch.where(mask, logprob - batch.logprob, 0.0)
     ratio = log_ratio.exp()
-    clipped = ratio.clamp(1 - config.clip_coef, 1 + config.clip_coef)
+    clipped = ratio.clamp(1 - clip, 1 + clip)
     policy_loss = -masked_mean(torch.minimum(ratio * advantage, clipped * advantage), mask)
 
     error = (value - batch.returns).square()
@@ -75,6 +81,6 @@ def ppo_loss(
     loss = policy_loss + config.vf_coef * value_loss - config.entropy_coef * entropy_mean
 
     kl = masked_mean(ratio - 1 - log_ratio, mask)
-    clip_fraction = masked_mean(((ratio - 1).abs() > config.clip_coef).float(), mask)
+    clip_fraction = masked_mean(((ratio - 1).abs() > clip).float(), mask)
     stats = torch.stack([policy_loss, value_loss, entropy_mean, kl, clip_fraction]).detach()
     return Loss(loss, stats, ratio.detach())

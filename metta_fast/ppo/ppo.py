@@ -29,7 +29,7 @@ from metta_fast.ppo.learner import SUMS, Learner
 from metta_fast.ppo.loss import STATS
 from metta_fast.ppo.reward_scale import RewardScale
 from metta_fast.ppo.rollout import Rollout
-from metta_fast.ppo.schedule import progress
+from metta_fast.ppo.schedule import clip_coef, progress
 from metta_fast.ppo.summary import Summary
 from metta_fast.ppo.timer import ExactTimer, Timer
 from metta_fast.spec import EnvSpec
@@ -194,12 +194,13 @@ class PPO:
         """Judge the update by the learner's sums; count its steps."""
         check_update(sums, SUMS, self.buffers, self.spec, epoch)
         check_loss_scale(self.learner.scaler, epoch)
-        rate = self.learner.rate(self.steps)
+        rate, clip = self.learner.rate(self.steps), clip_coef(self.config.trainer, self.steps)
         self.steps += self._rollout_steps
         total = dict(zip(SUMS, sums))
         self._metrics = {f"loss/{name}": total[name] / total["minibatches"] for name in STATS}
         self._metrics |= self._episode_means
-        self._metrics |= {"train/learning_rate": rate, "train/epoch": epoch + 1, "train/steps": self.steps}
+        self._metrics |= {"train/learning_rate": rate, "train/clip_coef": clip}
+        self._metrics |= {"train/epoch": epoch + 1, "train/steps": self.steps}
 
     def _finish(self, context: Context) -> None:
         for hook in self.hooks.due(context.epoch):

@@ -1,4 +1,4 @@
-"""The learning rate by agent steps: a pure function, so that a resume needs nothing but the step count.
+"""The learning rate and PPO's clip by agent steps: pure functions, so that a resume needs nothing but the step count.
 
 schedule=adaptive alone goes by what the learner saw; the learner keeps that rate, and checkpoints hold it.
 """
@@ -33,14 +33,22 @@ def learning_rate(config: TrainerConfig, steps: int) -> float:
     """
     ratio = config.minibatch_size / REFERENCE_MINIBATCH
     scale = {"none": 1.0, "sqrt": math.sqrt(ratio), "linear": ratio}[config.lr_scaling]
-    done = progress(config, steps)
-    factor = {
+    return config.learning_rate * scale * _left(config.schedule, progress(config, steps))
+
+
+def clip_coef(config: TrainerConfig, steps: int) -> float:
+    """PPO's ratio clip for the update after `steps` agent steps, as trainer.clip_schedule says."""
+    return config.clip_coef * _left(config.clip_schedule, progress(config, steps))
+
+
+def _left(schedule: str, done: float) -> float:
+    """What is left of a value that `schedule` takes to 0, with `done` (0 … 1) of the run over."""
+    return {
         "constant": 1.0,
         "linear": 1.0 - done,
         "cosine": 0.5 * (1.0 + math.cos(math.pi * done)),
         "adaptive": 1.0,
-    }[config.schedule]
-    return config.learning_rate * scale * factor
+    }[schedule]
 
 
 def adapted(rate: Tensor, kl: Tensor, desired: float) -> Tensor:

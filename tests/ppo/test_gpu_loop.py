@@ -17,6 +17,7 @@ from metta_fast.features import gradient_stats, make_features
 from metta_fast.policy import make_policy
 from metta_fast.ppo import PPO
 from metta_fast.ppo.device_ppo import DevicePPO
+from metta_fast.ppo.schedule import clip_coef
 from metta_fast.vector import make_vector
 from tests.ppo.stand_in import make_config
 
@@ -138,6 +139,31 @@ def test_the_schedule_reaches_captured_steps() -> None:
         after = weights(ppo)
     assert ppo.metrics()["train/learning_rate"] == 0.0
     assert torch.equal(before, after)
+
+
+@pytest.mark.parametrize(
+    "keys", [{"precision": "bf16"}, {"precision": "bf16", "core": "mingru"}, {"compiled": True}]
+)
+def test_the_clip_schedule_reaches_captured_steps(keys: dict[str, Any]) -> None:
+    """A replayed update is that of a learner built with the coefficient of that moment, and of no other."""
+    keys |= {"learning_rate": 0.01, "schedule": "constant", "update_epochs": 3, "deterministic": True}
+    size = 64 * 4 * 16
+    ppo = gpu_ppo(ahead=True, clip_schedule="linear", total_timesteps=4 * size, **keys)
+    for _ in range(3):
+        epoch(ppo)
+    state, env, clip = ppo.state_dict(), ppo.env_state()(), clip_coef(ppo.config.trainer, ppo.steps)
+    epoch(ppo)
+    assert ppo.learner._run.captured
+    assert ppo.metrics()["train/clip_coef"] == clip < 0.1
+    built = []
+    for other in (clip, 0.2):
+        fresh = gpu_ppo(ahead=True, clip_coef=other, total_timesteps=4 * size, **keys)
+        fresh.rollout.vec.load_state_dict(env)
+        fresh.load_state_dict(state)
+        epoch(fresh)
+        built.append(fresh)
+    assert apart(ppo, built[0]) < 1e-5
+    assert apart(ppo, built[1]) > 1e-3
 
 
 def test_target_kl_stops_captured_steps() -> None:

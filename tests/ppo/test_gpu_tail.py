@@ -19,7 +19,7 @@ from metta_fast.buffers import Buffers
 from metta_fast.config import PolicyConfig, TrainerConfig
 from metta_fast.policy import make_policy
 from metta_fast.policy.network import Network
-from metta_fast.ppo.loss import Loss, ppo_loss
+from metta_fast.ppo.loss import STATS, Loss, ppo_loss
 from metta_fast.ppo.minibatch import Gather
 from metta_fast.spec import ActionSpec, EnvSpec, Leaf
 from tests.interpreter import DEVICE, ON_GPU, RUNS, elsewhere, kernels, run_interpreted
@@ -55,6 +55,7 @@ class Case:
         self.config = TrainerConfig(
             **({"precision": "bf16", "vf_clip_coef": 0.2, "entropy_coef": 0.02} | keys)
         )
+        self.clip = torch.tensor(self.config.clip_coef, device=DEVICE)
         spec = EnvSpec("x", agents, 1, {"obs": Leaf((4,), "float32")}, ActionSpec("discrete", nvec))
         policy = make_policy(PolicyConfig(hidden_size=width), spec).to(DEVICE)
         assert isinstance(policy, Network)
@@ -76,8 +77,11 @@ class Case:
         self.x = torch.randn(len(self.segments) * bptt, width, device=DEVICE).to(dtype or DTYPE)
         self.weight: Tensor | None = None
 
+    def tail(self) -> Any:
+        return Tail(self.policy, self.buffers, self.config, self.clip)
+
     def kernels(self) -> tuple[Loss, list[Tensor]]:
-        tail = Tail(self.policy, self.buffers, self.config)
+        tail = self.tail()
         x = self.x.clone().requires_grad_()
         batch = tail.gather(self.segments)
         assert torch.equal(batch.rows, Gather(self.buffers, DEVICE).rows(self.segments))
@@ -102,7 +106,7 @@ class Case:
             part.gather(-1, batch.action[..., i : i + 1].long()).squeeze(-1) for i, part in enumerate(logp)
         )
         entropy = -sum((part.exp() * part).sum(-1) for part in logp)
-        return self.finished(ppo_loss(logprob, entropy, out[..., -1], batch, config), x)
+        return self.finished(ppo_loss(logprob, entropy, out[..., -1], batch, config, self.clip), x)
 
     def finished(self, result: Loss, x: Tensor) -> tuple[Loss, list[Tensor]]:
         encoder: Any = self.policy.encoder
@@ -168,6 +172,20 @@ def test_weights_multiply_the_advantages() -> None:
 
 
 @kernels
+def test_the_clip_is_read_by_each_launch() -> None:
+    case, fresh = Case(), Case(clip_coef=0.03)
+    before, _ = case.kernels()
+    case.clip.fill_(0.03)
+    after, grads = case.kernels()
+    built, expected = fresh.kernels()
+    assert torch.equal(after.stats, built.stats)
+    assert after.stats[STATS.index("clip_fraction")] > before.stats[STATS.index("clip_fraction")]
+    for a, b in zip(grads, expected):
+        assert torch.equal(a, b)
+    check(case)
+
+
+@kernels
 def test_several_tiles_a_program(monkeypatch: pytest.MonkeyPatch) -> None:
     from metta_fast.ppo import gpu_tail
 
@@ -213,7 +231,8 @@ def test_the_learner_learns_the_same(accumulated: int) -> None:
         ppo = make_ppo(factory, policy=policy, learning_rate=1e-3, device=DEVICE.type, **settings)
         learner: Any = ppo.learner
         if fused:
-            learner._tail, learner._gathers = Tail(policy, ppo.buffers, ppo.config.trainer), True  # type: ignore[arg-type]
+            learner._tail = Tail(policy, ppo.buffers, ppo.config.trainer, learner.clip)  # type: ignore[arg-type]
+            learner._gathers = True
             learner._step_forward = learner._first_at
         ppo.collect()
         ppo.update()
@@ -255,7 +274,7 @@ def test_a_whole_minibatch(width: int) -> None:
         again, others = case.kernels()
         assert torch.equal(first.stats, again.stats)
         assert all(torch.equal(a, b) for a, b in zip(grads, others))
-    tail, graph = Tail(case.policy, case.buffers, case.config), torch.cuda.CUDAGraph()
+    tail, graph = case.tail(), torch.cuda.CUDAGraph()
     layers = tuple(x.detach() for x in (*tail._second.parameters(), *tail._heads.parameters()))
     with torch.cuda.graph(graph):
         captured = tail.run(case.x, layers, tail.gather(case.segments), case.buffers.value, None)
@@ -267,7 +286,7 @@ def test_a_whole_minibatch(width: int) -> None:
 @kernels
 def test_gradients_are_taken_over_without_a_copy() -> None:
     case = Case(width=64)
-    tail = Tail(case.policy, case.buffers, case.config)
+    tail = case.tail()
     result = tail(case.x.clone().requires_grad_(), tail.gather(case.segments), case.buffers.value)
     kept = [x.data_ptr() for x in result.loss.grad_fn.gradients[1:]]
     result.loss.backward()

@@ -12,6 +12,8 @@ from metta_fast.ppo.loss import STATS, masked_mean, normalized, ppo_loss
 from metta_fast.ppo.minibatch import Minibatch
 from tests.ppo.stand_in import make_config
 
+CLIP = torch.tensor(0.2)
+
 
 def batch(
     mask: list[bool],
@@ -41,14 +43,12 @@ def batch(
 
 def test_by_hand() -> None:
     """Two rows count: ratio 1.5 with A = 2 (clipped to 1.2), ratio 0.5 with A = −1 (clipped to 0.8)."""
-    config = make_config(
-        normalize_advantage=False, clip_coef=0.2, vf_clip_coef=0.2, vf_coef=0.5, entropy_coef=0.1
-    ).trainer
+    config = make_config(normalize_advantage=False, vf_clip_coef=0.2, vf_coef=0.5, entropy_coef=0.1).trainer
     given = batch([True, True, False], [0.0, 0.0, 0.0], [1.0, 1.0, 0.0], [2.0, -1.0, 9e9], [2.0, 1.0, 9e9])
     logprob = torch.tensor([[math.log(1.5), math.log(0.5), 80.0]])
     value = torch.tensor([[2.0, 1.1, 9e9]])
     entropy = torch.tensor([[0.5, 0.7, 9e9]])
-    result = ppo_loss(logprob, entropy, value, given, config)
+    result = ppo_loss(logprob, entropy, value, given, config, CLIP)
     policy = -(1.2 * 2.0 + 0.8 * -1.0) / 2
     error = 0.5 * (max(0.0, (1.2 - 2.0) ** 2) + 0.1**2) / 2
     kl = ((0.5 - math.log(1.5)) + (-0.5 - math.log(0.5))) / 2
@@ -62,7 +62,7 @@ def test_by_hand() -> None:
 def test_no_gradient_comes_from_a_masked_row() -> None:
     given = batch([True, False], [0.0, 0.0], [0.0, 0.0], [1.0, 9e9], [1.0, 9e9])
     inputs = [torch.zeros(1, 2, requires_grad=True) for _ in range(3)]
-    ppo_loss(*inputs, given, make_config(normalize_advantage=False).trainer).loss.backward()
+    ppo_loss(*inputs, given, make_config(normalize_advantage=False).trainer, CLIP).loss.backward()
     for x in inputs:
         assert x.grad is not None
         assert torch.isfinite(x.grad[0, 0])
@@ -72,7 +72,8 @@ def test_no_gradient_comes_from_a_masked_row() -> None:
 def test_unclipped_value_loss() -> None:
     given = batch([True], [0.0], [0.0], [0.0], [3.0])
     zero = torch.zeros(1, 1)
-    result = ppo_loss(zero, zero, torch.full((1, 1), 1.0), given, make_config(vf_clip_coef=None).trainer)
+    config = make_config(vf_clip_coef=None).trainer
+    result = ppo_loss(zero, zero, torch.full((1, 1), 1.0), given, config, CLIP)
     assert float(result.stats[STATS.index("value")]) == pytest.approx(0.5 * 4.0)
 
 
@@ -90,7 +91,7 @@ def test_weights_multiply_normalised_advantages() -> None:
     plain = batch([True, True], [0.0, 0.0], [0.0, 0.0], [1.0, -1.0], [0.0, 0.0])
     heavy = plain._replace(weight=torch.tensor([3.0, 1.0]))
     config = make_config().trainer
-    policy = [float(ppo_loss(0 * one, one, one, given, config).stats[0]) for given in (plain, heavy)]
+    policy = [float(ppo_loss(0 * one, one, one, given, config, CLIP).stats[0]) for given in (plain, heavy)]
     assert policy == pytest.approx([0.0, -1.0], abs=1e-6)
 
 

@@ -8,11 +8,11 @@ Microseconds a minibatch, of 8 different ones replayed in one CUDA graph.
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import torch
 
 from metta_fast.ppo import gpu_tail
-from metta_fast.ppo.gpu_tail import Tail
 from tests.policy.time_gpu_act import CALLS, us
 from tests.ppo.test_gpu_tail import Case
 
@@ -29,13 +29,13 @@ def main(rows: int, width: int) -> None:
     print(f"{torch.cuda.get_device_name()}, {rows} rows, width {width}, {CALLS} calls")
     for programs in (128, 256):
         gpu_tail.PROGRAMS = programs
-        tail = Tail(case.policy, case.buffers, case.config)
+        tail = case.tail()
 
-        def all_three(t: int, tail: Tail = tail) -> None:
+        def all_three(t: int, tail: Any = tail) -> None:
             i = t % len(x)
             tail.run(x[i], layers, tail.gather(segments[i]), case.buffers.value, None)
 
-        def gather(t: int, tail: Tail = tail) -> None:
+        def gather(t: int, tail: Any = tail) -> None:
             tail.gather(segments[t % len(x)])
 
         print(f"programs={programs}: {us(all_three):6.1f} us, of it gather {us(gather):5.1f}")
