@@ -6,9 +6,10 @@
         algorithm.pt      policy, optimizer, normalisers, counters, RNG
         env.pt            state of the environments, where it is saved
 
-A folder is written beside (`.writing-…`), every file and the folder flushed to disk, then renamed into place:
-whatever happens in between, the folders that exist are whole. Each file is written front to back once (bucket
-mounts cannot seek). Loading checks size and sha256 first and runs no code (`weights_only`).
+A folder is written beside (`.writing-…`), every file and the folder flushed to disk, then renamed into place; an old
+one is renamed (`.removing-…`) before it is deleted: whatever happens in between, the folders that exist are whole.
+Each file is written front to back once (bucket mounts cannot seek). Loading checks sha256 first, reads nothing that
+the manifest does not list, and runs no code (`weights_only`).
 
 Place in the flow: trainer.py saves here; resume.py and load.py read.
 """
@@ -20,6 +21,7 @@ import hashlib
 import io
 import json
 import os
+import pickle
 import re
 import shutil
 import time
@@ -47,19 +49,32 @@ class Checkpoint:
 
     path: Path
     meta: dict[str, Any]
+    files: frozenset[str]
+    """Names of the verified files."""
 
     @property
     def step(self) -> int:
         return int(self.meta["step"])
 
     def load(self, name: str) -> Any:
-        """The state saved under `name`, tensors on the CPU; None if there is none of that name."""
+        """The state saved under `name`, tensors on the CPU; None if there is none of that name.
+
+        Raises:
+            UserError: the file is not one that metta_fast wrote, though its checksum was made to fit.
+        """
         import torch
 
-        file = self.path / f"{name}.pt"
-        if not file.exists():
+        if f"{name}.pt" not in self.files:
             return None
-        return decode(torch.load(io.BytesIO(file.read_bytes()), weights_only=True, map_location="cpu"))
+        file = self.path / f"{name}.pt"
+        try:
+            return decode(torch.load(io.BytesIO(file.read_bytes()), weights_only=True, map_location="cpu"))
+        except (pickle.UnpicklingError, RuntimeError, ValueError, TypeError, LookupError, EOFError) as error:
+            raise UserError(
+                f"{file} holds something else than a state that metta_fast wrote: "
+                f"{str(error).splitlines()[0] if str(error) else type(error).__name__}. Do not use it; "
+                f"an earlier checkpoint goes on with resume={self.path.parent}/step_…"
+            ) from error
 
 
 def save(folder: Path, step: int, states: dict[str, Any], meta: dict[str, Any]) -> Path:
@@ -103,10 +118,12 @@ def save(folder: Path, step: int, states: dict[str, Any], meta: dict[str, Any]) 
     except OSError as error:
         shutil.rmtree(beside, ignore_errors=True)
         kept = steps(folder)
+        run = folder.parent
         last = f"the last good one is {kept[-1][1]}" if kept else "there is no earlier one"
+        again = f"go on with resume={run}" if kept else f"begin again with resume=auto run.name={run.name}"
         raise UserError(
             f"cannot write the checkpoint {target}: {error.strerror}; {last}. Make it writable or "
-            f"free some space, or copy the run elsewhere; then go on with resume={folder.parent}"
+            f"free some space, or copy the run elsewhere; then {again}"
         ) from error
     return target
 
@@ -135,19 +152,26 @@ def read(path: Path) -> Checkpoint:
                 f"checkpoint {path} has schema {manifest['schema']}, this version of metta_fast reads up "
                 f"to {SCHEMA}: update metta_fast"
             )
-        listed = {"meta.json": manifest["files"]["meta.json"], **manifest["files"]}
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        sums = {name: entry["sha256"] for name, entry in manifest["files"].items()}
+        sums["meta.json"]  # always there
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise DamagedCheckpoint(
             f"{path}: manifest.json cannot be read ({type(error).__name__}: {error})"
         ) from error
-    for name, entry in listed.items():
+    for name, expected in sums.items():
         try:
             digest = hashlib.sha256((path / name).read_bytes()).hexdigest()
-        except OSError as error:
-            raise DamagedCheckpoint(f"{path}: {name} cannot be read ({error.strerror})") from error
-        if digest != entry["sha256"]:
+        except (OSError, ValueError) as error:
+            raise DamagedCheckpoint(
+                f"{path}: {name} cannot be read ({getattr(error, 'strerror', error)})"
+            ) from error
+        if digest != expected:
             raise DamagedCheckpoint(f"{path}: the checksum of {name} does not match (cut short or altered)")
-    return Checkpoint(path, json.loads((path / "meta.json").read_bytes()))
+    meta = json.loads((path / "meta.json").read_bytes())
+    number = STEP_NAME.fullmatch(path.name)
+    if number and int(number[1]) != meta["step"]:
+        raise DamagedCheckpoint(f"{path}: it is the checkpoint of step {meta['step']} under another's name")
+    return Checkpoint(path, meta, frozenset(sums))
 
 
 def latest(folder: Path, warn: Callable[[str], None]) -> Checkpoint | None:
@@ -161,21 +185,26 @@ def latest(folder: Path, warn: Callable[[str], None]) -> Checkpoint | None:
 
 
 def prune(folder: Path, keep: int) -> None:
-    """Delete all but the newest `keep` and the best by score; and what an interrupted write left behind."""
+    """Delete all but the newest `keep` and the best by score; and what an interrupted write left behind.
+
+    Raises:
+        OSError: something cannot be deleted. No checkpoint is harmed by that.
+    """
     found = steps(folder)
     newest = {path for _, path in found[-max(keep, 1) :]}
     highest = best([path for _, path in found])
     for _, path in found:
         if path not in newest and path != highest:
-            shutil.rmtree(path)
+            shutil.rmtree(path.rename(folder / f".removing-{path.name}-{time.time_ns()}"))
     for entry in folder.glob("replaced-step_*"):
         shutil.rmtree(entry)
 
 
 def clear_unfinished(folder: Path) -> None:
-    """Remove half-written folders of a process that was killed. Call only while the run's lock is held."""
-    for entry in folder.glob(".writing-*"):
-        shutil.rmtree(entry)
+    """Remove what a killed process has half written or half deleted. Call only while the run's lock is held."""
+    for pattern in (".writing-*", ".removing-*"):
+        for entry in folder.glob(pattern):
+            shutil.rmtree(entry)
 
 
 def set_aside(folder: Path, after: int) -> list[Path]:

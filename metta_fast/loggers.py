@@ -11,17 +11,22 @@ Place in the flow: trainer.py writes one row per logged epoch.
 from __future__ import annotations
 
 import json
+import logging
 import math
 import os
+import re
+import socket
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, Protocol
+from typing import Any, BinaryIO, Protocol
 
 from metta_fast.errors import UserError
 
 Row = dict[str, float]
 """Figures by name."""
+_EVENTS = re.compile(r"events\.out\.tfevents\.(\d+)\.")
 
 
 class Logger(Protocol):
@@ -43,23 +48,37 @@ class JsonlLogger:
         self.path = path
         if path.exists():
             cut_rows(path, -1 if resume_step is None else resume_step)
-        self._file: IO[str] | None = open(path, "a", buffering=1)  # noqa: SIM115 - held until close
+        self._file: BinaryIO | None = open(path, "ab", buffering=0)  # noqa: SIM115 - held until close
 
     def write(self, step: int, row: Row) -> None:
         assert self._file is not None, "written after close"
         clean = {name: value if math.isfinite(value) else None for name, value in row.items()}
+        line = memoryview(json.dumps({"train/steps": step, **clean}).encode() + b"\n")
+        with self._told():
+            while line:  # a disk that is nearly full takes a part
+                line = line[self._file.write(line) :]
+
+    def sync(self) -> None:
+        """Onto the disk, so that a machine that goes down keeps the rows of what a checkpoint holds."""
+        if self._file is not None:
+            with self._told():
+                os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        if self._file is not None:
+            file, self._file = self._file, None
+            with self._told():
+                file.close()
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
         try:
-            self._file.write(json.dumps({"train/steps": step, **clean}) + "\n")
+            yield
         except OSError as error:
             raise UserError(
                 f"cannot write {self.path}: {error.strerror}. Make it writable or free some space, or "
                 f"copy the run elsewhere; the checkpoints are whole: go on with resume={self.path.parent}"
             ) from error
-
-    def close(self) -> None:
-        if self._file is not None:
-            file, self._file = self._file, None
-            file.close()
 
 
 class Thinned:
@@ -88,9 +107,11 @@ class Thinned:
 
 
 class TensorBoardLogger:
-    """TensorBoard events; the rows of a second (`MIN_GAP_S`) are merged into one.
+    """TensorBoard events; the rows of a second (`MIN_GAP_S`) are merged into one and written out at once.
 
-    On resume a session start at `resume_step` makes TensorBoard drop the events after it.
+    On resume a session start at `resume_step` makes TensorBoard drop the events after it. It reads a folder's files
+    in the order of the times in their names: a clock that was set back must not bring this one before the others.
+    A file that cannot be written is told once; the run goes on without it, as metrics.jsonl has every row.
     """
 
     MIN_GAP_S = 1.0
@@ -98,19 +119,18 @@ class TensorBoardLogger:
     def __init__(self, folder: Path, resume_step: int | None = None) -> None:
         from tensorboard.compat.proto.event_pb2 import Event, SessionLog
         from tensorboard.compat.proto.summary_pb2 import Summary
-        from tensorboard.summary.writer.event_file_writer import EventFileWriter
+        from tensorboard.summary.writer.record_writer import RecordWriter
 
         self._event, self._summary = Event, Summary
-        self._writer: EventFileWriter | None = EventFileWriter(str(folder))
+        folder.mkdir(exist_ok=True)
+        there = [int(found[1]) for path in folder.iterdir() if (found := _EVENTS.match(path.name))]
+        stamp = max([int(time.time()), *(before + 1 for before in there)])
+        path = folder / f"events.out.tfevents.{stamp:010d}.{socket.gethostname()}.{os.getpid()}"
+        self._writer: RecordWriter | None = RecordWriter(open(path, "xb", buffering=0))  # noqa: SIM115
         self._thinned = Thinned(self.MIN_GAP_S)
+        self._add(file_version="brain.Event:2")
         if resume_step is not None:
-            self._writer.add_event(
-                Event(
-                    wall_time=time.time(),
-                    step=resume_step + 1,
-                    session_log=SessionLog(status=SessionLog.START),
-                )
-            )
+            self._add(step=resume_step + 1, session_log=SessionLog(status=SessionLog.START))
 
     def write(self, step: int, row: Row) -> None:
         self._emit(self._thinned.add(step, row))
@@ -118,18 +138,29 @@ class TensorBoardLogger:
     def close(self) -> None:
         if self._writer is not None:
             self._emit(self._thinned.rest())
-            writer, self._writer = self._writer, None
-            writer.close()
+        self._end()
 
     def _emit(self, due: tuple[int, Row] | None) -> None:
-        assert self._writer is not None, "written after close"
         if due is None:
             return
         step, row = due
         values = [self._summary.Value(tag=name, simple_value=value) for name, value in row.items()]
-        self._writer.add_event(
-            self._event(wall_time=time.time(), step=step, summary=self._summary(value=values))
-        )
+        self._add(step=step, summary=self._summary(value=values))
+
+    def _add(self, **event: Any) -> None:
+        if self._writer is None:
+            return
+        try:
+            self._writer.write(self._event(wall_time=time.time(), **event).SerializeToString())
+        except OSError as error:
+            logging.getLogger(__name__).warning("no more TensorBoard events: %s", error.strerror)
+            self._end()
+
+    def _end(self) -> None:
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            with suppress(OSError):  # the file has nothing that waits
+                writer.close()
 
 
 def read_rows(path: Path) -> Iterator[Row]:

@@ -33,11 +33,6 @@ LIST_EVERY = 10
 """Polls from one listing of a process's children to the next: it reads all of /proc."""
 
 
-def process_age() -> float:
-    """Seconds since this process began, Python's own start included."""
-    return time.time() - psutil.Process().create_time()
-
-
 class Monitor:
     """Looks in the background from now on, until `close()`."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
+from pathlib import Path
 
 import torch
 import yaml
@@ -11,10 +12,9 @@ import yaml
 from metta_fast import __version__, checkpoint
 from metta_fast.config import config_to_dict
 from metta_fast.dashboard import make_dashboard
-from metta_fast.errors import UserError
 from metta_fast.loggers import JsonlLogger, Logger, Row, TensorBoardLogger, read_rows
 from metta_fast.resolve import Resolved
-from metta_fast.run_dir import RunDir
+from metta_fast.run_dir import RunDir, not_writable
 from metta_fast.run_log import RunLog
 
 
@@ -24,13 +24,11 @@ class Record:
     Of a resumed run what lies after the checkpoint of step `saved` is put aside; `saved` −1: there is none.
 
     Raises:
-        UserError: the folder is locked by another run, or cannot be written.
+        UserError: the folder cannot be written.
     """
 
     def __init__(self, resolved: Resolved, folder: RunDir, saved: int, closing: ExitStack) -> None:
         config = resolved.config
-        folder.lock()
-        closing.callback(folder.unlock)
         self._closing = closing
         self._loggers: list[Logger] = []
         try:
@@ -38,23 +36,26 @@ class Record:
             checkpoint.clear_unfinished(folder.checkpoints)
             aside = checkpoint.set_aside(folder.checkpoints, saved)
             resume_step = max(saved, 0) if folder.config.exists() else None
-            folder.config.write_text(
-                yaml.safe_dump(config_to_dict(config), sort_keys=False, allow_unicode=True)
+            _replace(
+                folder.config, yaml.safe_dump(config_to_dict(config), sort_keys=False, allow_unicode=True)
             )
-            self.add(JsonlLogger(folder.metrics, resume_step))
+            self._metrics = JsonlLogger(folder.metrics, resume_step)
+            self.add(self._metrics)
             if config.run.tensorboard:
                 self.add(TensorBoardLogger(folder.tensorboard, resume_step))
+            curve = [
+                row["env/return"] for row in read_rows(folder.metrics) if row.get("env/return") is not None
+            ]
+            self._dashboard = make_dashboard(
+                config.run.dashboard,
+                title=folder.name,
+                curve=curve,
+                total_steps=config.trainer.total_timesteps,
+            )
+            closing.callback(self._dashboard.close)
+            self.log = RunLog(folder.log, self._dashboard.message)
         except OSError as error:
-            raise UserError(
-                f"cannot write into the run's folder {folder.path}: {error.strerror}; "
-                f"give another with run.dir=…"
-            ) from error
-        curve = [row["env/return"] for row in read_rows(folder.metrics) if row.get("env/return") is not None]
-        self._dashboard = make_dashboard(
-            config.run.dashboard, title=folder.name, curve=curve, total_steps=config.trainer.total_timesteps
-        )
-        closing.callback(self._dashboard.close)
-        self.log = RunLog(folder.log, self._dashboard.message)
+            raise not_writable(folder.path, error) from error
         closing.callback(self.log.close)
         self.log.note(f"metta_fast {__version__}, torch {torch.__version__}, device {config.trainer.device}")
         for text in resolved.notes:
@@ -72,7 +73,22 @@ class Record:
             logger.write(step, row)
         self._dashboard.update(row)
 
+    def sync(self) -> None:
+        """The rows of metrics onto the disk."""
+        self._metrics.sync()
+
     def end(self, text: str) -> None:
         """The last word on the screen, below the last figures."""
         self._dashboard.close()
         self.log.say(text)
+
+
+def _replace(path: Path, text: str) -> None:
+    """Write the file beside and rename it: a full disk or a kill leaves the old one."""
+    beside = path.with_name(f".writing-{path.name}")
+    try:
+        beside.write_text(text, encoding="utf-8")
+        beside.replace(path)
+    except OSError:
+        beside.unlink(missing_ok=True)
+        raise

@@ -22,13 +22,26 @@ import re
 import shutil
 import socket
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from metta_fast.clock import process_start
 from metta_fast.errors import UserError
 
 _SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+
+
+class RunLocked(UserError):
+    """Another process trains this run."""
+
+
+def not_writable(folder: Path, error: OSError) -> UserError:
+    """What to raise where a run's folder cannot be written."""
+    return UserError(
+        f"cannot write into the run's folder {folder}: {error.strerror}; give another with run.dir=…"
+    )
 
 
 @dataclass
@@ -74,22 +87,20 @@ class RunDir:
         """Take the run for this process; given back by the system when the process ends, however it ends.
 
         Raises:
-            UserError: another process has it (named), or the folder cannot be written.
+            RunLocked: another process has it (named).
+            UserError: the folder cannot be written.
         """
         try:
             file = open(self.path / "lock", "a+")  # noqa: SIM115 - held until unlock
         except OSError as error:
-            raise UserError(
-                f"cannot write into the run's folder {self.path}: {error.strerror}; "
-                f"give another with run.dir=…"
-            ) from error
+            raise not_writable(self.path, error) from error
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             file.seek(0)
-            owner = file.read().strip() or "another process"
+            owner = file.readline().strip() or "another process"
             file.close()
-            raise UserError(
+            raise RunLocked(
                 f"run {self.name} is being trained by {owner}: stop that one first, "
                 f"or start another run with run.name=…"
             ) from error
@@ -97,9 +108,14 @@ class RunDir:
             if error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.EINVAL):
                 raise
             # A file system without locks (some bucket mounts): two writers cannot be kept apart there.
-        file.truncate(0)
-        file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
-        file.flush()
+        try:
+            file.truncate(0)
+            file.write(f"process {os.getpid()} on {socket.gethostname()}\nstarted {process_start('self')}\n")
+            file.flush()
+        except OSError as error:
+            with suppress(OSError):  # what the full disk did not take is tried again, in vain
+                file.close()
+            raise not_writable(self.path, error) from error
         self._lock = file
 
     def remove(self) -> None:

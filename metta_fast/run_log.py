@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 DETAIL = 15
@@ -50,6 +51,10 @@ class RunLog:
 class _File(logging.FileHandler):
     def handleError(self, record: logging.LogRecord) -> None:
         """A full disk ends the run by what matters more than this line (metrics, checkpoint)."""
+
+    def close(self) -> None:
+        with suppress(OSError):  # what the full disk did not take is tried again, in vain
+            super().close()
 
 
 class _Screen(logging.Handler):

@@ -29,15 +29,16 @@ from metta_fast import __version__, checkpoint, hardware
 from metta_fast.assembly import Parts, build_parts
 from metta_fast.callbacks import CallbackError, Callbacks
 from metta_fast.checkpoint import Checkpoint
+from metta_fast.clock import process_age
 from metta_fast.config import Config, config_to_dict
 from metta_fast.dashboard import keep
 from metta_fast.errors import NonFiniteError, UserError
 from metta_fast.interrupt import Interrupt, Interrupted
 from metta_fast.loggers import Row
-from metta_fast.monitor import Monitor, process_age
+from metta_fast.monitor import Monitor
 from metta_fast.record import Record
 from metta_fast.resolve import Resolved
-from metta_fast.run_dir import RunDir, create
+from metta_fast.run_dir import RunDir, RunLocked, create
 from metta_fast.snapshot import Interval, Score, Snapshot, Speed
 from metta_fast.spec import EnvError
 from metta_fast.vector.api import VectorError
@@ -93,7 +94,7 @@ class Trainer:
     def run(self) -> int:
         """Train; see the module's docstring for what comes back."""
         with Interrupt() as interrupt, ExitStack() as self._closing:
-            self._closing.callback(self._remove_unused)
+            self._lock()
             self._record = Record(self.resolved, self.folder, self._saved, self._closing)
             self.log = self._record.log
             self._code = self._run(interrupt)
@@ -169,6 +170,18 @@ class Trainer:
         return self.algorithm.epoch
 
     # ── start ──
+
+    def _lock(self) -> None:
+        """Take the folder; a new one that comes to nothing is removed before it is given back."""
+        try:
+            self.folder.lock()
+        except RunLocked:
+            raise  # another process was quicker: it is that one's now
+        except UserError:
+            self._remove_unused()
+            raise
+        self._closing.callback(self.folder.unlock)
+        self._closing.callback(self._remove_unused)
 
     def _remove_unused(self) -> None:
         if self._unused:
@@ -319,8 +332,12 @@ class Trainer:
             "torch": torch.__version__,
         }
         states = {name: state() if callable(state) else state for name, state in snapshot.states.items()}
+        self._record.sync()
         path = checkpoint.save(self.folder.checkpoints, snapshot.step, states, meta)
-        checkpoint.prune(self.folder.checkpoints, self.config.run.keep_checkpoints)
+        try:
+            checkpoint.prune(self.folder.checkpoints, self.config.run.keep_checkpoints)
+        except OSError as error:
+            self.log.warn(f"an old checkpoint cannot be removed: {error}")
         self._saved = snapshot.step
         self._score.clear()
         self._save_due.restart(snapshot.epoch)

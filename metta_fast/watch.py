@@ -25,6 +25,7 @@ from pathlib import Path
 import psutil
 
 from metta_fast import nvml
+from metta_fast.clock import process_start
 from metta_fast.config import RunConfig
 from metta_fast.errors import UserError
 from metta_fast.metrics_tail import MetricsTail
@@ -98,10 +99,10 @@ class Watched:
         """Find the process that trains it by the lock's text (run_dir.py), and read its use of the machine."""
         lock = self.folder.path / "lock"
         try:
-            owner, since = lock.read_text().strip(), lock.stat().st_mtime
+            owner = lock.read_text()
         except OSError:
-            owner, since = "", 0.0
-        known = re.fullmatch(r"process (\d+) on (.*)", owner)
+            owner = ""
+        known = re.fullmatch(r"process (\d+) on (.*)\nstarted (.*)\n", owner)
         if known is None:
             self._owner, self._processes, self.readings = owner, None, {}
             return "not training"
@@ -111,7 +112,7 @@ class Watched:
             return f"training on {host}"
         try:
             if owner != self._owner:
-                if psutil.Process(pid).create_time() > since + 60:
+                if str(process_start(pid)) != known[3]:
                     raise psutil.NoSuchProcess(pid)  # another program has the number now
                 self._owner, self._processes = owner, Processes(pid)
             if self._processes is not None:

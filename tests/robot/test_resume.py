@@ -21,7 +21,8 @@ pytest.importorskip("mujoco")
 pytest.importorskip("gymnasium")
 
 from metta_fast.cli import main
-from tests.run.test_end_to_end import check_rows, newest, rows, same, signal_after
+from tests.run.same import numbers, same
+from tests.run.test_end_to_end import check_rows, newest, rows, signal_after
 
 EPOCH = 256
 SIZES = [
@@ -59,11 +60,6 @@ def session(folder: Path, epochs: int, after: int, signum: signal.Signals, *more
     time.sleep(random.uniform(0, 0.3))
     process.send_signal(signum)
     return process.wait(30)
-
-
-def numbers(row: dict[str, float]) -> dict[str, float]:
-    """What must be equal: all but how long things took."""
-    return {k: v for k, v in row.items() if not k.startswith(("perf/", "train/seconds"))}
 
 
 def check_equal(whole: Path, broken: Path) -> None:

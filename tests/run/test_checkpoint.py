@@ -4,6 +4,8 @@ import errno
 import json
 import os
 import shutil
+import tempfile
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -92,9 +94,94 @@ def test_loading_runs_no_code(tmp_path):
         "bytes": len(data),
     }
     (path / "manifest.json").write_text(json.dumps(manifest))
-    with pytest.raises(Exception, match=r"[Ww]eights.only"):
+    with pytest.raises(
+        UserError, match=r"algorithm\.pt holds something else than a state that metta_fast wrote"
+    ):
         checkpoint.read(path).load("algorithm")
     assert not (tmp_path / "owned").exists()
+
+
+def test_only_listed_files_are_read(tmp_path):
+    path = save(tmp_path, 1)
+    torch.save({"x": 1}, path / "env.pt")
+    assert checkpoint.read(path).load("env") is None
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda part: st.lists(part, max_size=3) | st.dictionaries(st.text(max_size=5), part, max_size=3),
+)
+KEYS = st.sampled_from(["schema", "step", "files"])
+
+
+@given(
+    st.one_of(
+        JSON, st.tuples(KEYS, JSON), st.tuples(st.sampled_from(["meta.json", "algorithm.pt", "/x"]), JSON)
+    )
+)
+def test_any_other_manifest_is_damage_and_no_traceback(value):
+    with tempfile.TemporaryDirectory() as folder:
+        path = save(Path(folder), 1)
+        manifest = json.loads((path / "manifest.json").read_text())
+        if isinstance(value, tuple) and value[0] in manifest:
+            manifest[value[0]] = value[1]
+        elif isinstance(value, tuple):
+            manifest["files"][value[0]] = value[1]
+        else:
+            manifest = value
+        (path / "manifest.json").write_text(json.dumps(manifest))
+        try:
+            said = f"step {checkpoint.read(path).step} of {path}"
+        except (DamagedCheckpoint, UserError) as error:
+            said = str(error)
+        assert str(path) in said
+
+
+@given(st.sampled_from(["manifest.json", "meta.json", "algorithm.pt"]), st.integers(0), st.binary(max_size=4))
+def test_any_other_bytes_are_seen(name, place, other):
+    """Some bytes of a file are replaced, taken out or put in."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = save(Path(folder), 1)
+        data = (path / name).read_bytes()
+        place %= len(data)
+        changed = data[:place] + other + data[place + 1 :]
+        (path / name).write_bytes(changed)
+        try:
+            state = checkpoint.read(path).load("algorithm")
+        except (DamagedCheckpoint, UserError):
+            assert changed != data
+        else:  # nothing changed, or spaces and figures of the manifest that nothing depends on
+            assert name == "manifest.json" or changed == data
+            assert torch.equal(state["policy"]["w"], STATE["policy"]["w"])
+
+
+def test_one_under_another_number_is_damage(tmp_path):
+    save(tmp_path, 10)
+    save(tmp_path, 20).rename(tmp_path / "step_000000000099")
+    warnings = []
+    assert checkpoint.latest(tmp_path, warnings.append).step == 10
+    assert "it is the checkpoint of step 20" in warnings[0]
+
+
+@pytest.mark.parametrize("moment", ["rename", "rmtree"])
+def test_a_kill_while_old_ones_are_removed_leaves_whole_ones(tmp_path, monkeypatch, moment):
+    class Killed(BaseException):
+        pass
+
+    def kill(*args):
+        raise Killed
+
+    for step in (1, 2, 3):
+        save(tmp_path, step)
+    monkeypatch.setattr({"rename": "pathlib.Path.rename", "rmtree": "shutil.rmtree"}[moment], kill)
+    with pytest.raises(Killed):
+        checkpoint.prune(tmp_path, 1)
+    monkeypatch.undo()
+    for _, path in checkpoint.steps(tmp_path):
+        checkpoint.read(path)
+    checkpoint.clear_unfinished(tmp_path)
+    checkpoint.prune(tmp_path, 1)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["step_000000000003"]
 
 
 def test_latest_is_by_number_not_by_name_or_time(tmp_path):

@@ -1,6 +1,5 @@
 """metrics.jsonl and TensorBoard go on after a resume without doubled or broken rows."""
 
-import io
 import json
 import math
 
@@ -57,9 +56,10 @@ def test_reading_stops_at_a_half_written_line(tmp_path):
 def test_a_full_disk_is_a_users_error(tmp_path):
     logger = JsonlLogger(tmp_path / "m.jsonl")
     logger.close()
-    logger._file = io.TextIOWrapper(open("/dev/full", "wb", buffering=0), write_through=True)  # noqa: SIM115
+    logger._file = open("/dev/full", "wb", buffering=0)  # noqa: SIM115
     with pytest.raises(UserError, match="No space left"):
         logger.write(1, {})
+    logger.close()
 
 
 def tensorboard_points(folder):
@@ -80,6 +80,35 @@ def test_tensorboard_purges_what_the_resume_takes_back(tmp_path, monkeypatch):
     second.write(25, {"env/return": 2.0})
     second.close()
     assert tensorboard_points(tmp_path) == [10, 20, 25]
+
+
+def test_tensorboard_goes_on_where_the_clock_was_set_back(tmp_path, monkeypatch):
+    monkeypatch.setattr(TensorBoardLogger, "MIN_GAP_S", 0.0)
+    for clock, resume, steps in ((2e9, None, (10, 20, 30)), (1e9, 20, (30, 40)), (1e9, 30, (40, 50))):
+        monkeypatch.setattr("time.time", lambda clock=clock: clock)
+        logger = TensorBoardLogger(tmp_path, resume)
+        for step in steps:
+            logger.write(step, {"env/return": 1.0})
+        logger.close()
+    monkeypatch.undo()
+    assert tensorboard_points(tmp_path) == [10, 20, 30, 40, 50]
+
+
+def test_tensorboard_events_are_there_at_once(tmp_path):
+    """Before close: a killed process leaves them."""
+    TensorBoardLogger(tmp_path).write(10, {"env/return": 1.0})
+    assert tensorboard_points(tmp_path) == [10]
+
+
+def test_the_run_goes_on_where_tensorboard_cannot(tmp_path, caplog):
+    logger = TensorBoardLogger(tmp_path)
+    logger._writer._writer = open("/dev/full", "wb", buffering=0)  # noqa: SIM115
+    for step in (1, 2):
+        logger.write(step, {"env/return": 1.0})
+    logger.close()
+    assert [record.message for record in caplog.records] == [
+        "no more TensorBoard events: No space left on device"
+    ]
 
 
 def test_tensorboard_writes_the_last_row_whatever_the_gap(tmp_path):

@@ -18,6 +18,7 @@ import pytest
 
 from metta_fast import metrics_tail, nvml, watch, watch_view
 from metta_fast.cli import main
+from metta_fast.clock import process_start
 from metta_fast.dashboard import CURVE_POINTS
 from metta_fast.errors import UserError
 from metta_fast.metrics_tail import MetricsTail
@@ -208,18 +209,17 @@ def test_a_killed_process_another_host_and_a_number_used_again(root):
     folder = make_run(root)
     run, lock = Watched(folder), folder.path / "lock"
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    lock.write_text(f"process {child.pid} on {socket.gethostname()}\n")
+    lock.write_text(f"process {child.pid} on {socket.gethostname()}\nstarted {process_start(child.pid)}\n")
     run.poll()
     assert f"training, process {child.pid}" in run.state
     child.communicate(b"\n")
     for _ in range(2):
         run.poll()
         assert f"not training, process {child.pid} is gone" in run.state
-    lock.write_text("process 1 on elsewhere\n")
+    lock.write_text("process 1 on elsewhere\nstarted 1.0\n")
     run.poll()
     assert run.state.startswith("training on elsewhere")
-    lock.write_text(f"process {os.getpid()} on {socket.gethostname()}\n")
-    os.utime(lock, (1, 1))
+    lock.write_text(f"process {os.getpid()} on {socket.gethostname()}\nstarted 1.0\n")
     run.poll()
     assert f"process {os.getpid()} is gone" in run.state
 

@@ -1,0 +1,146 @@
+"""A disk that is full, a folder that is read-only, a name that two runs want: what a user sees, and what is kept.
+
+The disk is a real one of 1 MiB (tmpfs); without the right to mount one these tests are left out, and those of
+test_checkpoint.py and test_loggers.py, where the system's calls fail, remain.
+"""
+
+import os
+import subprocess
+import time
+
+import pytest
+
+from metta_fast import checkpoint
+from metta_fast.cli import main
+from metta_fast.errors import UserError
+from metta_fast.run_dir import RunDir
+from metta_fast.trainer import Trainer
+from tests.run.fake import Builder, resolved
+from tests.run.test_end_to_end import check_rows, command, rows, words
+
+KIB = 1024
+
+
+def mount(*arguments):
+    try:
+        done = subprocess.run(["mount", *map(str, arguments)], capture_output=True, text=True)
+    except FileNotFoundError:
+        pytest.skip("there is no mount command")
+    if done.returncode:
+        pytest.skip(f"no right to mount: {done.stderr.strip()}")
+
+
+@pytest.fixture
+def disk(tmp_path):
+    """A folder that is a disk of 1 MiB."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount("-t", "tmpfs", "-o", "size=1m", "tmpfs", folder)
+    yield folder
+    subprocess.run(["umount", folder], check=True)
+
+
+def fill(disk, free):
+    """Leave so many bytes."""
+    state = os.statvfs(disk)
+    (disk / "fill").write_bytes(b"x" * (state.f_bavail * state.f_frsize - free))
+
+
+@pytest.mark.parametrize(
+    ("free", "message"),
+    [
+        (0, "cannot write into the run's folder"),
+        (4 * KIB, "cannot write into the run's folder"),
+        (12 * KIB, "there is no earlier one. Make it writable or free some space"),
+        (48 * KIB, "begin again with resume=auto run.name=r"),
+        (100 * KIB, "the last good one is"),
+    ],
+)
+def test_a_full_disk_stops_the_run_with_one_message_and_it_goes_on_afterwards(disk, capfd, free, message):
+    more = ["trainer.total_timesteps=10000", "vector.backend=serial", "run.tensorboard=true"]
+    fill(disk, free)
+    assert main(words(disk, *more, "trainer.total_timesteps=1_000_000")) == 2
+    said = capfd.readouterr().err
+    assert said.count("error: ") == 1
+    assert message in said
+    assert "No space left on device" in said
+    assert "Traceback" not in said
+    if free <= 4 * KIB:
+        assert not (disk / "r").exists()
+    for _, path in checkpoint.steps(disk / "r" / "checkpoints"):
+        checkpoint.read(path)
+    check_rows(disk)
+    (disk / "fill").unlink()
+    assert main(words(disk, *more, "resume=auto")) == 0
+    check_rows(disk, last=rows(disk)[-1]["train/steps"])
+
+
+def test_a_full_disk_at_a_resume_harms_nothing(disk, capfd):
+    more = ["trainer.total_timesteps=2000", "vector.backend=serial"]
+    assert main(words(disk, *more)) == 0
+    before = {path: path.read_bytes() for path in disk.rglob("*") if path.is_file() and path.name != "lock"}
+    fill(disk, 0)
+    assert main(words(disk, *more, "trainer.total_timesteps=4000", "resume=auto")) == 2
+    assert "cannot write into the run's folder" in capfd.readouterr().err
+    (disk / "fill").unlink()
+    assert {path: path.read_bytes() for path in before} == before
+    assert main(words(disk, *more, "trainer.total_timesteps=4000", "resume=auto")) == 0
+    check_rows(disk)
+
+
+def test_a_read_only_run_folder_is_told_before_work_starts(disk, capfd):
+    more = ["trainer.total_timesteps=2000", "vector.backend=serial"]
+    assert main(words(disk, *more)) == 0
+    capfd.readouterr()
+    mount("-o", "remount,ro", disk)
+    for keys, message in (
+        (["resume=auto"], f"cannot write into the run's folder {disk / 'r'}: Read-only file system"),
+        (["run.name=other"], f"cannot make a run's folder in {disk}: Read-only file system"),
+    ):
+        assert main(words(disk, *more, *keys)) == 2
+        said = capfd.readouterr().err
+        assert message in said
+        assert "give another with run.dir=" in said
+        assert "Traceback" not in said
+    assert main(["eval", str(disk / "r"), "--episodes", "2"]) == 0  # reading goes on
+
+
+@pytest.mark.parametrize("keys", [[], ["resume=auto"]])
+def test_of_two_runs_of_one_name_at_the_same_time_one_trains(tmp_path, keys):
+    more = ["trainer.total_timesteps=100_000_000", "vector.backend=serial", *keys]
+    both = []
+    for number in range(2):
+        with open(tmp_path / f"{number}.txt", "w") as out:
+            both.append(subprocess.Popen(command(tmp_path, *more), stderr=out))
+    while all(process.poll() is None for process in both):
+        time.sleep(0.05)
+    loser = next(number for number, process in enumerate(both) if process.poll() is not None)
+    while not (tmp_path / "r" / "metrics.jsonl").exists() or not rows(tmp_path):
+        time.sleep(0.05)
+    both[1 - loser].terminate()
+    assert both[1 - loser].wait(60) == 143
+    said = (tmp_path / f"{loser}.txt").read_text()
+    assert both[loser].returncode == 2, said
+    assert "exists already; go on with it by resume=auto" in said or "is being trained by process" in said
+    assert "Traceback" not in said
+    check_rows(tmp_path)
+
+
+def test_a_new_folder_that_another_process_took_first_is_left_to_it(tmp_path):
+    trainer = Trainer(resolved(tmp_path), build=Builder())
+    other = RunDir(trainer.folder.path)
+    other.lock()
+    with pytest.raises(UserError, match="is being trained by process"):
+        trainer.run()
+    assert (other.path / "lock").exists()
+    other.unlock()
+
+
+def test_old_checkpoints_that_cannot_be_removed_end_no_run(tmp_path, monkeypatch):
+    def rmtree(path):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr("metta_fast.checkpoint.shutil.rmtree", rmtree)
+    run = resolved(tmp_path, checkpoint_interval=1, keep_checkpoints=1)
+    assert Trainer(run, build=Builder()).run() == 0
+    assert "warning: an old checkpoint cannot be removed" in (tmp_path / "fake/train.log").read_text()
