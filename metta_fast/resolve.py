@@ -24,11 +24,7 @@ from metta_fast.wandb_log import check_wandb
 
 POLICIES = ("mlp", "tokens")
 
-NOT_BUILT_YET = (
-    "contrastive",
-    "kickstart",
-    "replay files",
-)
+NOT_BUILT_YET = ("contrastive", "kickstart")
 """What the guide's original setting switches on and this version does not have."""
 
 

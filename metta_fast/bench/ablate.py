@@ -140,7 +140,7 @@ def ablate(report: LadderReport, comparison: Comparison, say: Say) -> None:
             [partial(side.round, comparison.seconds) for side in sides], comparison.repeats, say
         )
         if found[-1].name == INTERVALS and found[-1].changes:
-            costs = sides[-1].interval_costs()
+            costs = sides[-1].interval_costs(_intervals_of(found[-1]))
     report.notes += notes
     names = [_first_name(comparison.a), *(step.name for step in run[1:])]
     for name, step, side, rounds in zip(names, run, sides, results, strict=True):
@@ -152,7 +152,7 @@ def ablate(report: LadderReport, comparison: Comparison, say: Say) -> None:
     if comparison.target is not None:
         for step, row in zip(run, report.rows, strict=False):  # the reckoned row has no run of its own
             with _side(step, words) as side:
-                row["to_return"] = reached(side, comparison.target, comparison.limit)
+                row["to_return"] = reached(report, side, comparison.target, comparison.limit)
             say(f"{step.name}: to a return of {comparison.target:g}: {returned(row['to_return'])}")
 
 
@@ -164,6 +164,11 @@ def _first_name(text: str) -> str:
 
 def _side(step: Step, words: Mapping[str, Sequence[str]]) -> Side:
     return Side(step.name, words["A"], toward=words["B"], paths=step.paths)
+
+
+def _intervals_of(step: Step) -> list[str]:
+    """`run.replay_interval: 300 → 500` is "replay": what changes here."""
+    return [path.removeprefix("run.").removesuffix("_interval") for path in step.changes]
 
 
 def _intervals(

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from metta_fast.bench.load import DISTURBED
 from metta_fast.errors import UserError
 
 KINDS = (".png", ".svg", ".pdf")
@@ -73,6 +74,8 @@ def sheet(document: Row, title: str, width: float, height: float) -> Any:
     cards = machine.get("gpu", "none")
     about += [] if cards == "none" else [" + ".join(cards) if isinstance(cards, list) else str(cards)]
     about += [f"{key} {machine[key]}" for key in ("torch", "commit") if key in machine]
+    if any(DISTURBED in note for note in document.get("notes", ())):
+        about.append(f"{DISTURBED}: see the notes of the table")
     figure.text(0.12 / width, 1 - 0.52 / height, " · ".join(about), fontsize=8, color=FAINT)
     command = str(document.get("command", ""))
     most = int(width * 17)  # of so small a type

@@ -19,6 +19,8 @@ import psutil
 
 LIMIT = 0.1
 """Cores of other programs above which a round is repeated."""
+DISTURBED = "disturbed by other programs"
+"""Notes of a report say it in these words; its picture has them too."""
 
 
 @dataclass(frozen=True)

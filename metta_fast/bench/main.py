@@ -21,6 +21,7 @@ from metta_fast.bench.arguments import check, length, mode, parser
 from metta_fast.bench.gpu_report import GpuReport
 from metta_fast.bench.machine import describe
 from metta_fast.bench.report import Report
+from metta_fast.bench.side import SideError
 from metta_fast.bench.stepping import StepReport
 from metta_fast.bench.train import Comparison, compare
 from metta_fast.errors import UserError
@@ -30,7 +31,7 @@ REPORTS: dict[str, type[Report]] = {"gpu": GpuReport, "env": StepReport, "ablate
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Run a benchmark; 0, or 2 after a user's mistake."""
+    """Run a benchmark; 0, 2 after a user's mistake, 1 if a side's process failed."""
     words = list(sys.argv[1:] if words is None else words)
     try:
         given = parser().parse_args(words)
@@ -59,6 +60,9 @@ def main(words: Sequence[str] | None = None) -> int:
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+    except SideError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         return 130
     return 0

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from metta_fast.bench.load import LIMIT, OtherLoad
+from metta_fast.bench.load import DISTURBED, LIMIT, OtherLoad
 
 TRIES = 3
 """Times that one pair is repeated because of other programs before it is taken as it is."""
@@ -62,7 +62,7 @@ def in_turns(
     notes = []
     if count:
         notes.append(
-            f"{count} of {repeats} rounds were disturbed by other programs, by up to {disturbed:.2f} cores "
+            f"{count} of {repeats} rounds were {DISTURBED}, by up to {disturbed:.2f} cores "
             f"(limit {LIMIT}), also when repeated {TRIES} times"
         )
     return results, notes

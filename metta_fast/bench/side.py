@@ -121,9 +121,9 @@ class Side:
         """
         return self.ask(do="learn", target=target, seconds=seconds)
 
-    def interval_costs(self) -> dict[str, Any]:
-        """Seconds that one checkpoint, evaluation, replay and reading of the machine take: {"checkpoint", …}."""
-        return self.ask(do="interval_costs")
+    def interval_costs(self, names: Sequence[str]) -> dict[str, Any]:
+        """Seconds that one of each takes: {name: …} for names of interval_cost.COUNTED."""
+        return self.ask(do="interval_costs", names=list(names))
 
     def close(self) -> None:
         """End the process; it closes its environments."""
@@ -207,10 +207,10 @@ class _Runner:
             },
         }
 
-    def interval_costs(self) -> dict[str, Any]:
+    def interval_costs(self, names: list[str]) -> dict[str, Any]:
         from metta_fast.bench.interval_cost import measure
 
-        return measure(self.config, self.parts)
+        return measure(self.config, self.parts, names)
 
     def epoch(self) -> dict[str, float]:
         """One epoch and what a run does at its boundary; gives its metrics."""

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from metta_fast.bench.load import DISTURBED, LIMIT, OtherLoad
 from metta_fast.bench.report import Report, returned
 from metta_fast.bench.rounds import in_turns
 from metta_fast.bench.side import Side
@@ -68,7 +69,7 @@ def compare(report: Report, comparison: Comparison, say: Callable[[str], None]) 
     if comparison.target is not None:
         for row, (letter, text) in zip(report.rows, texts.items(), strict=True):
             with Side(letter, side_words(letter, text)) as side:
-                row["to_return"] = reached(side, comparison.target, comparison.limit)
+                row["to_return"] = reached(report, side, comparison.target, comparison.limit)
             say(f"{letter}: to a return of {comparison.target:g}: {returned(row['to_return'])}")
 
 
@@ -89,12 +90,19 @@ def add_side(report: Report, name: str, side: Side, rounds: list[dict[str, Any]]
     )
 
 
-def reached(side: Side, target: float, limit: float) -> dict[str, Any]:
+def reached(report: Report, side: Side, target: float, limit: float) -> dict[str, Any]:
     """Train a side from fresh weights to a mean return: {"target", "limit", "reached", "seconds", "steps", "return"}.
 
-    Building is left out, compiling counts.
+    Building is left out, compiling counts. It is not repeated where other programs disturb it: the report says so.
     """
-    return {"target": target, "limit": limit} | side.learn(target, limit)
+    watching = OtherLoad()
+    found = side.learn(target, limit)
+    used = watching.stop()
+    if not used.quiet:
+        report.notes.append(
+            f"{side.name}: its time to a return of {target:g} was {DISTURBED}, by {used} (limit {LIMIT})"
+        )
+    return {"target": target, "limit": limit} | found
 
 
 def side_words(letter: str, text: str) -> list[str]:

@@ -8,7 +8,9 @@ import pytest
 
 from metta_fast.bench import arguments, chart
 from metta_fast.bench.ablate import LadderReport, add_gains
+from metta_fast.bench.load import Used
 from metta_fast.bench.main import main
+from metta_fast.bench.rounds import in_turns
 from metta_fast.errors import UserError
 
 needs_matplotlib = pytest.mark.skipif(
@@ -42,6 +44,13 @@ def climbed():
         report.add_row(name, speeds, changes=change, **more)
     add_gains(report, rounds)
     return report.to_json()
+
+
+class Busy:
+    """A machine on which other programs never rest."""
+
+    def stop(self):
+        return Used(1.5, "compiler (1)")
 
 
 def words(path):
@@ -120,6 +129,12 @@ def test_one_panel_alone(alone, drawn):
     for name in {"training", "parts", "simulator", "scale"} - {alone}:
         document[name] = []
     assert "All on the GPU" in drawn(document)
+
+
+def test_a_picture_says_that_its_rounds_were_disturbed(drawn):
+    note = in_turns([lambda: {"steps_per_s": 1.0}], 1, lambda line: None, Busy)[1]
+    assert "disturbed by other programs" not in drawn(compared() | {"notes": ["something else"]})
+    assert "disturbed by other programs" in drawn(compared() | {"notes": note})
 
 
 @needs_matplotlib

@@ -164,6 +164,26 @@ def test_a_checkpoint_comes_at_the_latest_after_its_longest_time():
     assert interval_cost.share(run, {"checkpoint": 3.0}, 10.0) == pytest.approx(3.0 / run.checkpoint_max_s)
 
 
+def test_one_of_each_is_timed_and_the_training_goes_on_as_it_was():
+    from metta_fast.assembly import build_parts
+    from metta_fast.compose import compose
+    from metta_fast.resolve import resolve
+
+    config = resolve(compose([*SMALL.split(), "run.gradient_stats_interval=100"])).config
+    parts = build_parts(config)
+    hooks = parts.algorithm.hooks
+    before = list(hooks.on_gradients), list(hooks.on_epoch)
+    try:
+        costs = interval_cost.measure(config, parts, [*interval_cost.COUNTED, "log"])
+        assert list(costs) == list(interval_cost.COUNTED)
+        assert all(cost > 0 for name, cost in costs.items() if name != "gradient_stats")
+        assert (hooks.on_gradients, hooks.on_epoch) == before
+        assert parts.algorithm.epoch == 2 * interval_cost.PAIRS + 1
+        assert set(interval_cost.measure(config, parts, ["monitor"])) == {"monitor"}
+    finally:
+        parts.close()
+
+
 SMALL = (
     "hardware=cpu env=counter env.num_envs=32 env.max_steps=16 trainer.batch_size=1024 trainer.torch_threads=1 "
     "trainer.compile=false run.evaluate_episodes=4 vector.backend=serial"
@@ -177,8 +197,8 @@ def test_a_short_ladder(tmp_path, capsys):
     file, picture = tmp_path / "ladder.json", tmp_path / "ladder.png"
     more = ["--plot", str(picture)] if pytest.importorskip("matplotlib") else []
     code = main(["--ablate", "--a", f"{SMALL} trainer.minibatch_size=256", "--b",
-                 f"{SMALL} trainer.minibatch_size=1024 run.monitor_interval=9", "--quick", "--seconds", "0.2",
-                 "--return", "-1", "--json", str(file), *more])  # fmt: skip
+                 f"{SMALL} trainer.minibatch_size=1024 run.monitor_interval=9 run.replay_interval=7",
+                 "--quick", "--seconds", "0.2", "--return", "-1", "--json", str(file), *more])  # fmt: skip
     assert code == 0, capsys.readouterr().err
     document = json.loads(file.read_text())
     rows = document["rows"]
@@ -186,5 +206,5 @@ def test_a_short_ladder(tmp_path, capsys):
     assert rows[1]["changes"] == {"trainer.minibatch_size": "256 → 1024"}
     assert rows[1]["to_return"]["reached"]
     assert rows[2]["reckoned"]
-    assert "reckoned, not measured: one of each takes checkpoint " in document["notes"][-1]
+    assert "reckoned, not measured: one of each takes replay " in document["notes"][-1]
     assert picture.read_bytes().startswith(b"\x89PNG")

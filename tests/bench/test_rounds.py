@@ -116,3 +116,22 @@ def test_our_own_children_are_not_others():
     child.wait()
     assert child.pid not in own
     assert child.pid not in after
+
+
+def test_a_time_to_a_return_that_was_disturbed_is_told(monkeypatch):
+    from metta_fast.bench import train
+    from metta_fast.bench.report import Report
+
+    class Side:
+        name = "B"
+
+        def learn(self, target, seconds):
+            return {"reached": True, "seconds": 1.0}
+
+    for cores in (0.0, 1.5):
+        report = Report({}, "x")
+        monkeypatch.setattr(train, "OtherLoad", Watch([cores]))
+        assert train.reached(report, Side(), 0.5, 9.0)["reached"]
+        assert [("B" in note, "1.50 cores" in note) for note in report.notes] == (
+            [(True, True)] if cores else []
+        )
