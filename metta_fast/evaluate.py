@@ -114,7 +114,7 @@ def run_eval_command(words: Sequence[str]) -> int:
         raise UserError(f"--episodes {given.episodes}: expected at least 1")
     if not 0 <= given.seed < EVAL_SEED_BIT:
         raise UserError(f"--seed {given.seed}: expected 0 … {EVAL_SEED_BIT - 1}")
-    config, policy, device, source = load_run(given.run, best=given.best)
+    config, policy, device, found = load_run(given.run, best=given.best)
     _use_all_cores()
     factory = make_factory(config.env, num_envs=given.episodes)
     spec = factory.spec
@@ -134,7 +134,7 @@ def run_eval_command(words: Sequence[str]) -> int:
         if episodes.unfinished:
             print(f"note: {episodes.unfinished} agents' episodes did not end and were cut", file=sys.stderr)
         standings.append(Standing.of(name, episodes))
-    result = _result(source, config, given, standings)
+    result = _result(str(found.path), config, given, standings)
     print(json.dumps(result, indent=1) if given.json else _table(result))
     return 0
 
@@ -164,8 +164,10 @@ def _use_all_cores() -> None:
     torch.set_num_threads(hardware.allowed_cores())
 
 
-def load_run(name: str, *, best: bool, device: str | None = None) -> tuple[Config, Policy, torch.device, str]:
-    """The configuration and policy of a checkpoint, the device to play on, and the checkpoint's path.
+def load_run(
+    name: str, *, best: bool, device: str | None = None
+) -> tuple[Config, Policy, torch.device, Checkpoint]:
+    """The configuration and policy of a checkpoint, the device to play on, and the checkpoint.
 
     Args:
         name: a run's folder, a run's name in runs/, or one of a run's checkpoints.
@@ -184,7 +186,7 @@ def load_run(name: str, *, best: bool, device: str | None = None) -> tuple[Confi
     policy = make_policy(config.policy, make_factory(config.env, num_envs=1).spec)
     cure = f"the code of policy.name={config.policy.name} or the environment has changed since the training"
     load_weights(policy, found.load("algorithm")["policy"], str(found.path), cure)
-    return config, policy.to(place).eval(), place, str(found.path)
+    return config, policy.to(place).eval(), place, found
 
 
 def _place(config: Config, device: str | None) -> torch.device:

@@ -48,11 +48,13 @@ def load_policy(
     Raises:
         UserError: nothing there, a damaged checkpoint, weights of another policy, or no such device.
     """
-    config, policy, place, source = load_run(str(path), best=best, device=device)
+    config, policy, place, found = load_run(str(path), best=best, device=device)
     from metta_fast.envs import make_factory
 
     factory = make_factory(config.env, num_envs=1)
-    return LoadedPolicy(policy, factory, place, deterministic=deterministic, seed=seed, checkpoint=source)
+    return LoadedPolicy(
+        policy, factory, place, deterministic=deterministic, seed=seed, checkpoint=str(found.path)
+    )
 
 
 class LoadedPolicy:

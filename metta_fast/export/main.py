@@ -57,14 +57,12 @@ def export_policy(
     form = choose_format(format, str(out))
     FORMATS[form].check_packages(form)
     target = _target(Path(out).expanduser(), overwrite=overwrite)
-    config, policy, _, source = load_run(str(run), best=best, device="cpu")
+    config, policy, _, found = load_run(str(run), best=best, device="cpu")
     factory = make_factory(config.env, num_envs=ENVS)
     spec = factory.spec
     seen = played(factory)
     memory = has_memory(policy)
-    checkpoint = Path(source)
-    step_number = int(checkpoint.name.partition("_")[2])
-    metadata = describe(config, policy, spec, form=form, run=checkpoint.parent.parent.name, step=step_number)
+    metadata = describe(config, policy, spec, form=form, run=found.path.parent.parent.name, step=found.step)
     plain = Step(plain_copy(policy), spec).eval().requires_grad_(False)
     work = Work(
         plain,

@@ -47,8 +47,9 @@ def run_replay_command(words: Sequence[str]) -> int:
     """`metta-fast replay`; 0, or UserError."""
     given = _parser().parse_args(words)
     _check(given)
-    config, policy, device, source = load_run(given.run, best=given.best, device="cpu")
-    files = _files(given, Path(source))
+    config, policy, device, found = load_run(given.run, best=given.best, device="cpu")
+    source = found.path
+    files = _files(given, source)
     factory = make_factory(config.env, num_envs=given.episode + 1)
     player, how = _player(given, config, factory, policy, device)
     print(
@@ -61,7 +62,7 @@ def run_replay_command(words: Sequence[str]) -> int:
         seed=EVAL_SEED_BIT | given.seed,
         episode=given.episode,
         max_steps=config.env.max_steps,
-        about=about(config, Path(source), player=how, seed=given.seed, episode=given.episode),
+        about=about(config, source, player=how, seed=given.seed, episode=given.episode),
     )
     if recording.world.kind == "none":
         print(f"note: {config.env.name} {NO_PICTURES}", file=sys.stderr)
