@@ -12,13 +12,10 @@ import pytest
 
 import metta_fast
 from metta_fast.export.main import export_policy
+from tests.tiny import COUNTER
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
-SMALL = [
-    "hardware=cpu", "env=counter", "env.num_envs=8", "vector.backend=serial", "trainer.batch_size=256",
-    "trainer.bptt_horizon=16", "trainer.minibatch_size=256", "trainer.total_timesteps=1000", "run.dashboard=none",
-    "run.tensorboard=false",
-]  # fmt: skip
+SMALL = [*COUNTER, "vector.backend=serial", "trainer.total_timesteps=1000"]
 
 
 def programs(page):

@@ -15,24 +15,17 @@ from metta_fast.cli import main
 from metta_fast.replay.recording import Recording
 from metta_fast.replay.terminal import Screen
 from tests.replay.worlds import busy_recording
+from tests.tiny import trained
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     """A short run of the grid, with a checkpoint."""
-    from metta_fast.compose import compose
-    from metta_fast.resolve import resolve
-    from metta_fast.trainer import Trainer
-
-    folder = tmp_path_factory.mktemp("runs")
-    words = [
-        "hardware=cpu", "env=grid", "env.num_envs=16", "env.max_steps=60", "trainer.batch_size=2048",
-        "trainer.torch_threads=1", "trainer.minibatch_size=512", "trainer.total_timesteps=4096",
-        "trainer.compile=false", "policy.hidden_size=16", "run.dashboard=none", "run.tensorboard=false",
-        f"run.dir={folder}", "run.name=short",
-    ]  # fmt: skip
-    assert Trainer(resolve(compose(words))).run() == 0
-    return folder / "short"
+    return trained(
+        tmp_path_factory.mktemp("runs"), "env=grid", "env.num_envs=16", "env.max_steps=60",
+        "policy.hidden_size=16", "trainer.batch_size=2048", "trainer.minibatch_size=512",
+        "trainer.total_timesteps=4096",
+    )  # fmt: skip
 
 
 def typed(run, *words):
@@ -48,7 +41,7 @@ def test_the_page_is_written_into_the_run(run, capsys):
     data = re.search(r'id="recording">(.*?)</script>', path.read_text(), re.DOTALL)
     recording = Recording.from_json(json.loads(data[1]))
     assert recording.steps == 60
-    assert recording.about["run"] == "short"
+    assert recording.about["run"] == run.name
     assert recording.about["trained"] == int(recording.about["checkpoint"][5:]) > 0
     assert not list(path.parent.glob("*.tmp"))
 

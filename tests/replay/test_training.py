@@ -8,25 +8,20 @@ import pytest
 import torch
 
 from metta_fast import checkpoint
-from metta_fast.compose import compose
 from metta_fast.loggers import read_rows
 from metta_fast.replay.recording import Recording
-from metta_fast.resolve import resolve
 from metta_fast.run_dir import RunDir
-from metta_fast.trainer import Trainer
+from tests.tiny import trained
 
 SIZES = [
-    "hardware=cpu", "env=grid", "env.num_envs=8", "env.max_steps=40", "trainer.batch_size=1024",
-    "trainer.torch_threads=1", "trainer.minibatch_size=512", "trainer.total_timesteps=7168", "trainer.compile=false",
-    "trainer.deterministic=true", "policy=lstm", "policy.hidden_size=16",
-    "run.dashboard=none", "run.tensorboard=false", "run.min_interval_s=0",
+    "env=grid", "env.num_envs=8", "env.max_steps=40", "policy=lstm", "policy.hidden_size=16",
+    "trainer.batch_size=1024", "trainer.minibatch_size=512", "trainer.total_timesteps=7168",
+    "trainer.deterministic=true", "run.min_interval_s=0",
 ]  # fmt: skip
 
 
-def train(folder, name, *words):
-    trainer = Trainer(resolve(compose([*SIZES, f"run.dir={folder}", f"run.name={name}", *words])))
-    assert trainer.run() == 0
-    return RunDir(folder / name)
+def train(folder, *words):
+    return RunDir(trained(folder, *SIZES, *words))
 
 
 def pages(run):
@@ -49,11 +44,11 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def with_replays(folder):
-    return train(folder, "with", "run.replay_interval=3")
+    return train(folder / "with", "run.replay_interval=3")
 
 
 def test_a_run_with_replays_learns_the_same(folder, with_replays):
-    without = train(folder, "without")
+    without = train(folder / "without")
     assert pages(without) == []
     one, two = weights(with_replays), weights(without)
     assert one.keys() == two.keys()
@@ -102,7 +97,7 @@ def test_a_replay_that_fails_is_told_and_training_goes_on(folder, monkeypatch):
         raise OSError(errno.ENOSPC, "No space left on device", str(path))
 
     monkeypatch.setattr(training, "write_page", full)
-    run = train(folder, "full", "run.replay_interval=3")
+    run = train(folder / "full", "run.replay_interval=3")
     assert run.log.read_text().count("No space left on device") == 3
     assert weights(run)
 

@@ -22,6 +22,7 @@ from metta_fast.loggers import read_rows
 from metta_fast.spec import EnvError
 from metta_fast.vector import WorkerError, make_vector
 from tests.robot.test_batch import ROOT, batch_of
+from tests.tiny import QUIET, named
 from tests.vector.suite import BACKENDS
 
 ENVS = 6
@@ -151,7 +152,6 @@ def test_an_action_that_is_not_finite_is_refused_and_can_be_mended(keys: dict[st
 
 
 SIZES = [
-    "hardware=cpu",
     "env.num_envs=4",
     "trainer.batch_size=256",
     "trainer.total_timesteps=1000",
@@ -160,8 +160,8 @@ SIZES = [
 
 
 def train(folder: Path, *words: str) -> int:
-    names = [f"run.dir={folder}", "run.name=r", "run.dashboard=plain", "run.tensorboard=false"]
-    return main(["train", f"env={TASK}", *SIZES, *names, *words])
+    shown = [*QUIET, "run.dashboard=plain", *named(folder)]
+    return main(["train", f"env={TASK}", *SIZES, *shown, *words])
 
 
 def test_training_tells_of_instability_in_its_log_and_goes_on_or_stops(

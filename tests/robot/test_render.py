@@ -23,6 +23,7 @@ from metta_fast.envs.robot.env import RobotFactory, RobotSim, model_path
 from metta_fast.envs.robot.render import Renderer
 from metta_fast.errors import UserError
 from metta_fast.spec import Array
+from tests.tiny import trained
 
 NO_EGL = "__EGL_VENDOR_LIBRARY_DIRS"
 """Where libEGL looks for drivers: in an empty folder it finds none."""
@@ -136,13 +137,10 @@ def test_the_process_ends_with_its_renderer(ant: Any) -> None:
     assert not psutil.pid_exists(pid)
 
 
-SIZES = ["hardware=cpu", "env.num_envs=4", "trainer.batch_size=256", "trainer.total_timesteps=300"]
-
-
 def test_a_run_is_replayed_as_video_picture_and_page(ant: Any, tmp_path: Path, capfd: Any) -> None:
     av: Any = pytest.importorskip("av")
-    names = [f"run.dir={tmp_path}", "run.name=r", "run.dashboard=none", "run.tensorboard=false"]
-    assert main(["train", "env=hopper", "env.max_steps=40", *SIZES, *names]) == 0
+    sizes = ("env.num_envs=4", "trainer.batch_size=256", "trainer.total_timesteps=300")
+    run = trained(tmp_path, "env=hopper", "env.max_steps=40", *sizes)
     files = {name: tmp_path / f"a.{name}" for name in ("mp4", "png", "html", "json")}
     words = [
         "--video",
@@ -154,7 +152,7 @@ def test_a_run_is_replayed_as_video_picture_and_page(ant: Any, tmp_path: Path, c
         "--json",
         files["json"],
     ]
-    assert main(["replay", str(tmp_path / "r"), *map(str, words), "--step", "10"]) == 0
+    assert main(["replay", str(run), *map(str, words), "--step", "10"]) == 0
     recording = json.loads(files["json"].read_text())
     facts = recording["world"]["facts"]
     assert (facts["every"], facts["step_s"]) == (5, 0.008)
@@ -164,9 +162,9 @@ def test_a_run_is_replayed_as_video_picture_and_page(ant: Any, tmp_path: Path, c
         assert len(list(file.decode(stream))) == recording["steps"] // 5 + 1 == len(facts["images"])
     assert Image.open(files["png"]).size == (480, 360)
     assert "data:image/jpeg" in files["html"].read_text()
-    assert main(["replay", str(tmp_path / "r"), "--picture", str(files["png"]), "--step", "999"]) == 2
+    assert main(["replay", str(run), "--picture", str(files["png"]), "--step", "999"]) == 2
     assert "--step 999: the episode has" in capfd.readouterr().err
-    assert main(["replay", str(tmp_path / "r"), "--picture", str(tmp_path / "a.xyz")]) == 2
+    assert main(["replay", str(run), "--picture", str(tmp_path / "a.xyz")]) == 2
     assert "a picture is .png or .jpg" in capfd.readouterr().err
 
 

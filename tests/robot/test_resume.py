@@ -23,11 +23,12 @@ pytest.importorskip("gymnasium")
 from metta_fast.cli import main
 from tests.run.same import numbers, same
 from tests.run.test_end_to_end import check_rows, newest, rows, signal_after
+from tests.tiny import QUIET, named
 
 EPOCH = 256
 SIZES = [
+    *QUIET,
     "env=ant",
-    "hardware=cpu",
     "env.num_envs=8",
     "env.max_steps=60",
     f"trainer.batch_size={EPOCH}",
@@ -35,8 +36,6 @@ SIZES = [
     "trainer.update_epochs=2",
     "vector.backend=threads",
     "vector.num_threads=2",
-    "run.dashboard=none",
-    "run.tensorboard=false",
     "run.min_interval_s=0",
     "run.checkpoint_interval=3",
 ]
@@ -44,7 +43,7 @@ SIZES = [
 
 def words(folder: Path, epochs: int, *more: str) -> list[str]:
     total = f"trainer.total_timesteps={epochs * EPOCH}"
-    return ["train", *SIZES, total, f"run.dir={folder}", "run.name=r", *more]
+    return ["train", *SIZES, total, *named(folder), *more]
 
 
 def session(folder: Path, epochs: int, after: int, signum: signal.Signals, *more: str) -> int:

@@ -20,13 +20,14 @@ pytest.importorskip("gymnasium")
 
 from metta_fast.cli import main
 from metta_fast.loggers import read_rows
+from tests.tiny import QUIET, named
 
-SIZES = ["hardware=cpu", "env.num_envs=8", "trainer.batch_size=512", "trainer.update_epochs=1"]
+SIZES = ["env.num_envs=8", "trainer.batch_size=512", "trainer.update_epochs=1"]
 
 
 def train(folder: Path, *words: str) -> int:
-    names = [f"run.dir={folder}", "run.name=r", "run.dashboard=plain", "run.tensorboard=false"]
-    return main(["train", *SIZES, *names, "env.show_viewer=true", *words])
+    shown = [*QUIET, "run.dashboard=plain", *named(folder)]
+    return main(["train", *SIZES, *shown, "env.show_viewer=true", *words])
 
 
 @pytest.fixture

@@ -18,19 +18,17 @@ from metta_fast.cli import main
 from metta_fast.loggers import read_rows
 from metta_fast.run_dir import RunDir
 from tests.run.same import numbers, same
+from tests.tiny import QUIET, named
 
 SIZES = [
+    *QUIET,
     "env=counter",
-    "hardware=cpu",
     "env.num_envs=16",
     "env.max_steps=32",
     "trainer.batch_size=512",
     "trainer.minibatch_size=128",
     "trainer.bptt_horizon=16",
     "policy.hidden_size=16",
-    "trainer.torch_threads=1",
-    "run.dashboard=none",
-    "run.tensorboard=false",
     "run.min_interval_s=0",
     "run.checkpoint_interval=5",
 ]
@@ -38,7 +36,7 @@ EPOCH = 16 * 32
 
 
 def words(folder, *more):
-    return ["train", *SIZES, f"run.dir={folder}", "run.name=r", *more]
+    return ["train", *SIZES, *named(folder), *more]
 
 
 def command(folder, *more):

@@ -16,6 +16,7 @@ from metta_fast.play import PolicyPlayer, RandomPlayer, play
 from metta_fast.policy import make_policy
 from metta_fast.spec import EVAL_SEED_BIT
 from metta_fast.vector.layout import slab_rows, slab_size
+from tests.tiny import trained
 
 CPU = torch.device("cpu")
 
@@ -126,20 +127,11 @@ def test_the_cores_state_is_carried_and_zeroed_at_a_reset():
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     """A short run of the grid, with a checkpoint."""
-    from metta_fast.compose import compose
-    from metta_fast.resolve import resolve
-    from metta_fast.trainer import Trainer
-
-    folder = tmp_path_factory.mktemp("runs")
-    words = [
-        "hardware=cpu", "env=grid_solo", "env.num_envs=16", "env.max_steps=250", "trainer.batch_size=1024",
-        "trainer.torch_threads=1",
-        "trainer.minibatch_size=512", "trainer.total_timesteps=2048", "trainer.compile=false",
-        "policy.hidden_size=16", "run.dashboard=none", "run.tensorboard=false", f"run.dir={folder}",
-        "run.name=short",
-    ]  # fmt: skip
-    assert Trainer(resolve(compose(words))).run() == 0
-    return folder / "short"
+    return trained(
+        tmp_path_factory.mktemp("runs"), "env=grid_solo", "env.num_envs=16", "env.max_steps=250",
+        "policy.hidden_size=16", "trainer.batch_size=1024", "trainer.minibatch_size=512",
+        "trainer.total_timesteps=2048",
+    )  # fmt: skip
 
 
 def test_the_command_compares_three_players(run, capsys):

@@ -10,16 +10,13 @@ from metta_fast.cli import main
 from metta_fast.compose import compose
 from metta_fast.errors import UserError
 from metta_fast.resume import prepare
+from tests.tiny import COUNTER
 
-BASE = (
-    "hardware=cpu", "env=counter", "env.num_envs=8", "trainer.batch_size=256", "trainer.bptt_horizon=16",
-    "trainer.minibatch_size=256", "trainer.torch_threads=1", "run.dashboard=none", "run.tensorboard=false",
-)  # fmt: skip
 NET = ("policy=lstm", "policy.hidden_size=16", "policy.normalize_obs=true")
 
 
 def train(folder, *words):
-    return main(["train", *BASE, f"run.dir={folder}", *words])
+    return main(["train", *COUNTER, f"run.dir={folder}", *words])
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +28,7 @@ def folder(tmp_path_factory):
 
 
 def begun(folder, *words):
-    words = [*BASE, f"run.dir={folder}", *words]
+    words = [*COUNTER, f"run.dir={folder}", *words]
     return prepare(compose(words), words)
 
 

@@ -24,24 +24,14 @@ from metta_fast.play import PolicyPlayer, play
 from metta_fast.policy import make_policy
 from metta_fast.spec import EVAL_SEED_BIT
 from tests.export.runs import fake_run
+from tests.tiny import COUNTER, trained
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     """A short run with memory."""
-    from metta_fast.compose import compose
-    from metta_fast.resolve import resolve
-    from metta_fast.trainer import Trainer
-
-    folder = tmp_path_factory.mktemp("runs")
-    words = [
-        "hardware=cpu", "env=counter", "policy=lstm", "env.num_envs=8", "trainer.batch_size=256",
-        "trainer.bptt_horizon=16", "trainer.minibatch_size=256", "trainer.total_timesteps=512",
-        "trainer.torch_threads=1", "trainer.compile=false", "policy.hidden_size=16", "run.dashboard=none",
-        "run.tensorboard=false", f"run.dir={folder}", "run.name=short",
-    ]  # fmt: skip
-    assert Trainer(resolve(compose(words))).run() == 0
-    return folder / "short"
+    words = ("policy=lstm", "policy.hidden_size=16", "trainer.total_timesteps=512")
+    return trained(tmp_path_factory.mktemp("runs"), *COUNTER, *words)
 
 
 class Spied:
