@@ -153,12 +153,11 @@ class WandbLogger:
         seconds = 0.0
         for row in read_rows(metrics):
             seconds = _number(row.get("train/seconds")) or seconds
-        thinned, due = Thinned(max(GAP_S, seconds / MAX_EARLIER)), None
+        thinned = Thinned(max(GAP_S, seconds / MAX_EARLIER))
         for row in read_rows(metrics):
             step = int(row["train/steps"])
             if step > self._there:
-                due = thinned.add(step, row, now=_number(row.get("train/seconds")) or 0.0)
-                self._emit(due)
+                self._emit(thinned.add(step, row, now=_number(row.get("train/seconds")) or 0.0))
         self._emit(thinned.rest())
 
     def _emit(self, due: tuple[int, Row] | None) -> None:
