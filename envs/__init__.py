@@ -23,7 +23,7 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from metta_fast.config import nearest
+from metta_fast.config import did_you_mean, nearest
 from metta_fast.errors import UserError
 from metta_fast.spec import EnvError, EnvFactory
 
@@ -48,11 +48,9 @@ def _factory(config: EnvConfig) -> EnvFactory:
     if ":" in name:
         return _custom(config)
     if name not in _KNOWN:
-        near = nearest(name, _KNOWN)
         raise UserError(
-            f"env.factory={name!r} is not known; "
-            + (f"did you mean {near!r}? " if near else "")
-            + f"there are {', '.join(_KNOWN)}, and your own as package.module:function"
+            f"env.factory={name!r} is not known; {did_you_mean(name, _KNOWN)}"
+            f"there are {', '.join(_KNOWN)}, and your own as package.module:function"
         )
     return _KNOWN[name](config)
 
@@ -111,11 +109,9 @@ _KNOWN: dict[str, Callable[[Any], EnvFactory]] = {"grid": _grid, "counter": _cou
 def _check_keys(name: str, params: Mapping[str, Any], known: Sequence[str]) -> None:
     for key in params:
         if key not in known:
-            near = nearest(key, known)
             raise UserError(
-                f"env.params.{key}: {name} has no such key; "
-                + (f"did you mean {near!r}? " if near else "")
-                + f"It has {', '.join(known)}"
+                f"env.params.{key}: {name} has no such key; {did_you_mean(key, known)}"
+                f"It has {', '.join(known)}"
             )
 
 

@@ -39,6 +39,7 @@ __all__ = [
     "check_value",
     "config_from_dict",
     "config_to_dict",
+    "did_you_mean",
     "find_key",
     "get",
     "keys",
@@ -131,6 +132,12 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
         tails.setdefault(name.rsplit(".", 1)[-1], name)
     tail = difflib.get_close_matches(word.rsplit(".", 1)[-1], list(tails), n=1, cutoff=0.75)
     return tails[tail[0]] if tail else (close[0] if close else None)
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """`did you mean 'x'? `, with the blank that follows it in a message, or nothing."""
+    near = nearest(word, known)
+    return f"did you mean '{near}'? " if near else ""
 
 
 def find_key(path: str, where: str = "") -> Key:

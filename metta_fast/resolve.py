@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from metta_fast import hardware, memory
 from metta_fast.compose import Composed
-from metta_fast.config import Config, get, nearest
+from metta_fast.config import Config, did_you_mean, get
 from metta_fast.devices import Devices
 from metta_fast.errors import UserError
 from metta_fast.hardware import Machine
@@ -166,11 +166,9 @@ class _Resolve(Devices):
         """The policy is known and reads this observation."""
         name, observation = self.config.policy.name, self.config.env.observation
         if "." not in name and name not in POLICIES:
-            guess = nearest(name, POLICIES)
             raise UserError(
-                f"policy.name={name!r}: "
-                + (f"did you mean '{guess}'? " if guess else "")
-                + f"known: {', '.join(POLICIES)}, or your own as package.module.Class"
+                f"policy.name={name!r}: {did_you_mean(name, POLICIES)}"
+                f"known: {', '.join(POLICIES)}, or your own as package.module.Class"
             )
         leaves = list(spec.obs.values())
         tokens = len(leaves) == 1 and leaves[0].dtype == "uint8" and leaves[0].shape[1:] == (3,)

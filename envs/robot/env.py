@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from metta_fast.config import nearest
+from metta_fast.config import did_you_mean
 from metta_fast.envs.robot._robot import RobotBatch, RobotModel, built_tasks
 from metta_fast.envs.robot.tasks.task import Task
 from metta_fast.errors import UserError
@@ -50,11 +50,8 @@ def find_task(name: str) -> Task:
     if name not in TASKS:
         if header.is_file() and f"{name}_params" in header.read_text():
             raise UserError(f"task={name!r} is there ({header}), but not built yet; {BUILD}")
-        near = nearest(str(name), TASKS)
         raise UserError(
-            f"task={name!r} is not known; "
-            + (f"did you mean {near!r}? " if near else "")
-            + f"there are {', '.join(TASKS)}"
+            f"task={name!r} is not known; {did_you_mean(str(name), TASKS)}there are {', '.join(TASKS)}"
         )
     if header.is_file() and zlib.crc32(header.read_bytes()) != _BUILT[name]:
         raise UserError(f"task={name!r}: {header} was changed since it was built; {BUILD}")

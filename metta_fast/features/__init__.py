@@ -20,7 +20,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from metta_fast.config import nearest
+from metta_fast.config import did_you_mean
 from metta_fast.errors import UserError
 
 if TYPE_CHECKING:
@@ -60,8 +60,7 @@ def make_features(features: Mapping[str, Any], *, folder: Path | None = None) ->
     for name, given in features.items():
         known = known_features()
         if name not in known:
-            near = nearest(name, known)
-            guess = f"did you mean '{near}'? " if near else ""
+            guess = did_you_mean(name, known)
             raise UserError(f"features.{name}: unknown feature; {guess}known: {', '.join(sorted(known))}")
         if given is None or given is False:
             continue
@@ -79,8 +78,7 @@ def _keys(name: str, given: Any, add: Callable[..., None]) -> dict[str, Any]:
         raise UserError(f"features.{name}={given!r}: expected its keys ({', '.join(takes)}), true or false")
     for key in given:
         if key not in takes:
-            near = nearest(key, takes)
-            guess = f"did you mean '{near}'? " if near else ""
+            guess = did_you_mean(key, takes)
             raise UserError(f"features.{name}.{key}: unknown key; {guess}it has {', '.join(takes) or 'none'}")
     return dict(given)
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from metta_fast.config import nearest
+from metta_fast.config import did_you_mean
 from metta_fast.errors import UserError
 from metta_fast.spec import EnvFactory
 from metta_fast.vector.api import Block, VectorEnv, VectorError, WorkerError
@@ -55,11 +55,9 @@ def make_vector(
     """
     known = (*BACKENDS, "gpu")
     if backend not in known:
-        near = nearest(str(backend), known)
         raise UserError(
-            f"vector.backend={backend!r} is not known; "
-            + (f"did you mean {near!r}? " if near else "")
-            + f"There are {', '.join(known)}"
+            f"vector.backend={backend!r} is not known; {did_you_mean(str(backend), known)}"
+            f"There are {', '.join(known)}"
         )
     envs = factory.spec.num_envs
     _check("vector.async_factor", "blocks", num_blocks, envs)

@@ -92,7 +92,9 @@ def test_the_guides_settings_go_through_unchanged_on_a_gpu() -> None:
     assert (config.trainer.compile, config.trainer.compile_mode) == (True, "reduce-overhead")
     done = resolved("hardware=original", machine=H100)
     assert (done.config.trainer.minibatch_size, done.config.trainer.cpu_offload) == (512, True)
-    assert any(note.endswith("runs without what is not built yet: contrastive, kickstart") for note in done.notes)
+    assert any(
+        note.endswith("runs without what is not built yet: contrastive, kickstart") for note in done.notes
+    )
 
 
 def test_what_a_profile_wants_of_a_gpu_is_off_without_one_and_said() -> None:

@@ -3,13 +3,13 @@ same name."""
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from metta_fast.config import did_you_mean
 from metta_fast.errors import UserError
 from metta_fast.spec import Array
 
@@ -62,11 +62,9 @@ class Task:
 
     def _checked(self, key: str, value: Any) -> Option:
         if key not in self.options:
-            near = difflib.get_close_matches(key, self.options, n=1)
             raise UserError(
-                f"{self.name}: unknown option {key!r}; "
-                + (f"did you mean {near[0]!r}? " if near else "")
-                + f"there are {', '.join(self.options)}"
+                f"{self.name}: unknown option {key!r}; {did_you_mean(key, self.options)}"
+                f"there are {', '.join(self.options)}"
             )
         default = self.options[key]
         if isinstance(default, bool):
