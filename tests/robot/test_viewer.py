@@ -6,7 +6,6 @@ import os
 import re
 import shutil
 import subprocess
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,8 +17,13 @@ import pytest
 pytest.importorskip("mujoco")
 pytest.importorskip("gymnasium")
 
+import metta_fast
+from metta_fast.callbacks import Callbacks
 from metta_fast.cli import main
+from metta_fast.compose import compose
 from metta_fast.loggers import read_rows
+from metta_fast.resolve import resolve
+from metta_fast.trainer import Trainer
 from tests.tiny import QUIET, named
 
 SIZES = ["env.num_envs=8", "trainer.batch_size=512", "trainer.update_epochs=1"]
@@ -54,28 +58,47 @@ def display(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def test_the_window_shows_the_robot_and_training_goes_on_without_it(
     display: Path, tmp_path: Path, capfd: Any
 ) -> None:
-    pictures: list[bytes] = []
+    class Watch(metta_fast.Callback):
+        """Waits for two pictures of a window, closes it as its process would end, and stops three epochs later.
 
-    def watch() -> None:
-        """Wait for two pictures of a window, then close it as its process would end."""
-        deadline = time.monotonic() + 60
-        while len(pictures) < 2 and time.monotonic() < deadline:
-            time.sleep(0.5)
+        Without a picture it stops after a minute.
+        """
+
+        def __init__(self) -> None:
+            self.pictures: list[bytes] = []
+            self.closed_at = 0
+            self.deadline = time.monotonic() + 60
+
+        def on_epoch(self, trainer: Any, metrics: Any) -> None:
+            if self.closed_at or time.monotonic() > self.deadline:
+                if trainer.epoch >= self.closed_at + 3:
+                    trainer.stop()
+                return
             picture = display.read_bytes()[3232:]
-            if len(set(picture[::97])) > 20 and picture not in pictures:
-                pictures.append(picture)
-        for child in psutil.Process().children():
-            if any("viewer_child" in word for word in child.cmdline()):
-                child.terminate()
+            if len(set(picture[::97])) > 20 and picture not in self.pictures:
+                self.pictures.append(picture)
+            if len(self.pictures) == 2:
+                for child in psutil.Process().children():
+                    if any("viewer_child" in word for word in child.cmdline()):
+                        child.terminate()
+                        child.wait(10)
+                self.closed_at = trainer.epoch
 
-    watcher = threading.Thread(target=watch)
-    watcher.start()
-    code = train(tmp_path / "runs", "env=ant", "trainer.total_timesteps=25000")
-    watcher.join()
-    assert code == 0
-    assert len(pictures) == 2, "the window shows a robot that moves"
+    watch = Watch()
+    words = [
+        *SIZES,
+        *QUIET,
+        "run.dashboard=plain",
+        *named(tmp_path / "runs"),
+        "env.show_viewer=true",
+        "env=ant",
+    ]
+    resolved = resolve(compose(words))
+    assert Trainer(resolved, callbacks=Callbacks([watch])).run() == 0
+    assert watch.closed_at, f"{len(watch.pictures)} pictures: the window shows a robot that moves"
     assert "the viewer is closed; training goes on" in capfd.readouterr().err
-    assert list(read_rows(tmp_path / "runs/r/metrics.jsonl"))[-1]["train/steps"] >= 25000
+    rows = list(read_rows(tmp_path / "runs/r/metrics.jsonl"))
+    assert rows[-1]["train/epoch"] == watch.closed_at + 3
     assert not any("viewer_child" in " ".join(child.cmdline()) for child in psutil.Process().children())
 
 
