@@ -20,7 +20,7 @@ from tests.cuda.engines import (
     gpu_vector,
     needs_card,
 )
-from tests.vector.suite import assert_same, play, tape_for
+from tests.vector.suite import assert_misuse_raises, assert_same, play, tape_for
 
 ENVS, LENGTH = 11, 23
 
@@ -94,33 +94,9 @@ def test_stagger_reaches_the_environments(engine):
 
 def test_misuse_raises(engine):
     vec = gpu_vector(engine, small(6), 3)
-    for call in (vec.recv, vec.hold_all, vec.state_dict, lambda: vec.send(vec.blocks[0])):
-        with pytest.raises(VectorError):
-            call()
     with pytest.raises(ValueError, match="seed -1"):
         vec.async_reset(-1)
-    vec.async_reset(0)
-    with pytest.raises(VectorError, match="not held"):
-        vec.send(vec.blocks[0])
-    with pytest.raises(VectorError, match="0 of 3 blocks"):
-        vec.state_dict()
-    block = vec.recv()
-    actions = np.zeros((block.size, 2), np.int32)
-    for wrong in (actions[:1], actions[:, :1], np.zeros((block.size, 2, 1), np.int32)):
-        with pytest.raises(ValueError, match=r"shape .* expected"):
-            vec.send(block, wrong)
-    with pytest.raises(TypeError):
-        vec.send(block, actions.astype(np.float32))
-    vec.send(block, actions.astype(np.int64))
-    with pytest.raises(VectorError, match="not held"):
-        vec.send(block, actions)
-    vec.hold_all()
-    other = gpu_vector(engine, small(6), 3)
-    other.async_reset(0)
-    with pytest.raises(VectorError, match="not held"):
-        vec.send(other.recv(), actions)
-    with pytest.raises(VectorError, match="no block in flight"):
-        vec.recv()
+    assert_misuse_raises(vec, gpu_vector(engine, small(6), 3))
     vec.send(vec.blocks[1], torch.zeros((vec.blocks[1].size, 2), dtype=torch.int32))
     assert vec.recv() is vec.blocks[1]
     for wrong in ({"shape": "square"}, {"warps": 0}):

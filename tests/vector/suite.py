@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+import pytest
 
 from metta_fast.envs.counter import CounterFactory
 from metta_fast.envs.grid.env import GridFactory
 from metta_fast.envs.repeat import repeated
 from metta_fast.spec import Rows
+from metta_fast.vector import VectorError
 from tests.vector.toy_envs import crowd_factory, walk_factory
 from tests.vector.toys import ToyFactory
 
@@ -80,3 +84,35 @@ def assert_same(a, b):
 
 def _first(a, b):
     return np.argwhere((a != b).reshape(len(a), -1).any(axis=1)).ravel()[:1]
+
+
+def assert_misuse_raises(vec: Any, other: Any) -> None:
+    """What a caller may not do, one after another; all blocks are held afterwards.
+
+    Args:
+        vec, other: not reset yet; 3 blocks, actions [n, 2] int32.
+    """
+    for call in (vec.recv, vec.hold_all, vec.state_dict, lambda: vec.send(vec.blocks[0])):
+        with pytest.raises(VectorError):
+            call()
+    vec.async_reset(0)
+    with pytest.raises(VectorError, match="not held"):
+        vec.send(vec.blocks[0])
+    with pytest.raises(VectorError, match="0 of 3 blocks"):
+        vec.state_dict()
+    block = vec.recv()
+    actions = np.zeros((block.size, 2), np.int32)
+    for wrong in (actions[:1], actions[:, :1], np.zeros((block.size, 2, 1), np.int32)):
+        with pytest.raises(ValueError, match=r"shape .* expected"):
+            vec.send(block, wrong)
+    with pytest.raises(TypeError):
+        vec.send(block, actions.astype(np.float32))
+    vec.send(block, actions.astype(np.int64))
+    with pytest.raises(VectorError, match="not held"):
+        vec.send(block, actions)
+    vec.hold_all()
+    other.async_reset(0)
+    with pytest.raises(VectorError, match="not held"):
+        vec.send(other.recv(), actions)
+    with pytest.raises(VectorError, match="no block in flight"):
+        vec.recv()

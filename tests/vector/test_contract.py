@@ -10,7 +10,7 @@ import pytest
 
 from metta_fast.errors import UserError
 from metta_fast.vector import VectorError, make_vector
-from tests.vector.suite import BACKENDS, FACTORIES, assert_same, flat, play, tape_for
+from tests.vector.suite import BACKENDS, FACTORIES, assert_misuse_raises, assert_same, flat, play, tape_for
 from tests.vector.toys import ToyFactory
 
 ENVS, LENGTH = 11, 23
@@ -128,31 +128,7 @@ def test_blocks_are_equal_contiguous_ranges_of_whole_environments(make):
 
 def test_misuse_raises(make):
     vec = make(ToyFactory(6), num_blocks=3)
-    for call in (vec.recv, vec.hold_all, vec.state_dict, lambda: vec.send(vec.blocks[0])):
-        with pytest.raises(VectorError):
-            call()
-    vec.async_reset(0)
-    with pytest.raises(VectorError, match="not held"):
-        vec.send(vec.blocks[0])
-    with pytest.raises(VectorError, match="0 of 3 blocks"):
-        vec.state_dict()
-    block = vec.recv()
-    actions = np.zeros((block.size, 2), np.int32)
-    for wrong in (actions[:1], actions[:, :1], np.zeros((block.size, 2, 1), np.int32)):
-        with pytest.raises(ValueError, match=r"shape .* expected"):
-            vec.send(block, wrong)
-    with pytest.raises(TypeError):
-        vec.send(block, actions.astype(np.float32))
-    vec.send(block, actions.astype(np.int64))
-    with pytest.raises(VectorError, match="not held"):
-        vec.send(block, actions)
-    other = make(ToyFactory(6), num_blocks=3, backend="serial")
-    other.async_reset(0)
-    vec.hold_all()
-    with pytest.raises(VectorError, match="not held"):
-        vec.send(other.recv(), actions)
-    with pytest.raises(VectorError, match="no block in flight"):
-        vec.recv()
+    assert_misuse_raises(vec, make(ToyFactory(6), num_blocks=3, backend="serial"))
     vec.send(vec.blocks[1])
     assert vec.recv() is vec.blocks[1]
 
