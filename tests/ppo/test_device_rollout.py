@@ -169,9 +169,7 @@ def test_a_fault_is_named_though_the_next_rollout_has_written_over_it() -> None:
 
     ppo.vec.step_row = faulty
     ppo.collect()
-    before = [p.detach().clone() for p in ppo.policy.parameters()]
     with pytest.raises(
         NonFiniteError, match="reward is not finite in the rollout of epoch 0: the environment gave it"
     ):
         ppo.update()
-    assert all(torch.isfinite(p).all() for p in before)
