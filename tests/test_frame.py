@@ -48,8 +48,10 @@ def test_links_lead_somewhere(page):
 def test_commands_exist_and_their_arguments_are_good(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("my_maps.txt").write_text("###\n#@#\n###\n")
-    Path("my_configs/env").mkdir(parents=True)
-    Path("my_configs/env/my_grid.yaml").write_text("# @package _global_\nenv: {name: my_grid}\n")
+    for file, text in (("env/my_grid", "{name: my_grid}"), ("hardware/my_machine", "{num_envs: 512}")):
+        path = Path(f"my_configs/{file}.yaml")
+        path.parent.mkdir(parents=True)
+        path.write_text(f"# @package _global_\nenv: {text}\n")
     for words in commands(page):
         command = " ".join(words)
         program, *arguments = words
