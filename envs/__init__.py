@@ -97,7 +97,9 @@ def _robot(config: EnvConfig) -> EnvFactory:
         raise UserError(f"env.agents_per_env={config.agents_per_env}: a robot is one agent, give 1")
     params = _params(config, "num_envs", "max_steps", "limit_is_terminal")
     task = find_task(params.get("task", "ant"))
-    _check_keys("robot", params, ("task", "frame_skip", "on_unstable", "xml_file", *task.options))
+    _check_keys(
+        "robot", params, ("task", "frame_skip", "on_unstable", "privileged", "xml_file", *task.options)
+    )
     return RobotFactory(
         config.num_envs, max_steps=config.max_steps, limit_is_terminal=config.limit_is_terminal, **params
     )

@@ -19,6 +19,8 @@ masked; the next call ignores the action and gives the new episode's first row. 
 says whether an environment resets itself: disabled (default: we call `reset`), next-step (we step it), or
 same-step (the reset's observation is held back, the last one is taken from `info["final_obs"]`).
 
+Leaves of a Dict observation that are for the critic alone (metta_fast/reads.py) are named in `metadata["privileged"]`.
+
 An environment whose whole state is given by methods `state_dict()` and `load_state_dict(state)` (arrays and
 plain values) can be checkpointed.
 """
@@ -31,7 +33,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from metta_fast.envs.spaces import FieldError, action_spec, decode_action, observation_parts
+from metta_fast.envs.spaces import FieldError, Part, action_spec, decode_action, observation_parts
 from metta_fast.errors import UserError
 from metta_fast.spec import Array, EnvError, EnvSpec, Rows
 
@@ -68,6 +70,7 @@ class PythonEnvFactory:
             self.several = hasattr(env, "num_agents")
             self.parts = observation_parts(env.observation_space)
             self.action_space = env.action_space
+            privileged = _privileged(env, self.parts)
             limit = getattr(getattr(env, "spec", None), "max_episode_steps", None)
             cheap = hasattr(env, "state_dict") and hasattr(env, "load_state_dict")
             agents = int(env.num_agents) if self.several else 1
@@ -83,6 +86,7 @@ class PythonEnvFactory:
             agents_per_env=agents,
             obs={part.name: part.leaf for part in self.parts},
             action=action_spec(self.action_space),
+            privileged=privileged,
             stats=tuple(stats),
             max_steps=limit or 0,
             has_final_obs=has_final_obs,
@@ -336,6 +340,17 @@ def _make(make_env: Callable[[int], Any], index: int) -> Any:
         raise EnvError(
             f"environment {index} could not be made: {type(error).__name__}: {error}", index
         ) from error
+
+
+def _privileged(env: Any, parts: Sequence[Part]) -> tuple[str, ...]:
+    """Leaves that the environment says are for the critic alone."""
+    given = (getattr(env, "metadata", None) or {}).get("privileged", ())
+    names = [part.name for part in parts]
+    if not isinstance(given, (list, tuple)) or not all(name in names for name in given):
+        raise UserError(
+            f"metadata['privileged'] is {given!r}: expected a list of leaves among {', '.join(names)}"
+        )
+    return tuple(name for name in names if name in given)
 
 
 def _autoreset_mode(env: Any) -> str:

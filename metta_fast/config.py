@@ -75,6 +75,7 @@ class Key:
             "float": "a number",
             "bool": "true or false",
             "str": "a text",
+            "names": "a list of names, as [a, b]",
             "dict": "keys and values",
         }[self.kind]
         if self.low is not None and self.high is not None:
@@ -190,6 +191,9 @@ def _convert(value: Any, kind: str) -> Any:
         return int(value) if value == int(value) else None
     if kind == "str":
         return str(value) if isinstance(value, (str, int, float)) and not isinstance(value, bool) else None
+    if kind == "names":
+        wrong = not isinstance(value, (list, tuple)) or not all(isinstance(name, str) for name in value)
+        return None if wrong else list(value)
     return dict(value) if isinstance(value, Mapping) else None
 
 

@@ -11,6 +11,7 @@ obs, reward, terminated, truncated, info = env.step(policy.act(obs))
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ import numpy as np
 from metta_fast.errors import UserError
 from metta_fast.evaluate import load_run
 from metta_fast.play import PolicyPlayer
+from metta_fast.reads import only
 from metta_fast.spec import Array, EnvFactory
 from metta_fast.user_obs import as_array, read_observation
 
@@ -61,7 +63,8 @@ class LoadedPolicy:
     """A policy, its memory of the episodes that it is in, and what it takes and gives.
 
     Attributes:
-        spec: {leaf: shape and dtype} of an observation (`spec.obs`), and the actions (`spec.action`).
+        spec: {leaf: shape and dtype} of an observation as far as actions need it (`spec.obs`), and the actions
+            (`spec.action`).
         policy: the torch module.
         device: where it computes.
         checkpoint: the checkpoint's path.
@@ -77,9 +80,11 @@ class LoadedPolicy:
         seed: int,
         checkpoint: str,
     ) -> None:
-        self.policy, self.spec, self.device, self.checkpoint = policy, factory.spec, device, checkpoint
+        self.policy, self.device, self.checkpoint = policy, device, checkpoint
+        self.spec = only(factory.spec, policy.actor_leaves)
         self._deterministic, self._seed = deterministic, seed
-        self._parts = getattr(factory, "parts", ())
+        self._parts = [part for part in getattr(factory, "parts", ()) if part.name in self.spec.obs]
+        self._unread = factory.spec.obs.keys() - self.spec.obs.keys()
         self._space = None if getattr(factory, "several", True) else factory.action_space  # type: ignore[attr-defined]
         """The action space of an environment in Python with one agent."""
         self.restart()
@@ -97,13 +102,16 @@ class LoadedPolicy:
 
         Args:
             obs: {leaf: [n, *shape]} in the dtypes of `spec.obs`, or the array of the only leaf, or what an
-                environment in Python gives. Torch tensors are taken as well.
+                environment in Python gives. Torch tensors are taken as well; leaves that only the value read in
+                training may be left out.
             reset: [n] bool, agents whose episode begins with this observation; one bool for all. None: none
                 since `restart`.
 
         Raises:
             UserError: an observation of another form, or of other agents than in the last call.
         """
+        if isinstance(obs, Mapping):
+            obs = {name: leaf for name, leaf in obs.items() if name not in self._unread}
         leaves, single = read_observation(obs, self.spec, self._parts)
         n = len(next(iter(leaves.values())))
         if self._player is None:

@@ -165,12 +165,15 @@ class PolicyPlayer:
         return self.choose(rows.obs, rows.reset)
 
     def choose(self, obs: Mapping[str, Array], reset: Array) -> Array:
-        """Actions [n, width] for obs {leaf: [n, *shape]} and reset [n] bool; the core's state goes on."""
+        """Actions [n, width] for obs {leaf: [n, *shape]}, of which the actor's leaves are read, and reset [n] bool;
+        the core's state goes on."""
         import torch
 
         draw = torch.rand if self._spec.action.kind == "discrete" else torch.randn
         with torch.inference_mode():
-            leaves = {name: torch.from_numpy(leaf)[None].to(self._device) for name, leaf in obs.items()}
+            leaves = {
+                name: torch.from_numpy(obs[name])[None].to(self._device) for name in self._policy.actor_leaves
+            }
             begins = torch.from_numpy(reset)[None].to(self._device)
             output = self._policy(leaves, self._state, begins)
             self._state = output.state

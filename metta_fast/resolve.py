@@ -18,6 +18,7 @@ from metta_fast.devices import Devices
 from metta_fast.errors import UserError
 from metta_fast.hardware import Machine
 from metta_fast.memory import Part
+from metta_fast.reads import only, reads
 from metta_fast.sizes import fit_sizes
 from metta_fast.spec import EnvSpec
 from metta_fast.wandb_log import check_wandb
@@ -170,13 +171,14 @@ class _Resolve(Devices):
                 f"policy.name={name!r}: {did_you_mean(name, POLICIES)}"
                 f"known: {', '.join(POLICIES)}, or your own as package.module.Class"
             )
-        leaves = list(spec.obs.values())
+        actor, _ = reads(self.config.policy, spec)
+        leaves = list(only(spec, actor).obs.values())
         tokens = len(leaves) == 1 and leaves[0].dtype == "uint8" and leaves[0].shape[1:] == (3,)
         if name == "tokens" and not tokens:
             cure = "env.observation=tokens" if self.config.env.factory == "grid" else "policy=mlp"
             raise UserError(
                 f"policy tokens reads [n, 3] tokens, but {spec.name} gives "
-                f"{', '.join(f'{k} {list(v.shape)} {v.dtype}' for k, v in spec.obs.items())}; give {cure}"
+                f"{', '.join(f'{k} {list(v.shape)} {v.dtype}' for k, v in only(spec, actor).obs.items())}; give {cure}"
             )
         if name == "mlp" and observation == "tokens":
             raise UserError(

@@ -30,7 +30,7 @@ def key(
 
     Args:
         choices: the allowed values where they are few.
-        kind: "int", "float", "bool", "str" or "dict"; by default the kind of `default`.
+        kind: "int", "float", "bool", "str", "names" (a list of them) or "dict"; by default the kind of `default`.
         auto, null: the word `auto`, or null, is allowed as well.
         low, high: the least and greatest value, both included.
     """
@@ -122,6 +122,19 @@ class PolicyConfig:
     core: str = key("none", "memory: none, lstm or mingru", ("none", "lstm", "mingru"))
     activation: str = key("relu", "what follows each of the encoder's layers", ("relu", "tanh", "elu"))
     shared: bool = key(True, "one encoder and memory for actions and value; false: the value has its own")
+    actor_obs: Any = key(
+        None,
+        "leaves of the observation that actions are chosen by; null: all but those that the environment tells "
+        "are privileged",
+        kind="names",
+        null=True,
+    )
+    critic_obs: Any = key(
+        None,
+        "leaves that the value reads, with policy.shared=false others than the actions; null: all",
+        kind="names",
+        null=True,
+    )
     squash: bool = key(
         False, "continuous actions: kept within the bounds by tanh; false: a normal distribution, clipped"
     )

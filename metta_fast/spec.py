@@ -64,6 +64,8 @@ class EnvSpec:
     obs: Mapping[str, Leaf]
     """Leaves by name, in sorted order of their names. A plain array has the single name "obs"."""
     action: ActionSpec
+    privileged: tuple[str, ...] = ()
+    """Leaves that only training has, for the value alone (metta_fast/reads.py)."""
     stats: tuple[str, ...] = ()
     """Names of the per-episode statistics an agent's row carries when its episode ends (float32)."""
     max_steps: int = 0

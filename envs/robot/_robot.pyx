@@ -70,12 +70,14 @@ cdef extern from "physics.h" nogil:
         int32_t stagger_envs, max_steps, limit_is_terminal, stop_unstable, frame_skip, obs_size, num_info, num_stats
         const float *action
         float *obs
+        float *privileged
         float *reward
         uint8_t *terminal
         uint8_t *truncation
         uint8_t *mask
         uint8_t *reset
         float *stats
+    int64_t mf_robots_privileged_size(const mjModel *m)
     void mf_robots_view(mf_robots *b, int32_t i, const double *init_qvel)
     int32_t mf_robots_reset_range(void *batch, int32_t lo, int32_t hi) noexcept nogil
     int32_t mf_robots_step_range(void *batch, int32_t lo, int32_t hi) noexcept nogil
@@ -141,6 +143,11 @@ cdef class RobotModel:
         """{nq, nv, nu, nbody, nsite, ntendon}."""
         return {"nq": self.model.nq, "nv": self.model.nv, "nu": self.model.nu, "nbody": self.model.nbody,
                 "nsite": self.model.nsite, "ntendon": self.model.ntendon}
+
+    @property
+    def privileged_size(self):
+        """Numbers of the row that the critic alone may see (mf_robots_reveal)."""
+        return mf_robots_privileged_size(self.model)
 
     @property
     def timestep(self):
@@ -262,6 +269,8 @@ cdef class RobotBatch:
                   "action": (rows.action, np.float32, self.model.nu), "reward": (rows.reward, np.float32, 1),
                   "stats": (rows.stats, np.float32, self.batch.num_stats),
                   **{name: (getattr(rows, name), np.bool_, 1) for name in ("terminal", "truncation", "mask", "reset")}}
+        if "privileged" in rows.obs:
+            wanted["privileged"] = (rows.obs["privileged"], np.float32, self.model.privileged_size)
         for name, (array, dtype, width) in wanted.items():
             if array.dtype != dtype or array.shape[0] != n or array.size != n * width:
                 raise ValueError(f"rows.{name} is {array.dtype} {array.shape}, expected {np.dtype(dtype)} with "
@@ -270,6 +279,7 @@ cdef class RobotBatch:
                 raise ValueError(f"rows.{name} must be contiguous")
         self.rows = rows
         self.batch.obs = <float *>at(rows.obs["obs"])
+        self.batch.privileged = <float *>at(rows.obs["privileged"]) if "privileged" in rows.obs else NULL
         self.batch.action = <const float *>at(rows.action)
         self.batch.reward = <float *>at(rows.reward)
         self.batch.terminal = <uint8_t *>at(rows.terminal)

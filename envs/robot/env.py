@@ -86,6 +86,8 @@ class RobotFactory:
         limit_is_terminal: the time limit ends an episode as the rules do, and is not a truncation.
         frame_skip: physics substeps of one step; None: the task's own.
         on_unstable: what a simulation that becomes unstable does: "reset" ends its episode, "stop" the run.
+        privileged: a second leaf of the observation, for the critic alone: float32, qpos, qvel, the actuators' forces
+            on the joints (qfrc_actuator) and contact forces on all bodies but the world (cfrc_ext), side by side.
         xml_file: another model for the task, with at least as many joints, actuators, bodies, sites and tendons.
         quiet: what MuJoCo warns of a model of your own is not told (in copies: it was told already).
         options: as Gymnasium's constructor of the task has them.
@@ -103,6 +105,7 @@ class RobotFactory:
         limit_is_terminal: bool = False,
         frame_skip: int | None = None,
         on_unstable: str = "reset",
+        privileged: bool = False,
         xml_file: str | None = None,
         quiet: bool = False,
         **options: Any,
@@ -116,6 +119,9 @@ class RobotFactory:
         if on_unstable not in ON_UNSTABLE:
             raise UserError(f"on_unstable={on_unstable!r}: expected {' or '.join(ON_UNSTABLE)}")
         self.on_unstable = on_unstable
+        if not isinstance(privileged, bool):
+            raise UserError(f"privileged={privileged!r}: expected true or false")
+        self.privileged = privileged
         self.xml_file = self.task.xml if xml_file is None else str(xml_file)
         self.options = options
         self.stat_of = tuple(i for i, name in enumerate(self.task.info) if "[" not in name)
@@ -124,13 +130,17 @@ class RobotFactory:
         if self.xml_file != self.task.xml:
             self._check_model()
         self.obs_size = int(self.task.obs_size(self.model, self.task.values(self._by_number())))
+        obs = {"obs": Leaf((self.obs_size,), "float32")}
+        if privileged:
+            obs["privileged"] = Leaf((self.model.privileged_size,), "float32")
         low, high = self.model.ctrlrange.T.tolist()
         self.spec = EnvSpec(
             name=self.task.name,
             num_envs=self.num_envs,
             agents_per_env=1,
-            obs={"obs": Leaf((self.obs_size,), "float32")},
+            obs=obs,
             action=ActionSpec("box", low=tuple(low), high=tuple(high)),
+            privileged=("privileged",) if privileged else (),
             stats=(*(self.task.info[i] for i in self.stat_of), "warnings", "unstable"),
             max_steps=self.max_steps,
             native=True,
@@ -189,6 +199,7 @@ class RobotFactory:
             "limit_is_terminal": self.limit_is_terminal,
             "frame_skip": self.frame_skip,
             "on_unstable": self.on_unstable,
+            "privileged": self.privileged,
             "xml_file": self.xml_file,
             **self.options,
         }

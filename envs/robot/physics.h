@@ -42,6 +42,7 @@ typedef struct {
     int32_t stagger_envs, max_steps, limit_is_terminal, stop_unstable, frame_skip, obs_size, num_info, num_stats;
     const float *action; /* [num_envs, nu] */
     float *obs;          /* [num_envs, obs_size] */
+    float *privileged;   /* [num_envs, mf_robots_privileged_size]: for the critic alone; NULL: not wanted */
     float *reward;
     uint8_t *terminal, *truncation, *mask, *reset;
     float *stats; /* [num_envs, num_stats] */
@@ -60,12 +61,35 @@ static __attribute__((unused)) void mf_robots_view(mf_robots *b, int32_t i, cons
     };
 }
 
+/* What the critic may see of any robot: qpos, qvel, the actuators' forces on the joints, contact forces on the bodies. */
+static __attribute__((unused)) int64_t mf_robots_privileged_size(const mjModel *m) {
+    return m->nq + 2 * m->nv + 6 * (m->nbody - 1);
+}
+
+/* That to row [mf_robots_privileged_size]; NULL: 1 if all of it is finite as float32, else 0. */
+MF_FN int mf_robots_reveal(const mf_physics *p, float *row) {
+    const mf_real *from[] = {p->qpos, p->qvel, p->qfrc_actuator, p->cfrc_ext + 6}; /* body 0 is the world */
+    const int32_t count[] = {p->nq, p->nv, p->nv, 6 * (p->nbody - 1)};
+    int good = 1;
+    for (int32_t part = 0; part < 4; part++)
+        for (int32_t k = 0; k < count[part]; k++)
+            if (row)
+                *row++ = (float)from[part][k];
+            else
+                good &= isfinite((float)from[part][k]) != 0;
+    return good;
+}
+
 /* The exact observation to the row. 0 if a number is not finite as float32: then the row keeps what it had, the last
    observation that was, and the exact one takes it. */
 MF_FN int mf_robots_publish(const mf_robots *b, int32_t i, int good) {
     mf_real *exact = b->obs_exact + (int64_t)i * b->obs_size;
     float *row = b->obs + (int64_t)i * b->obs_size;
     for (int32_t k = 0; k < b->obs_size; k++) good &= isfinite((float)exact[k]) != 0;
+    if (b->privileged) {
+        good &= mf_robots_reveal(&b->physics[i], 0);
+        if (good) mf_robots_reveal(&b->physics[i], b->privileged + i * mf_robots_privileged_size(b->model));
+    }
     for (int32_t k = 0; k < b->obs_size; k++)
         if (good)
             row[k] = (float)exact[k];
@@ -140,7 +164,7 @@ static void mf_robots_step_one(const mf_robots *b, int32_t i) {
     mf_real *info = b->info + (int64_t)i * b->num_info, *sums = b->sums + (int64_t)i * b->num_info;
     for (int32_t k = 0; k < p->nu; k++) d->ctrl[k] = action[k];
     for (int32_t k = 0; k < b->frame_skip; k++) mj_step(m, d);
-    if (b->task->contact_forces) mj_rnePostConstraint(m, d);
+    if (b->task->contact_forces || b->privileged) mj_rnePostConstraint(m, d);
     int terminal = b->task->after(b->params, p, &r->task, action, &r->reward, info);
     b->task->before(b->params, p, &r->task);
     b->task->observe(b->params, p, b->obs_exact + (int64_t)i * b->obs_size);

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from metta_fast.export.formats import Function
-from metta_fast.export.step import Step, has_memory
+from metta_fast.export.step import Step, has_memory, output_names
 from metta_fast.play import RandomPlayer
 from metta_fast.policy import Policy
 from metta_fast.spec import EnvFactory, EnvSpec
@@ -49,8 +49,8 @@ class Report:
     """The largest finite bound of continuous actions."""
 
 
-def played(factory: EnvFactory, seed: int = 0) -> list[Batch]:
-    """Observations of all agents of the factory, acting at random from a reset on."""
+def played(factory: EnvFactory, wanted: EnvSpec, seed: int = 0) -> list[Batch]:
+    """Observations of all agents of the factory, the leaves of `wanted`, acting at random from a reset on."""
     spec = factory.spec
     rows = slab_rows(spec, np.zeros(slab_size(spec), np.uint8))
     player = RandomPlayer(spec, seed)
@@ -59,7 +59,7 @@ def played(factory: EnvFactory, seed: int = 0) -> list[Batch]:
         batch.bind(rows)
         batch.reset(seed)
         for _ in range(STEPS):
-            obs = {name: torch.from_numpy(leaf.copy()) for name, leaf in rows.obs.items()}
+            obs = {name: torch.from_numpy(rows.obs[name].copy()) for name in wanted.obs}
             found.append((obs, torch.from_numpy(rows.reset.copy())))
             rows.action[...] = player.act(rows, batch)
             batch.step()
@@ -130,14 +130,14 @@ def _one(run: Function, step: Step, batch: Batch, state: Tensor, report: Report)
             f"it cannot be run on {len(reset)} agents ({type(error).__name__}: {error})"
         ) from error
     params = expected[1]
-    for name, right, got in zip(("params", "value", "new_state"), expected[1:], given[1:]):
+    for name, right, got in list(zip(output_names(step.policy), expected, given))[1:]:
         _judge(name, _distance(right, got), report)
     if expected[0].dtype == torch.int32:
         _judge("action", _worse(step, params, given[0]) / 2, report)
     else:
         _judge("action", _distance(expected[0], given[0], report.reach), report)
     report.rows += len(reset)
-    return expected[3] if step.memory else state
+    return expected[-1] if step.memory else state
 
 
 def _distance(right: Tensor, got: Tensor, scale: float = 1.0) -> float:

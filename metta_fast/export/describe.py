@@ -12,7 +12,7 @@ import torch
 from metta_fast import __version__
 from metta_fast.config import Config
 from metta_fast.export.formats import ONNX_PACKAGES
-from metta_fast.export.step import has_memory, input_names
+from metta_fast.export.step import gives_value, has_memory, input_names
 from metta_fast.policy import Policy
 from metta_fast.spec import EnvSpec
 
@@ -38,8 +38,9 @@ def describe(
     outputs: list[dict[str, Any]] = [
         {"name": "action", "dtype": spec.action.dtype, "shape": ["B", spec.action.width]},
         {"name": "params", "dtype": "float32", "shape": ["B", policy.head.num_params]},
-        {"name": "value", "dtype": "float32", "shape": ["B"]},
     ]
+    if gives_value(policy):
+        outputs.append({"name": "value", "dtype": "float32", "shape": ["B"]})
     if memory:
         inputs.append({"name": "state", "dtype": "float32", "shape": [layers, "B", size]})
         inputs.append({"name": "reset", "dtype": "bool", "shape": ["B"]})

@@ -19,6 +19,7 @@ from metta_fast.export.check import TOLERANCE, Different, compare, played
 from metta_fast.export.describe import describe
 from metta_fast.export.formats import FORMATS, Work, choose_format, quiet
 from metta_fast.export.step import Step, example_inputs, has_memory, input_names, output_names, plain_copy
+from metta_fast.reads import only
 
 ENVS = 2
 """Environments whose observations the file is checked with."""
@@ -59,8 +60,8 @@ def export_policy(
     target = _target(Path(out).expanduser(), overwrite=overwrite)
     config, policy, _, found = load_run(str(run), best=best, device="cpu")
     factory = make_factory(config.env, num_envs=ENVS)
-    spec = factory.spec
-    seen = played(factory)
+    spec = only(factory.spec, policy.actor_leaves)
+    seen = played(factory, spec)
     memory = has_memory(policy)
     metadata = describe(config, policy, spec, form=form, run=found.path.parent.parent.name, step=found.step)
     plain = Step(plain_copy(policy), spec).eval().requires_grad_(False)
@@ -68,7 +69,7 @@ def export_policy(
         plain,
         example_inputs(policy, _three(seen)),
         input_names(spec, memory=memory),
-        output_names(memory=memory),
+        output_names(policy),
         json.dumps(metadata),
     )
     beside = target.with_name(f".writing-{os.getpid()}-{target.name}")

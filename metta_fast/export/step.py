@@ -3,7 +3,8 @@
     (leaves [B, *shape] …, state [layers, B, size], reset [B] bool)
         ─► (action [B, width], params [B, P], value [B], new_state [layers, B, size])
 
-A policy without memory takes and gives no state and no reset. The action is the most likely one, in the
+The leaves are the actor's; where the value reads others (reads.py), it is not given. A policy without memory takes and
+gives no state and no reset. The action is the most likely one, in the
 environment's own numbers.
 """
 
@@ -30,8 +31,8 @@ class Step(nn.Module):
     def __init__(self, policy: Policy, spec: EnvSpec) -> None:
         super().__init__()
         self.policy = policy
-        self.leaves = list(spec.obs)
-        self.memory = has_memory(policy)
+        self.leaves = list(policy.actor_leaves)
+        self.memory, self.value = has_memory(policy), gives_value(policy)
         self.start = list(spec.action.start) if any(spec.action.start) else None
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
@@ -47,12 +48,19 @@ class Step(nn.Module):
         action = head.to_env(head.mode(params))[0]
         if self.start is not None:
             action = action + torch.tensor(self.start, dtype=action.dtype, device=action.device)
-        given = action, params[0].float(), value[0].float()
-        return (*given, after) if self.memory else given
+        given = [action, params[0].float()]
+        if self.value:
+            given.append(value[0].float())
+        return (*given, after) if self.memory else tuple(given)
 
 
 def has_memory(policy: Policy) -> bool:
     return policy.state_shape[0] * policy.state_shape[1] > 0
+
+
+def gives_value(policy: Policy) -> bool:
+    """Whether the value is known from what the actor sees."""
+    return set(policy.critic_leaves) <= set(policy.actor_leaves)
 
 
 def plain_copy(policy: Policy) -> Policy:
@@ -71,8 +79,9 @@ def input_names(spec: EnvSpec, *, memory: bool) -> list[str]:
     return [*leaves, "state", "reset"] if memory else leaves
 
 
-def output_names(*, memory: bool) -> list[str]:
-    return ["action", "params", "value", "new_state"][: 4 if memory else 3]
+def output_names(policy: Policy) -> list[str]:
+    names = ["action", "params"]
+    return names + ["value"] * gives_value(policy) + ["new_state"] * has_memory(policy)
 
 
 def example_inputs(policy: Policy, obs: dict[str, Tensor]) -> tuple[Tensor, ...]:

@@ -39,6 +39,8 @@ class Policy(nn.Module):
         head: turns params into actions and log-probabilities: ActionHead, or BoxHead for continuous actions.
         state_shape: (layers, size) of the core's state; (0, 0) without memory.
         normalizer: of its observations (normalize.py), or None: they are read as they are.
+        actor_leaves: of the observation, by which it acts: all that `load_policy` and exported files ask for.
+        critic_leaves: those its value reads. Where one that is not the actor's is not given, the value is NaN.
     """
 
     def __init__(self, spec: EnvSpec, state_shape: tuple[int, int] = (0, 0), *, squash: bool = False) -> None:
@@ -47,6 +49,8 @@ class Policy(nn.Module):
         self.head: Any = make_head(spec.action, squash=squash)
         self.state_shape = state_shape
         self.normalizer: Any = None
+        self.actor_leaves: tuple[str, ...] = tuple(spec.obs)
+        self.critic_leaves: tuple[str, ...] = tuple(spec.obs)
 
     def initial_state(self, n: int, device: torch.device | str | None = None) -> Tensor:
         """Zeros [layers, n, size] float32: the state of n agents before their first row."""
@@ -57,7 +61,7 @@ class Policy(nn.Module):
         """Run T rows of B agents.
 
         Args:
-            obs: {leaf: [T, B, *shape]} in the environment's dtype.
+            obs: {leaf: [T, B, *shape]} in the environment's dtype; `actor_leaves` at least.
             state: [layers, B, size], before row 0.
             reset: [T, B] bool: the state is zeroed before this row.
         """

@@ -14,6 +14,7 @@ from metta_fast.errors import UserError
 from metta_fast.policy.base import Policy, PolicyOutput
 from metta_fast.policy.network import Network
 from metta_fast.policy.normalize import normalize
+from metta_fast.reads import reads
 from metta_fast.spec import EnvSpec
 
 INTERFACE = (
@@ -38,6 +39,7 @@ def make_policy(config: PolicyConfig, spec: EnvSpec) -> Policy:
             )
         policy: Policy = Network(config, spec)
     else:
+        reads(config, spec)
         policy = _made(config, spec)
     if config.normalize_obs:
         normalize(policy, spec)

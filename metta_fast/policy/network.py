@@ -14,6 +14,7 @@ from metta_fast.policy.cores import CORES
 from metta_fast.policy.encoders import MLPEncoder, TokenEncoder, make_encoder
 from metta_fast.policy.heads import ActionHead
 from metta_fast.policy.initial import SMALL, orthogonal_linear
+from metta_fast.reads import only, reads
 from metta_fast.spec import EnvSpec
 
 
@@ -21,8 +22,8 @@ class Network(Policy):
     """`config.name` chooses the encoder, `config.core` the memory.
 
     The heads run in float32 also under autocast: values and logits in bf16 would be too coarse to learn from.
-    With `config.shared=false` the value has an encoder and a core of its own; the state is then both cores',
-    the actions' first.
+    With `config.shared=false` the value has an encoder and a core of its own, which may read other leaves of the
+    observation than the actions' (reads.py); the state is then both cores', the actions' first.
     """
 
     def __init__(self, config: PolicyConfig, spec: EnvSpec) -> None:
@@ -31,9 +32,9 @@ class Network(Policy):
         layers, width = core.state_shape if core is not None else (0, 0)
         cores = layers if config.shared else 2 * layers
         super().__init__(spec, (cores, width), squash=config.squash)
-        self.encoder = make_encoder(config.name, spec, size, config.activation)
+        self.actor_leaves, self.critic_leaves = reads(config, spec)
+        self.encoder = make_encoder(config.name, only(spec, self.actor_leaves), size, config.activation)
         self.core = core
-        self.leaf = next(iter(spec.obs))
         params = self.head.num_params
         self.log_std: nn.Parameter | None = None
         """[width of the action]: what params end with where the standard deviation is not the network's."""
@@ -47,31 +48,34 @@ class Network(Policy):
         self.critic: nn.ModuleDict | None = None
         if not config.shared:
             parts: dict[str, nn.Module] = {
-                "encoder": make_encoder(config.name, spec, size, config.activation),
+                "encoder": make_encoder(config.name, only(spec, self.critic_leaves), size, config.activation),
                 "value": orthogonal_linear(size, 1, SMALL),
             }
             own = _core(config)
             self.critic = nn.ModuleDict(parts if own is None else parts | {"core": own})
 
     def forward(self, obs: dict[str, Tensor] | Tensor, state: Tensor, reset: Tensor) -> PolicyOutput:
-        """As `Policy.forward`; a tensor stands for the observation's only leaf."""
-        leaves = {self.leaf: obs} if isinstance(obs, Tensor) else obs
+        """As `Policy.forward`; a tensor stands for the actor's only leaf."""
+        leaves = {self.actor_leaves[0]: obs} if isinstance(obs, Tensor) else obs
         x, critic = self.encoder(leaves), self.critic
-        y = critic["encoder"](leaves) if critic is not None else None
+        blind = critic is not None and not all(name in leaves for name in self.critic_leaves)
+        y = critic["encoder"](leaves) if critic is not None and not blind else None
         if self.core is not None:
             if critic is None:
                 x, state = self.core(x, state, reset)
             else:
                 first, second = state.chunk(2)
                 x, first = self.core(x, first.contiguous(), reset)
-                y, second = critic["core"](y, second.contiguous(), reset)
+                if y is not None:
+                    y, second = critic["core"](y, second.contiguous(), reset)
                 state = torch.cat([first, second])
         with torch.autocast(x.device.type, enabled=False):
             params = self.heads(x.float())
             if critic is None:
                 params, value = params[..., :-1], params[..., -1]
+            elif y is None:
+                value = torch.full_like(params[..., 0], torch.nan)
             else:
-                assert y is not None
                 value = critic["value"](y.float())[..., 0]
         if self.log_std is not None:
             params = torch.cat([params, self.log_std.expand_as(params)], -1)

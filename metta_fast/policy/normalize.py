@@ -121,8 +121,8 @@ def normalize(policy: Policy, spec: EnvSpec) -> None:
 
 
 def _normalized(policy: Any, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-    """A forward's arguments, normalised; a tensor stands for the observation's only leaf (network.py)."""
+    """A forward's arguments, normalised; a tensor stands for the actor's only leaf (network.py)."""
     obs, *others = arguments
     if isinstance(obs, Tensor):
-        obs = {next(iter(policy.normalizer.parts)): obs}
+        obs = {policy.actor_leaves[0]: obs}
     return (policy.normalizer(obs), *others)

@@ -8,6 +8,7 @@ from libc.stdint cimport int64_t, uint8_t, uintptr_t
 cdef extern from "cpu_update.h" nogil:
     enum: MF_TENSORS
     enum: MF_SUMS
+    enum: MF_MOST_LEAVES
     ctypedef struct mf_tensor:
         float *weight
         float *first
@@ -20,10 +21,17 @@ cdef extern from "cpu_update.h" nogil:
         mf_net actor
         mf_net critic
         mf_tensor log_std
-    ctypedef struct mf_rollout:
-        const float *obs
+    ctypedef struct mf_leaf:
+        const float *rows
         const float *shift
         const float *scale
+        int size
+    ctypedef struct mf_view:
+        mf_leaf *leaf
+        int leaves
+    ctypedef struct mf_rollout:
+        mf_view actor
+        mf_view critic
         const float *action
         const float *logprob
         const float *value
@@ -34,7 +42,7 @@ cdef extern from "cpu_update.h" nogil:
         float clip, vf_coef, vf_clip, entropy_coef, max_norm, target_kl
         double rate, beta1, beta2, epsilon
         int normalize_advantage
-    mf_update *mf_update_new(int inputs, int hidden, int actions, int activation, int most)
+    mf_update *mf_update_new(int inputs, int seen, int hidden, int actions, int activation, int most)
     void mf_update_free(mf_update *u)
     int mf_pass(mf_update *u, const mf_rollout *rollout, const mf_settings *s, const int64_t *rows, long total,
                 int each, double step, double *sums)
@@ -46,8 +54,8 @@ cdef class Networks:
     cdef mf_update *u
     cdef mf_rollout rollout
 
-    def __cinit__(self, int inputs, int hidden, int actions, int activation, int most):
-        self.u = mf_update_new(inputs, hidden, actions, activation, most)
+    def __cinit__(self, int inputs, int seen, int hidden, int actions, int activation, int most):
+        self.u = mf_update_new(inputs, seen, hidden, actions, activation, most)
         if self.u == NULL:
             raise MemoryError
 
@@ -69,12 +77,14 @@ cdef class Networks:
             tensor.first = <float *><uintptr_t>first
             tensor.second = <float *><uintptr_t>second
 
-    def rows(self, uintptr_t obs, uintptr_t shift, uintptr_t scale, uintptr_t action, uintptr_t logprob,
-             uintptr_t value, uintptr_t advantage, uintptr_t returns, uintptr_t mask):
-        """The rollout's arrays; shift and scale 0: observations as they are."""
-        self.rollout.obs = <const float *>obs
-        self.rollout.shift = <const float *>shift
-        self.rollout.scale = <const float *>scale
+    def leaves(self, actor, critic):
+        """What each network reads: [(rows, shift, scale, numbers in a row), …]; shift and scale 0: as they are."""
+        view(&self.rollout.actor, actor)
+        view(&self.rollout.critic, critic)
+
+    def rows(self, uintptr_t action, uintptr_t logprob, uintptr_t value, uintptr_t advantage, uintptr_t returns,
+             uintptr_t mask):
+        """The rollout's other arrays."""
         self.rollout.action = <const float *>action
         self.rollout.logprob = <const float *>logprob
         self.rollout.value = <const float *>value
@@ -91,3 +101,18 @@ cdef class Networks:
         with nogil:
             whole = mf_pass(self.u, &self.rollout, &s, <const int64_t *>rows, total, each, step, &sums[0])
         return bool(whole)
+
+
+MOST_LEAVES = MF_MOST_LEAVES
+
+
+cdef int view(mf_view *of, given) except -1:
+    if len(given) > MF_MOST_LEAVES:
+        raise ValueError(f"{len(given)} leaves, expected {MF_MOST_LEAVES} at most")
+    of.leaves = len(given)
+    for i, (rows, shift, scale, size) in enumerate(given):
+        of.leaf[i].rows = <const float *><uintptr_t>rows
+        of.leaf[i].shift = <const float *><uintptr_t>shift
+        of.leaf[i].scale = <const float *><uintptr_t>scale
+        of.leaf[i].size = size
+    return 0

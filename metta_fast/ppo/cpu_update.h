@@ -15,6 +15,8 @@
 enum { MF_W1, MF_B1, MF_W2, MF_B2, MF_W3, MF_B3, MF_TENSORS };
 enum { MF_POLICY, MF_VALUE, MF_ENTROPY, MF_KL, MF_CLIPPED, MF_NORM, MF_MINIBATCHES, MF_STEPS, MF_SUMS };
 
+enum { MF_MOST_LEAVES = 16 };
+
 #define MF_LEAST_LOG_STD -10.0f
 #define MF_MOST_LOG_STD 2.0f
 #define MF_HALF_LOG_2PI 0.918938533f
@@ -35,16 +37,30 @@ typedef struct {
 } mf_net;
 
 typedef struct {
-    int inputs, hidden, actions, activation, most, padded_in;
+    int hidden, actions, activation, most;
     mf_net actor, critic;
     mf_tensor log_std;
-    float *x, *ratio_grad, *memory;
+    float *x, *y; /* what the actor and the critic read; the same memory where both read the same */
+    float *ratio_grad, *memory;
     int64_t *kept;
 } mf_update;
 
+/* A leaf of the observation, size numbers a row; shift NULL: read as it is. */
+typedef struct {
+    const float *rows, *shift, *scale;
+    int size;
+} mf_leaf;
+
+/* The leaves that a network reads, side by side. */
+typedef struct {
+    mf_leaf leaf[MF_MOST_LEAVES];
+    int leaves;
+} mf_view;
+
 /* The rollout, flat: row r is row r of each. */
 typedef struct {
-    const float *obs, *shift, *scale, *action, *logprob, *value, *advantage, *returns; /* shift NULL: as it is */
+    mf_view actor, critic;
+    const float *action, *logprob, *value, *advantage, *returns;
     const uint8_t *mask;
 } mf_rollout;
 
@@ -98,17 +114,19 @@ static void mf_update_free(mf_update *u)
     free(u);
 }
 
-/* most: rows of a minibatch at most. NULL: no memory. */
-static mf_update *mf_update_new(int inputs, int hidden, int actions, int activation, int most)
+/* seen: numbers that the critic reads, 0 where it reads what the actor does (`inputs` numbers).
+ * most: rows of a minibatch at most. NULL: no memory. */
+static mf_update *mf_update_new(int inputs, int seen, int hidden, int actions, int activation, int most)
 {
     mf_update *u = calloc(1, sizeof *u);
     if (!u)
         return 0;
     mf_net none;
-    const int in = mf_pad(inputs);
+    const int own = seen ? seen : inputs;
     const long actor = mf_net_layout(&none, inputs, hidden, actions, most, 0);
-    const long critic = mf_net_layout(&none, inputs, hidden, 1, most, 0);
-    const long x = ((long)most * in + 15) / 16 * 16, floats = actor + critic + x + mf_pad(actions) + most + 64;
+    const long critic = mf_net_layout(&none, own, hidden, 1, most, 0);
+    const long x = ((long)most * mf_pad(inputs) + 15) / 16 * 16, y = ((long)most * mf_pad(seen) + 15) / 16 * 16;
+    const long floats = actor + critic + x + y + mf_pad(actions) + most + 64;
     u->kept = malloc(sizeof(int64_t) * most);
     if (!u->kept || posix_memalign((void **)&u->memory, 64, sizeof(float) * floats)) {
         u->memory = 0;
@@ -116,13 +134,13 @@ static mf_update *mf_update_new(int inputs, int hidden, int actions, int activat
         return 0;
     }
     memset(u->memory, 0, sizeof(float) * floats);
-    u->inputs = inputs, u->hidden = hidden, u->actions = actions, u->activation = activation, u->most = most;
-    u->padded_in = in;
+    u->hidden = hidden, u->actions = actions, u->activation = activation, u->most = most;
     mf_net_layout(&u->actor, inputs, hidden, actions, most, u->memory);
-    mf_net_layout(&u->critic, inputs, hidden, 1, most, u->memory + actor);
+    mf_net_layout(&u->critic, own, hidden, 1, most, u->memory + actor);
     u->x = u->memory + actor + critic;
+    u->y = seen ? u->x + x : u->x;
     u->log_std = (mf_tensor){.rows = 1, .columns = actions, .ld = mf_pad(actions)};
-    u->log_std.grad = u->x + x;
+    u->log_std.grad = u->x + x + y;
     u->ratio_grad = u->log_std.grad + mf_pad(actions);
     return u;
 }
@@ -176,7 +194,24 @@ static void mf_backward(mf_net *net, int activation, const float *x, int rows)
 
 /* ---- one minibatch ---- */
 
-/* The unmasked rows of the minibatch: their numbers into `kept`, their observations into `x`. */
+/* A row of the rollout as a network reads it, into x. */
+static void mf_read(const mf_view *view, int64_t row, float *x)
+{
+    for (int i = 0; i < view->leaves; i++) {
+        const mf_leaf *leaf = &view->leaf[i];
+        const float *obs = leaf->rows + row * leaf->size;
+        for (int j = 0; j < leaf->size; j++) {
+            float value = obs[j];
+            if (leaf->shift) {
+                value = (value - leaf->shift[j]) * leaf->scale[j];
+                value = value < -10.0f ? -10.0f : value > 10.0f ? 10.0f : value;
+            }
+            *x++ = value;
+        }
+    }
+}
+
+/* The unmasked rows of the minibatch: their numbers into `kept`, their observations into `x` and `y`. */
 static int mf_gather(mf_update *u, const mf_rollout *from, const int64_t *rows, int n)
 {
     int count = 0;
@@ -184,16 +219,9 @@ static int mf_gather(mf_update *u, const mf_rollout *from, const int64_t *rows, 
         const int64_t row = rows[b];
         if (!from->mask[row])
             continue;
-        const float *obs = from->obs + row * u->inputs;
-        float *x = u->x + (long)count * u->padded_in;
-        for (int j = 0; j < u->inputs; j++) {
-            float value = obs[j];
-            if (from->shift) {
-                value = (value - from->shift[j]) * from->scale[j];
-                value = value < -10.0f ? -10.0f : value > 10.0f ? 10.0f : value;
-            }
-            x[j] = value;
-        }
+        mf_read(&from->actor, row, u->x + (long)count * u->actor.padded_in);
+        if (u->y != u->x)
+            mf_read(&from->critic, row, u->y + (long)count * u->critic.padded_in);
         u->kept[count++] = row;
     }
     return count;
@@ -318,7 +346,7 @@ static int mf_pass(mf_update *u, const mf_rollout *from, const mf_settings *s, c
         double stats[MF_CLIPPED + 1] = {0};
         const int n = mf_gather(u, from, rows + at, each);
         mf_forward(&u->actor, u->activation, u->x, n);
-        mf_forward(&u->critic, u->activation, u->x, n);
+        mf_forward(&u->critic, u->activation, u->y, n);
         mf_loss(u, from, s, n, stats);
         for (int i = 0; i <= MF_CLIPPED; i++)
             sums[i] += stats[i];
@@ -326,7 +354,7 @@ static int mf_pass(mf_update *u, const mf_rollout *from, const mf_settings *s, c
         if (s->target_kl >= 0 && stats[MF_KL] > s->target_kl)
             return 0;
         mf_backward(&u->actor, u->activation, u->x, n);
-        mf_backward(&u->critic, u->activation, u->x, n);
+        mf_backward(&u->critic, u->activation, u->y, n);
         mf_step(u, s, ++step, sums);
     }
     return 1;

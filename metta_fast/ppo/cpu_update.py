@@ -20,7 +20,7 @@ from metta_fast.config import TrainerConfig
 from metta_fast.policy.box_head import BoxHead
 from metta_fast.policy.encoders import MLPEncoder
 from metta_fast.policy.network import Network
-from metta_fast.ppo._cpu_update import Networks  # type: ignore[attr-defined]
+from metta_fast.ppo._cpu_update import MOST_LEAVES, Networks  # type: ignore[attr-defined]
 
 ACTIVATIONS = {"relu": 0, "tanh": 1, "elu": 2}
 MOST_WORK = 1 << 18
@@ -44,14 +44,15 @@ def supports(policy: Any, buffers: Buffers, config: TrainerConfig, device: torch
     hooks = len(policy._forward_pre_hooks) + len(policy._forward_hooks)
     if hooks > (getattr(policy, "normalizer", None) is not None):
         return "hooks on the policy"
-    head, encoder = policy.head, policy.encoder
+    head = policy.head
     if not isinstance(head, BoxHead) or head.squash or head.width > MOST_ACTIONS:
         return "not a clipped normal distribution"
-    if not isinstance(encoder, MLPEncoder) or len(encoder.parts) or len(encoder.flat) != 1:
-        return "not one flat observation"
-    if buffers.obs[encoder.flat[0]].dtype != torch.float32:
-        return "not an observation of float32"
-    hidden = encoder.second.out_features
+    for encoder in (policy.encoder, policy.critic["encoder"]):
+        if not isinstance(encoder, MLPEncoder) or len(encoder.parts) or len(encoder.flat) > MOST_LEAVES:
+            return "not a flat observation"
+        if any(buffers.obs[leaf].dtype != torch.float32 for leaf in encoder.flat):
+            return "not an observation of float32"
+    hidden: int = policy.heads.in_features
     if hidden % 8 or hidden * config.minibatch_size > MOST_WORK:
         return "policy.hidden_size is no multiple of 8, or too much work for one core"
     if any(not p.requires_grad or p.dtype != torch.float32 for p in policy.parameters()):
@@ -72,7 +73,7 @@ class CpuUpdate:
         self._policy, self._buffers, self._config, self._optimizer = policy, buffers, config, optimizer
         self._clip = clip
         encoder = policy.encoder
-        self._obs = buffers.obs[encoder.flat[0]]
+        self._reads = encoder.flat, policy.critic["encoder"].flat
         self._parameters = [policy.log_std]
         for trunk, last in ((encoder, policy.heads), (policy.critic["encoder"], policy.critic["value"])):
             for layer in (trunk.first, trunk.second, last):
@@ -80,6 +81,7 @@ class CpuUpdate:
         hidden = encoder.second.out_features
         self._networks = Networks(
             encoder.first.in_features,
+            0 if self._reads[0] == self._reads[1] else policy.critic["encoder"].first.in_features,
             hidden,
             policy.head.width,
             ACTIVATIONS[encoder.activation],
@@ -100,10 +102,9 @@ class CpuUpdate:
         n = b.num_agents
         rows = (order // n * (b.bptt_horizon * n) + order % n).unsqueeze(1) + self._within
         rows = rows.flatten().contiguous()
-        normalizer = getattr(self._policy, "normalizer", None)
-        scaled = (0, 0) if normalizer is None else (normalizer.shift.data_ptr(), normalizer.scale.data_ptr())
+        self._networks.leaves(*([self._leaf(name) for name in leaves] for leaves in self._reads))
         arrays = (b.action, b.logprob, rollout_value, b.advantage, b.returns, b.mask)
-        self._networks.rows(self._obs.data_ptr(), *scaled, *(array.data_ptr() for array in arrays))
+        self._networks.rows(*(array.data_ptr() for array in arrays))
         settings = {
             "clip": float(self._clip),
             "vf_coef": c.vf_coef,
@@ -123,6 +124,16 @@ class CpuUpdate:
         for parameter in self._parameters:
             self._optimizer.state[parameter]["step"].fill_(steps + found[-1])
         return whole
+
+    def _leaf(self, name: str) -> tuple[int, int, int, int]:
+        """Where its rows lie, the normaliser's shift and scale of it (0, 0: there is none), and its size."""
+        rows = self._buffers.obs[name]
+        normalizer = getattr(self._policy, "normalizer", None)
+        moments = (0, 0)
+        if normalizer is not None:
+            part = slice(*normalizer.parts[name])
+            moments = normalizer.shift[part].data_ptr(), normalizer.scale[part].data_ptr()
+        return rows.data_ptr(), *moments, rows[0, 0].numel()
 
     def _states(self) -> float:
         """Adam's state of each parameter, made where it is missing; the steps taken so far."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-from gymnasium.spaces import Box, Discrete, MultiDiscrete
+from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete
 
 from metta_fast.envs.python_env import PythonEnvFactory
 
@@ -54,6 +54,23 @@ class Ticker:
 
     def close(self) -> None:
         pass
+
+
+class Seen(Ticker):
+    """A Ticker whose observation lies beside itself: `critic`, which is for the value alone."""
+
+    metadata: Any = {"privileged": ["critic"]}  # noqa: RUF012 - Gymnasium's own form
+
+    def __init__(self, index: int, **keys: Any) -> None:
+        super().__init__(index, **keys)
+        self.observation_space = Dict(dict.fromkeys(("critic", "obs"), self.observation_space))
+
+    def _obs(self) -> Any:
+        return {name: super(Seen, self)._obs() for name in ("critic", "obs")}
+
+
+def seen(num_envs: int, **keys: Any) -> PythonEnvFactory:
+    return PythonEnvFactory(lambda index: Seen(index, **keys), num_envs, name="seen")
 
 
 def tickers(num_envs: int, **keys: Any) -> PythonEnvFactory:

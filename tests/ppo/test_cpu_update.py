@@ -13,7 +13,7 @@ from metta_fast.policy import make_policy
 from metta_fast.ppo import PPO
 from metta_fast.ppo.cpu_update import supports
 from metta_fast.ppo.learner import SUMS
-from tests.ppo.envs import tickers
+from tests.ppo.envs import seen, tickers
 from tests.ppo.stand_in import make_ppo
 
 POLICY = {
@@ -26,9 +26,9 @@ POLICY = {
 
 
 def trained(
-    epochs: int = 3, *, native: bool, policy: dict[str, Any], **trainer: Any
+    epochs: int = 3, *, native: bool, policy: dict[str, Any], factory: Any = tickers, **trainer: Any
 ) -> tuple[PPO, list[list[float]]]:
-    factory = tickers(6, box=True)
+    factory = factory(6, box=True)
     torch.manual_seed(0)
     made = make_policy(PolicyConfig(**POLICY | policy), factory.spec)
     settings = {"learning_rate": 3e-3, "update_epochs": 3, "entropy_coef": 0.01} | trainer
@@ -53,6 +53,8 @@ def trained(
         ({"activation": "relu", "hidden_size": 8, "normalize_obs": False}, {"normalize_advantage": False}),
         ({"activation": "elu", "hidden_size": 72}, {"vf_clip_coef": 0.02, "max_grad_norm": 0.05}),
         ({}, {"recompute": "pass", "max_grad_norm": 0.0, "schedule": "adaptive", "clip_coef": 0.02}),
+        ({}, {"factory": seen}),  # the value reads two leaves, the actions one
+        ({"actor_obs": ["critic", "obs"], "critic_obs": ["obs"], "normalize_obs": False}, {"factory": seen}),
     ],
 )
 def test_it_is_torchs_update(policy: dict[str, Any], trainer: dict[str, Any]) -> None:
