@@ -7,6 +7,7 @@ of Reacher and InvertedDoublePendulum may differ from libm's in the last place (
 
 from __future__ import annotations
 
+import functools
 import importlib
 import inspect
 from typing import Any
@@ -93,6 +94,7 @@ def pair(name: str, options: dict[str, Any]) -> tuple[Any, Rules]:
     return env, Rules(task, rest, inner.model, inner.data, inner.frame_skip)
 
 
+@functools.cache
 def numpy_sines_are_libms() -> bool:
     x = np.linspace(-3, 3, 1000)
     return all(np.sin(x)[i] == np.sin(x[i]) and np.cos(x)[i] == np.cos(x[i]) for i in range(len(x)))
