@@ -1,6 +1,6 @@
-"""The pictures of docs/benchmark.md, drawn from the figures that stand in README.
+"""The pictures of docs/benchmark.md, drawn from the figures that stand in README and docs/gpu.md.
 
-python docs/charts.py        # writes docs/speed.svg again; tests/test_site.py says when that is due
+python docs/charts.py        # writes docs/speed.svg and docs/gpu.svg again; tests/test_site.py says when that is due
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 PICTURE = ROOT / "docs" / "speed.svg"
+GPU_PICTURE = ROOT / "docs" / "gpu.svg"
 UNITS = {"k": 1e3, "M": 1e6}
 STYLE = """\
     .plate { fill: #ffffff; } .bar { fill: #00897b; } .cpu { fill: #b26a00; } text { fill: #1d2329; font-size: 13px; }
@@ -22,8 +23,7 @@ STYLE = """\
       .grid { stroke: #3a404b; } .small { fill: #b9c2cb; }
     }"""
 LEFT, WIDTH, ROW, TOP = 330, 960, 34, 74
-LEAST, MOST = 4, 9
-"""Powers of ten at both ends of the axis, in steps a second."""
+POWERS = {4: "10k", 5: "100k", 6: "1M", 7: "10M", 8: "100M", 9: "1000M"}
 
 
 @dataclass(frozen=True)
@@ -48,12 +48,56 @@ def figures(readme: str) -> list[Figure]:
     return found
 
 
-def draw(rows: list[Figure]) -> str:
+def gpu_figures(page: str) -> list[Figure]:
+    """The rows of docs/gpu.md's table of training: each shape, and it without one of the things that make it fast."""
+    table = page.partition("| | M steps/s |")[2].partition("\n\n")[0]
+    found, shape = [], ""
+    for what, speed in re.findall(r"^\| ([^|]+) \| ([\d.]+) \|", table, re.MULTILINE):
+        shape = shape if what.startswith("`") else what.partition(",")[0]
+        setting = what.startswith("`")
+        name = what.replace("`", "").replace("trainer.", "")
+        found.append(
+            Figure(
+                name,
+                f"{shape}: this setting" if setting else "all on the GPU",
+                f"{float(speed):.3g}M",
+                float(speed) * UNITS["M"],
+            )
+        )
+    return found
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """Words above the bars, and the axis: powers of ten at both ends, in steps a second."""
+
+    title: str
+    note: str
+    least: int
+    most: int
+
+
+SPEED = Sheet(
+    "Steps a second: actions of one agent, all work of the row included",
+    "logarithmic axis; orange: without a GPU",
+    4,
+    9,
+)
+GPU = Sheet(
+    "What makes training on the GPU fast: steps a second without one thing after another",
+    "logarithmic axis; orange: with that setting instead of the profile's",
+    6,
+    8,
+)
+
+
+def draw(rows: list[Figure], sheet: Sheet = SPEED) -> str:
     """Bars on a logarithmic axis, as SVG that brings its own ground for light and dark."""
+    least, most = sheet.least, sheet.most
     height = TOP + ROW * len(rows) + 44
 
     def x(value: float) -> float:
-        return LEFT + (WIDTH - 90 - LEFT) * (math.log10(value) - LEAST) / (MOST - LEAST)
+        return LEFT + (WIDTH - 90 - LEFT) * (math.log10(value) - least) / (most - least)
 
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img" '
@@ -61,12 +105,11 @@ def draw(rows: list[Figure]) -> str:
         "  <title>Steps a second</title>",
         f"  <style>\n{STYLE}\n  </style>",
         f'  <rect class="plate" width="{WIDTH}" height="{height}" rx="10"/>',
-        '  <text class="title" x="20" y="32">Steps a second: actions of one agent, all work of the row included</text>',
-        '  <text class="small" x="20" y="52">logarithmic axis; orange: without a GPU</text>',
+        f'  <text class="title" x="20" y="32">{sheet.title}</text>',
+        f'  <text class="small" x="20" y="52">{sheet.note}</text>',
     ]
-    for power in range(LEAST, MOST + 1):
-        at = x(10.0**power)
-        name = {4: "10k", 5: "100k", 6: "1M", 7: "10M", 8: "100M", 9: "1000M"}[power]
+    for power in range(least, most + 1):
+        at, name = x(10.0**power), POWERS[power]
         lines += [
             f'  <line class="grid" x1="{at:.1f}" x2="{at:.1f}" y1="{TOP - 8}" y2="{height - 34}"/>',
             f'  <text class="small" x="{at:.1f}" y="{height - 16}" text-anchor="middle">{name}</text>',
@@ -74,7 +117,7 @@ def draw(rows: list[Figure]) -> str:
     for index, row in enumerate(rows):
         y = TOP + ROW * index
         label = row.what if len(row.what) <= 46 else row.what[:45].rstrip() + "…"
-        kind = "cpu" if "cores" in row.machine else "bar"
+        kind = "cpu" if "cores" in row.machine or "setting" in row.machine else "bar"
         lines += [
             f'  <text x="{LEFT - 12}" y="{y + 11}" text-anchor="end">{escape(label)}</text>',
             f'  <text class="small" x="{LEFT - 12}" y="{y + 26}" text-anchor="end">{escape(row.machine)}</text>',
@@ -87,6 +130,8 @@ def draw(rows: list[Figure]) -> str:
 def main() -> None:
     rows = figures((ROOT / "README.md").read_text(encoding="utf-8"))
     PICTURE.write_text(draw(rows), encoding="utf-8")
+    rows = gpu_figures((ROOT / "docs" / "gpu.md").read_text(encoding="utf-8"))
+    GPU_PICTURE.write_text(draw(rows, GPU), encoding="utf-8")
 
 
 if __name__ == "__main__":

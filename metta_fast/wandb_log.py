@@ -4,8 +4,8 @@
     wandb sync runs/<name>/wandb/offline-run-…        # later, from anywhere; the newest folder has all of it
 
 metrics.jsonl is the record; what W&B has is made equal to it. Rows go there under their step (`train/steps`), those of
-a second merged into one. A session that begins writes first what W&B lacks: online, the rows after the last step that
-the server names; offline, all of them, as uploading a run's second folder replaces what the first brought. A resume
+a tenth of a second merged into one. A session that begins writes first what W&B lacks: online, the rows after the last
+step that the server names; offline, all of them, as uploading a run's second folder replaces what the first brought. A resume
 from an earlier checkpoint leaves out the steps that the server has already. So no step is lost or doubled.
 
 Nothing that W&B or the network does ends a training that has begun. Place in the flow: resolve.py calls `check_wandb`
@@ -29,9 +29,10 @@ from metta_fast.errors import UserError
 from metta_fast.loggers import Row, Thinned, read_rows
 from metta_fast.run_dir import RunDir
 
-GAP_S = 1.0
+GAP_S = 0.1
+"""Between two rows: each takes W&B a millisecond, and on a GPU an epoch lasts a few."""
 MAX_EARLIER = 10_000
-"""Earlier rows written at most when a session begins; each takes W&B a millisecond."""
+"""Earlier rows written at most when a session begins."""
 INIT_S = 30.0
 """How long the server may take to answer at the start."""
 FINISH_S = 20.0

@@ -87,6 +87,11 @@ def test_the_chart_shows_readmes_figures():
     rows = charts.figures((ROOT / "README.md").read_text())
     assert len(rows) >= 4
     assert charts.PICTURE.read_text() == charts.draw(rows), "README's figures changed: python docs/charts.py"
+    rows = charts.gpu_figures((DOCS / "gpu.md").read_text())
+    assert len(rows) >= 4
+    assert charts.GPU_PICTURE.read_text() == charts.draw(rows, charts.GPU), (
+        "gpu.md changed: python docs/charts.py"
+    )
 
 
 @pytest.mark.parametrize(("text", "value"), [("16.6M steps/s on a core", 16.6e6), ("150k steps/s", 150e3)])
@@ -95,7 +100,7 @@ def test_a_figure_is_read(text, value):
     assert (row.what, row.machine, row.value) == ("a b", "2 cores", pytest.approx(value))
 
 
-@pytest.mark.parametrize("name", ["flow.svg", "speed.svg"])
+@pytest.mark.parametrize("name", ["flow.svg", "speed.svg", "gpu.svg"])
 def test_a_drawing_is_readable_in_light_and_dark(name):
     text = (DOCS / name).read_text()
     ElementTree.fromstring(text)
