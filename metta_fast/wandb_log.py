@@ -5,8 +5,8 @@
 
 metrics.jsonl is the record; what W&B has is made equal to it. Rows go there under their step (`train/steps`), those of
 a tenth of a second merged into one. A session that begins writes first what W&B lacks: online, the rows after the last
-step that the server names; offline, all of them, as uploading a run's second folder replaces what the first brought. A resume
-from an earlier checkpoint leaves out the steps that the server has already. So no step is lost or doubled.
+step that the server names; offline, all of them, as uploading a run's second folder replaces what the first brought. A
+resume from an earlier checkpoint leaves out the steps that the server has already. So no step is lost or doubled.
 
 Nothing that W&B or the network does ends a training that has begun. Place in the flow: resolve.py calls `check_wandb`
 before anything starts, trainer.py opens the logger when all else has been built. Only this module imports
