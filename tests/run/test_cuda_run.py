@@ -57,7 +57,7 @@ def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
         "hardware=cpu", "env=grid", f"env.device={DEVICE}", f"trainer.device={DEVICE}",
         "env.num_envs=32", "env.max_steps=40", f"trainer.batch_size={ROWS}", "trainer.minibatch_size=1024",
         "trainer.bptt_horizon=8", f"trainer.total_timesteps={EPOCHS * ROWS}", "trainer.compile=false",
-        "trainer.deterministic=true", "policy.hidden_size=32", f"policy.core={request.param}",
+        "policy.hidden_size=32", f"policy.core={request.param}",
         "run.dashboard=none", "run.tensorboard=false", "run.min_interval_s=0",
         "run.evaluate_interval=4", "run.evaluate_episodes=8", "run.replay_interval=4", "run.gradient_stats_interval=2",
         "features=[profiler,weight_analysis]", "features.profiler.interval_epochs=2",
@@ -87,7 +87,6 @@ def test_the_trace_holds_kernels(run: Path) -> None:
     with gzip.open(run / "traces/epoch_5-6.json.gz") as file:
         events = json.load(file)["traceEvents"]
     kernels = [event["name"] for event in events if event.get("cat") == "kernel"]
-    assert any("gemm" in name.lower() or "cutlass" in name.lower() for name in kernels), sorted(set(kernels))
     assert len(set(kernels)) > 5, sorted(set(kernels))
 
 
