@@ -14,7 +14,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable
 
-from metta_fast.config import PolicyConfig, nearest, shown
+from metta_fast.config import PolicyConfig, did_you_mean, shown
 from metta_fast.errors import UserError
 from metta_fast.spec import EnvSpec
 
@@ -54,11 +54,9 @@ def _chosen(key: str, given: list[str] | None, otherwise: Iterable[str], spec: E
     names = list(otherwise) if given is None else given
     for name in names:
         if name not in spec.obs:
-            near = nearest(name, spec.obs)
             raise UserError(
-                f"{key}={shown(names)}: {spec.name} gives no {name!r}; "
-                + (f"did you mean {near!r}? " if near else "")
-                + f"it gives {', '.join(spec.obs)}"
+                f"{key}={shown(names)}: {spec.name} gives no {name!r}; {did_you_mean(name, spec.obs)}"
+                f"it gives {', '.join(spec.obs)}"
             )
     if not names:
         what = f"{key}=[]" if given is not None else f"{spec.name}: every leaf is privileged"

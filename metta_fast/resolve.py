@@ -10,6 +10,7 @@ cards are found by metta_fast/hardware.py (a feature that is on brings it in).
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import isfinite
 
 from metta_fast import hardware, memory
 from metta_fast.compose import Composed
@@ -183,6 +184,20 @@ class _Resolve(Devices):
         if name == "mlp" and observation == "tokens":
             raise UserError(
                 "policy mlp does not read token observations; give policy=tokens, or env.observation=compact"
+            )
+
+        self._unbounded(spec)
+
+    def _unbounded(self, spec: EnvSpec) -> None:
+        """Continuous actions that cannot be scaled are told: a wrong unit would only show in what is learnt."""
+        bounds = list(zip(spec.action.low, spec.action.high))
+        free = [str(i) for i, pair in enumerate(bounds) if not all(map(isfinite, pair))]
+        if free:
+            which = "all" if len(free) == len(bounds) else "numbers " + ", ".join(free)
+            self.notes.append(
+                f"{spec.name}: {which} of {len(bounds)} continuous actions lack a finite bound and are not scaled: "
+                "the environment gets the policy's own numbers, of size exp(policy.initial_log_std) at first; "
+                "give finite bounds if it expects others"
             )
 
     def features(self) -> None:

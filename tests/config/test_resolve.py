@@ -131,6 +131,34 @@ def test_a_mistake_is_one_or_two_lines_with_the_cure(words: list[str], message: 
     assert len(str(caught.value).splitlines()) <= 2
 
 
+@pytest.mark.parametrize(
+    ("low", "told"),
+    [
+        ("-1", None),
+        ("[-1, -np.inf]", "own: numbers 1 of 2 continuous actions lack a finite bound and are not scaled"),
+        ("-np.inf", "own: all of 2 continuous actions lack a finite bound and are not scaled"),
+    ],
+)
+def test_actions_without_bounds_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, low: str, told: str | None
+) -> None:
+    (tmp_path / "unbounded.py").write_text(
+        "import gymnasium, numpy as np\n"
+        "from metta_fast.envs.python_env import PythonEnvFactory\n\n"
+        "class Own(gymnasium.Env):\n"
+        "    observation_space = gymnasium.spaces.Box(-1, 1, (2,))\n"
+        f"    action_space = gymnasium.spaces.Box(np.float32({low}), np.float32([1, 1]), (2,))\n\n"
+        "def make(config):\n"
+        "    return PythonEnvFactory(lambda index: Own(), config.num_envs, name='own')\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "unbounded", raising=False)
+    notes = resolved("hardware=cpu", "env=unbounded:make").notes
+    assert [note.partition(":")[0] for note in notes if "bound" in note] == (["own"] if told else [])
+    assert told is None or any(note.startswith(told) for note in notes)
+
+
 def test_ones_own_environment_says_how_many_agents_it_has(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
