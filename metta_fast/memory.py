@@ -71,7 +71,8 @@ def estimate(config: Config, spec: EnvSpec) -> tuple[Part, ...]:
     parts.append(Part("weights", WEIGHT * _weights(config, spec), cuda))
     if cuda:
         parts.append(Part("CUDA", CONTEXT, True))
-    parts.append(Part("environments", env.num_envs * spec.state_bytes, env.device == "cuda"))
+    states = 2 if env.device == "cuda" else 1  # the next episode of each lies beside it (vector/gpu.py)
+    parts.append(Part("environments", states * env.num_envs * spec.state_bytes, env.device == "cuda"))
     if env.device != "cuda":
         copies = 1 if config.vector.zero_copy else 2
         slab = slab_size(dataclasses.replace(spec, num_envs=env.num_envs, agents_per_env=env.agents_per_env))

@@ -79,7 +79,7 @@ class EnvSpec:
     gpu: bool = False
     """True: its factory gives `gpu_program()`, so that it can step on the GPU (metta_fast/vector/gpu.py)."""
     state_bytes: int = 0
-    """Size of one environment's state on the GPU; 0 without an engine."""
+    """Size of one environment's state; 0 without an engine for the GPU."""
     notes: bool = False
     """True: `EnvBatch.notes()` exists: {kind: text}, what the user should be told of environments that go on."""
     stagger: bool = False

@@ -22,6 +22,7 @@ class GridProgram:
         self._params = GridParams(record, table)
         self.table = table
         self.state_bytes: int = self._params.layout()["size"]
+        self.shortest = int(record["max_steps"])
         kinds = {"MAP": int(record["map_kind"]), "OBSERVATION": int(record["observation"])}
         self.source = Source(
             "grid",

@@ -240,6 +240,17 @@ MF_FN void grid_reset(const grid_params *p, uint8_t *state, uint64_t seed, uint3
     MF_LANES_SYNC();
 }
 
+MF_FN void grid_renew(const grid_params *p, uint8_t *state, const uint8_t *next, int32_t lane, int32_t lanes) {
+    GridHead *head = grid_open(p, state).head;
+    const uint32_t lifetime = head->lifetime + 1;
+    MF_LANES_SYNC();
+    mf_copy(state, next, p->size, lane, lanes);
+    MF_LANES_SYNC();
+    if (lane == 0)
+        head->lifetime = lifetime;
+    MF_LANES_SYNC();
+}
+
 MF_FN int32_t grid_pending(const grid_params *p, uint8_t *state) { return grid_open(p, state).head->pending_reset; }
 
 MF_FN void grid_begin(const grid_params *p, uint8_t *state, uint64_t seed, uint32_t env) {

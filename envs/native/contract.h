@@ -19,7 +19,11 @@
 
      void    ENV_reset  (params, state, seed, env, start_step, lane, lanes)
                         a new episode, made by `lanes` lanes together (see below); `env` is the global id.
-                        Counts as a step of the env's lifetime.
+                        Counts as a step of the env's lifetime. What it makes follows from seed, env and the number of
+                        the episode: of the steps before it only their number is kept.
+     void    ENV_renew  (params, state, next, lane, lanes)
+                        the same where `next` is what ENV_reset has made of a copy of the state, taken at any time
+                        of the episode that has now ended: copies it and puts that number right
      int32_t ENV_pending(params, state)               1: the episode has ended, the next call must reset
      void    ENV_begin  (params, state, seed, env)    clear rewards, count the step, due events, draw the order
      void    ENV_act    (params, state, priority, turn, actions)
@@ -111,6 +115,25 @@ MF_FN void mf_zero(uint8_t *at, int64_t from, int64_t to, int32_t lane, int32_t 
     }
     for (int64_t i = from + 8 * lane; i < to; i += 8 * lanes)
         *(uint64_t *)(at + i) = 0;
+}
+
+/* Copy `bytes`, a multiple of 16 as are both addresses, to where none of them lies. */
+typedef struct {
+    uint64_t low, high;
+} __attribute__((aligned(16))) mf_sixteen;
+enum { MF_COPY_AHEAD = 4 };
+MF_FN void mf_copy(uint8_t *to, const uint8_t *from, int64_t bytes, int32_t lane, int32_t lanes) {
+    const int32_t count = (int32_t)(bytes / 16);
+    for (int32_t first = lane; first < count; first += MF_COPY_AHEAD * lanes) {
+        mf_sixteen word[MF_COPY_AHEAD]; /* all are read before one is written: a read waits long */
+        MF_UNROLL
+        for (int32_t k = 0; k < MF_COPY_AHEAD; k++)
+            word[k] = ((const mf_sixteen *)from)[mf_min(first + k * lanes, count - 1)];
+        MF_UNROLL
+        for (int32_t k = 0; k < MF_COPY_AHEAD; k++)
+            if (first + k * lanes < count)
+                ((mf_sixteen *)to)[first + k * lanes] = word[k];
+    }
 }
 
 #endif

@@ -5,15 +5,16 @@
      #include "gpu_shell.h"
 
      mf_reset          every env anew, from nothing, and its rows        a block per env
-     mf_build          the next episode of each env that has ended       a warp for MF_BUILD_ENVS envs
+     mf_build          the next episode of each env that has none ready  a warp for MF_BUILD_ENVS envs
      mf_step           a step and its rows: lane 0 of a warp steps,      a block per env
                        then every warp of the block observes
      mf_step_threads   the step alone                                    a thread per env
      mf_observe        the observations alone                            a warp per agent
 
-   What shell.h does in one call is two here: mf_build makes the next episode of an ended env while the policy still
-   looks at the last observation, and the step after it writes the new episode's first rows. Compiled with
-   -DMF_PARAMS_BYTES=…, the host's size of ENV_params; metta_fast/vector/gpu.py launches them. */
+   What shell.h does in one call is two here: mf_build makes the next episode of an env long before the present one
+   ends, in memory beside its state, and the step after the end takes it over. So maps need not be built row by row,
+   but once in as many rows as pass between two ends of an env. Compiled with -DMF_PARAMS_BYTES=…, the host's size of
+   ENV_params; metta_fast/vector/gpu.py launches them. */
 #include "contract.h"
 
 #ifndef MF_WARM
@@ -32,7 +33,8 @@ enum { MF_WARP = 32, MF_BUILD_ENVS = 8 };
 /* The record `World` of metta_fast/vector/gpu.py, field for field. */
 typedef struct {
     uint8_t *states;      /* [total_envs, state_size] */
-    uint8_t *built;       /* [total_envs]: 1 between mf_build and the next step */
+    uint8_t *next;        /* [total_envs, state_size]: the next episode of each env */
+    uint8_t *ready;       /* [total_envs]: 1 where `next` holds it */
     const uint64_t *seed; /* [1] */
     uint32_t first_env;   /* global id of env 0 */
     int32_t start, stop;  /* envs of this launch */
@@ -70,14 +72,23 @@ MF_FN void mf_new_rows(const MF_NAME(params) * p, const mf_rows *r, int32_t env,
     }
 }
 
+/* An ended env's next episode and its rows, but for the observations; by the lanes of a warp. */
+MF_FN void mf_renew(const MF_NAME(params) * p, const mf_world *w, const mf_rows *r, int32_t env, int32_t lane) {
+    if (!w->ready[env])
+        __trap(); /* mf_build was left out */
+    MF_NAME(renew)(p, mf_state(p, w, env), w->next + (int64_t)env * MF_NAME(state_size)(p), lane, MF_WARP);
+    mf_new_rows(p, r, env, lane, MF_WARP);
+    MF_LANES_SYNC(); /* all have read the flag */
+    if (lane == 0)
+        w->ready[env] = 0;
+}
+
 /* One lane's step of an env whose episode goes on, but for the observations. */
 MF_FN void mf_advance(const MF_NAME(params) * p, const mf_world *w, const mf_rows *r, int32_t env) {
     const int32_t agents = MF_NAME(num_agents)(p);
     const int64_t row = (int64_t)env * agents;
     const MF_NAME(action) *action = r->action + row * MF_NAME(action_width);
     uint8_t *state = mf_state(p, w, env);
-    if (MF_NAME(pending)(p, state))
-        __trap(); /* mf_build was left out */
     MF_NAME(begin)(p, state, *w->seed, w->first_env + (uint32_t)env);
     for (int32_t priority = MF_NAME(priorities) - 1; priority >= 0; priority--)
         for (int32_t turn = 0; turn < agents; turn++)
@@ -107,70 +118,61 @@ MF_KERNEL mf_reset(MF_GIVEN MF_NAME(params) p, MF_GIVEN mf_world w, MF_GIVEN mf_
                        MF_WARP);
         mf_new_rows(&p, &r, env, lane, MF_WARP);
         if (lane == 0)
-            w.built[env] = 0;
+            w.ready[env] = 0; /* made with another seed */
     }
     __syncthreads();
     mf_observe_env(&p, &w, &r, env);
 }
 
-/* `bytes` a multiple of 8. */
-MF_FN void mf_copy_state(uint8_t *to, const uint8_t *from, int64_t bytes, int32_t lane) {
-    for (int64_t i = 8 * lane; i < bytes; i += 8 * MF_WARP)
-        *(uint64_t *)(to + i) = *(const uint64_t *)(from + i);
-    MF_LANES_SYNC();
-}
-
-/* Few envs end at a time, and one's building is a long chain of small reads and writes: in shared memory, where each
-   waits a tenth of the time. Staggered neighbours end together, so a warp's envs lie far apart. */
+/* Building is a long chain of small reads and writes: in shared memory, where each waits a tenth of the time.
+   Staggered neighbours end together, so a warp's envs lie far apart. */
 MF_KERNEL mf_build(MF_GIVEN MF_NAME(params) p, MF_GIVEN mf_world w) {
     MF_SCRATCH;
     const int32_t lane = (int32_t)threadIdx.x, apart = (w.stop - w.start + MF_BUILD_ENVS - 1) / MF_BUILD_ENVS;
     const int32_t first = w.start + (int32_t)blockIdx.x, mine = first + lane * apart;
     const int64_t bytes = MF_NAME(state_size)(&p);
-    const int32_t ended = lane < MF_BUILD_ENVS && mine < w.stop && MF_NAME(pending)(&p, mf_state(&p, &w, mine));
-    for (uint32_t set = MF_LANES_VOTE(ended); set; set &= set - 1) {
+    const int32_t missing = lane < MF_BUILD_ENVS && mine < w.stop && !w.ready[mine];
+    for (uint32_t set = MF_LANES_VOTE(missing); set; set &= set - 1) {
         const int32_t env = first + MF_CTZ(set) * apart;
-        uint8_t *state = mf_state(&p, &w, env), *at = w.scratch ? mf_scratch : state;
-        if (w.scratch)
-            mf_copy_state(at, state, bytes, lane);
+        uint8_t *next = w.next + env * bytes, *at = w.scratch ? mf_scratch : next;
+        mf_copy(at, mf_state(&p, &w, env), bytes, lane, MF_WARP);
+        MF_LANES_SYNC();
         MF_NAME(reset)(&p, at, *w.seed, w.first_env + (uint32_t)env, 0, lane, MF_WARP);
         if (w.scratch)
-            mf_copy_state(state, at, bytes, lane);
+            mf_copy(next, at, bytes, lane, MF_WARP);
+        MF_LANES_SYNC();
         if (lane == 0)
-            w.built[env] = 1;
+            w.ready[env] = 1;
     }
 }
 
 MF_KERNEL mf_step(MF_GIVEN MF_NAME(params) p, MF_GIVEN mf_world w, MF_GIVEN mf_rows r) {
     const int32_t env = w.start + (int32_t)blockIdx.x, lane = (int32_t)threadIdx.x;
     if (threadIdx.y == 0) {
-        const uint8_t *state = mf_state(&p, &w, env), built = w.built[env];
-        const int32_t width = MF_NAME(num_agents)(&p) * MF_NAME(action_width);
+        uint8_t *state = mf_state(&p, &w, env);
+        const int32_t width = MF_NAME(num_agents)(&p) * MF_NAME(action_width), ended = MF_NAME(pending)(&p, state);
         for (int32_t i = 32 * lane; i < w.warm; i += 32 * MF_WARP) /* a sector of the cache each */
             MF_WARM(state + i);
         for (int32_t i = 8 * lane; i < width; i += 8 * MF_WARP)
             MF_WARM((const uint8_t *)(r.action + (int64_t)env * width + i));
         MF_LANES_SYNC();
-        if (built)
-            mf_new_rows(&p, &r, env, lane, MF_WARP);
+        if (ended)
+            mf_renew(&p, &w, &r, env, lane);
         else if (lane == 0)
             mf_advance(&p, &w, &r, env);
-        if (lane == 0)
-            w.built[env] = 0;
     }
     __syncthreads();
     mf_observe_env(&p, &w, &r, env);
 }
 
 MF_KERNEL mf_step_threads(MF_GIVEN MF_NAME(params) p, MF_GIVEN mf_world w, MF_GIVEN mf_rows r) {
-    const int32_t env = w.start + (int32_t)(blockIdx.x * blockDim.x + threadIdx.x);
-    if (env >= w.stop)
-        return;
-    if (w.built[env])
-        mf_new_rows(&p, &r, env, 0, 1);
-    else
+    const int32_t lane = (int32_t)threadIdx.x, first = w.start + (int32_t)(blockIdx.x * blockDim.x), env = first + lane;
+    const int32_t ended = env < w.stop && MF_NAME(pending)(&p, mf_state(&p, &w, env));
+    const uint32_t set = MF_LANES_VOTE(ended);
+    if (env < w.stop && !ended)
         mf_advance(&p, &w, &r, env);
-    w.built[env] = 0;
+    for (uint32_t left = set; left; left &= left - 1)
+        mf_renew(&p, &w, &r, first + MF_CTZ(left), lane);
 }
 
 MF_KERNEL mf_observe(MF_GIVEN MF_NAME(params) p, MF_GIVEN mf_world w, MF_GIVEN mf_rows r) {

@@ -140,8 +140,10 @@ class Parts:
         """As in the rollout, but one after the other."""
 
         def step(i: int) -> None:
-            self.algorithm.vec.build_ended()
-            self.algorithm.vec.step_row(i % self.buffers.horizon)
+            vec, t = self.algorithm.vec, i % self.buffers.horizon
+            if t % vec.build_every == 0:
+                vec.build_ahead()
+            vec.step_row(t)
 
         return Part("simulator: maps and step", self.buffers.horizon, {"ours": step})
 

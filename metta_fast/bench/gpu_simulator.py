@@ -75,7 +75,8 @@ class Stepping:
 
     def _rows(self) -> None:
         for t in range(HORIZON):
-            self.vec.build_ended()
+            if t % self.vec.build_every == 0:
+                self.vec.build_ahead()
             self.vec.step_row(t)
 
     def _sync(self) -> float:

@@ -22,7 +22,7 @@ from metta_fast.ppo.timer import DeviceTimer, Timer
 
 
 class DevicePPO(PPO):
-    """As PPO; `vec` has `attach`, `build_ended`, `step_row` and `snapshot` (vector/gpu.py)."""
+    """As PPO; `vec` has `attach`, `build_ahead`, `build_every`, `step_row` and `snapshot` (vector/gpu.py)."""
 
     vec: Any
 

@@ -1,7 +1,7 @@
 """One rollout with environments on the policy's device: nothing is copied, nothing is waited for.
 
-    row T ─► row 0 ─► T × ( policy ─► action[t]                  ─► step: row t+1 ) ─► value of row T
-                            maps of ended environments, meanwhile ┘
+    row T ─► row 0 ─► T × ( policy ─► action[t] ─► step: row t+1 ) ─► value of row T
+    └► maps of the next episodes, meanwhile ───────┘ of row 0 (and every so many rows where episodes are short)
 
 The vector writes its rows into the buffers (`vec.attach`). All of it, and what follows the rollout (`then`), is
 one work on static tensors, so that a CUDA graph replays it. Noise is drawn before, keyed by (seed, epoch) and
@@ -63,7 +63,7 @@ def make_fused(policy: nn.Module, dtype: torch.dtype | None) -> Any:
 
 
 class DeviceRollout:
-    """As `Rollout` (rollout.py), for a vector that has `attach`, `build_ended` and `step_row`."""
+    """As `Rollout` (rollout.py), for a vector that has `attach`, `build_ahead`, `build_every` and `step_row`."""
 
     def __init__(
         self,
@@ -154,12 +154,15 @@ class DeviceRollout:
 
     def _rows(self) -> None:
         b, horizon = self.buffers, self.buffers.horizon
+        self._fork()
         if self._fused is not None:
             self._fused.update()
         for rows in (*b.obs.values(), b.mask, b.reset):
             rows[0].copy_(rows[horizon])
         for t in range(horizon):
-            self._fork()
+            builds = t % self.vec.build_every == 0
+            if builds and t:
+                self._fork()
             if t % b.bptt_horizon == 0 and self._state.numel():
                 b.state[t // b.bptt_horizon].copy_(self._state)
             row = slice(t, t + 1)
@@ -172,7 +175,8 @@ class DeviceRollout:
                 b.logprob[row],
                 b.value[row],
             )
-            self._join()
+            if builds:
+                self._join()
             self.vec.step_row(t)
         self._value_into(self._act, horizon, self._state, b.value[horizon:])
         self._then()
@@ -185,13 +189,13 @@ class DeviceRollout:
         act(obs, state, b.reset[t : t + 1], self._noise[:1], action, logprob, value)
 
     def _fork(self) -> None:
-        """Have the maps of ended environments built beside the policy's work."""
+        """Have the next maps of environments that have none built beside the policy's work."""
         if self._side is None:
-            self.vec.build_ended()
+            self.vec.build_ahead()
             return
         self._side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self._side):
-            self.vec.build_ended()
+            self.vec.build_ahead()
 
     def _join(self) -> None:
         if self._side is not None:

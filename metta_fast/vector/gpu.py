@@ -4,14 +4,17 @@
     vec.attach(buffers)                        rows go straight into Buffers from now on
     vec.async_reset(seed)                      writes obs, mask, reset of row T, the held row
     for t in range(T):
-        vec.build_ended()                      next maps of ended envs: beside the policy's work, before step_row
+        if t % vec.build_every == 0:
+            vec.build_ahead()                  next maps of envs that have none: beside the policy's work
         vec.step_row(t)                        action[t] → reward, terminal, truncation, stats of row t and
                                                obs, mask, reset of row t+1
 
     rules header + gpu_shell.h ─► cuda/compile.py ─► cuda/launch.py ─► mf_reset, mf_build, mf_step
 
 Everything is a launch on torch's current stream: nothing is waited for, and all but `async_reset` may be captured in
-CUDA graphs (which outlive a reset: the seed lies in the GPU's memory). Without `attach` it is a vector as any other
+CUDA graphs (which outlive a reset: the seed lies in the GPU's memory). The next episode of each env lies beside its
+state, made long before it is wanted. It follows from the state and is never saved: another vector, or this one after a
+reset, makes it anew. Without `attach` it is a vector as any other
 (api.py), with tensors for rows; recv gives a block whose rows are ready for work on the same stream.
 """
 
@@ -53,6 +56,8 @@ class Program(Protocol):
     source: Source
     state_bytes: int
     """Of one env, a multiple of 64."""
+    shortest: int
+    """Steps of the shortest episode, but for the first of each env."""
     table: Array | None
     """A constant array that the kernels read, such as ASCII maps."""
 
@@ -70,7 +75,7 @@ class World(ctypes.Structure):
     """mf_world of gpu_shell.h, field for field."""
 
     _fields_ = [
-        *((name, ctypes.c_void_p) for name in ("states", "built", "seed")),
+        *((name, ctypes.c_void_p) for name in ("states", "next", "ready", "seed")),
         ("first_env", ctypes.c_uint32),
         *((name, ctypes.c_int32) for name in ("start", "stop", "total_envs", "max_steps", "warm", "scratch")),
     ]
@@ -122,7 +127,11 @@ class GpuVector:
         self._params = (ctypes.c_char * len(params)).from_buffer_copy(params)
         self.states = torch.zeros((spec.num_envs, program.state_bytes), dtype=torch.uint8, device=device)
         """uint8 [num_envs, bytes of one state]."""
-        self._built = torch.zeros(spec.num_envs, dtype=torch.uint8, device=device)
+        self._next = torch.zeros_like(self.states)
+        self._ready = torch.zeros(spec.num_envs, dtype=torch.uint8, device=device)
+        """Which envs' next episodes `_next` holds."""
+        self.build_every = program.shortest + 1
+        """Rows from one `build_ahead` to the next, at most: no env takes two new episodes over within as many."""
         self._seed = torch.zeros(1, dtype=torch.int64, device=device)
         self._seed_value = 0
         self._warm = _warm_bytes(program.state_bytes, spec.num_envs, self._module.multiprocessors)
@@ -162,15 +171,15 @@ class GpuVector:
         envs = self.spec.num_envs
         self._step_rows = [self._steps(buffer_rows(buffers, t), 0, envs) for t in range(horizon)]
 
-    def build_ended(self) -> None:
-        """Launch the building of the next map of every env whose episode has ended: its state is the new
-        episode's afterwards. Once before each `step_row`, after the one before it, on any stream that is
-        ordered so."""
+    def build_ahead(self) -> None:
+        """Launch the building of the next map of every env that has none. Before the first `step_row` after a reset,
+        a loaded state or `attach`, and then at least once in `build_every` of them; on any stream that is ordered
+        between two of them."""
         self._build()
 
     def step_row(self, t: int) -> None:
-        """Launch the step from row t to row t+1 of the buffers: an env that was built gets its new episode's
-        rows (its action counts for nothing), the others step."""
+        """Launch the step from row t to row t+1 of the buffers: an env whose episode has ended gets its new one and
+        that one's rows (its action counts for nothing), the others step."""
         for launch in self._step_rows[t]:
             launch()
 
@@ -253,7 +262,7 @@ class GpuVector:
         for (_, to), (_, value) in zip(named(self.rows), named(host)):
             to.copy_(torch.from_numpy(value))
         self.states.copy_(torch.from_numpy(envs.copy()))
-        self._built.zero_()
+        self._ready.zero_()
         self._set_seed(int(state["envs"]["seed"]))
         self._flight.clear()
         self._held = set(range(len(self.blocks)))
@@ -280,7 +289,8 @@ class GpuVector:
     def _world(self, start: int, stop: int) -> World:
         return World(
             self.states.data_ptr(),
-            self._built.data_ptr(),
+            self._next.data_ptr(),
+            self._ready.data_ptr(),
             self._seed.data_ptr(),
             0,
             start,

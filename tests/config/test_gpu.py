@@ -191,6 +191,7 @@ def test_the_estimate_grows_with_what_takes_memory() -> None:
     assert 1.4 * usual["activations"] < apart["activations"] < 2 * usual["activations"]
     assert parts("trainer.minibatch_size=65536")["activations"] > 1.5 * usual["activations"]
     assert parts("env.num_envs=4096")["environments"] == 2 * usual["environments"]
+    assert usual["environments"] == 2 * parts("env.device=cpu")["environments"]  # next episodes
     beside = parts("env.device=cpu", "vector.backend=workers", "vector.num_workers=4")
     assert beside["workers"] == 2 * parts("vector.backend=workers", "vector.num_workers=2")["workers"]
     slab = parts(machine=NO_GPU)["slab"]

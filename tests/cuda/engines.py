@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -128,10 +129,12 @@ def assert_states(vec: GpuVector, batch: GridBatch, what: object) -> None:
 
 
 class Twins:
-    """The same environments by the CPU, over one batch, and by a GpuVector with buffers; stepped together."""
+    """The same environments by the CPU, over one batch, and by a GpuVector with buffers; stepped together. Maps are
+    built as seldom as may be."""
 
     def __init__(self, engine: str, factory, *, horizon: int = 4, **more) -> None:
-        self.vec = gpu_vector(engine, factory, **more)
+        self.again = partial(gpu_vector, engine, factory, **more)
+        self.vec = self.again()
         self.buffers = buffers_for(self.vec, horizon)
         self.vec.attach(self.buffers)
         self.batch = factory.make_batch(0, factory.spec.num_envs)
@@ -141,21 +144,36 @@ class Twins:
         )
         self.batch.bind(self.rows)
         self.t = 0
+        self.until_build = 0
+        """Rows before `build_ahead` is due."""
 
     def reset(self, seed: int, *, stagger: bool = False) -> None:
+        self.until_build = 0
         self.vec.async_reset(seed, stagger=stagger)
         self.batch.reset(seed, stagger=stagger)
         assert_states(self.vec, self.batch, "reset")
         assert_rows(self.rows, self.vec.rows, "reset")
 
-    def step(self, actions, *, states: bool = True) -> None:
-        """actions int32 [agents, 2]."""
+    def resume(self) -> None:
+        """Go on in a new vector from what this one saves."""
+        saved, old = self.vec.state_dict(), self.vec
+        self.vec = self.again()
+        self.vec.attach(self.buffers)
+        self.vec.load_state_dict(saved)
+        self.until_build = 0
+        old.close()
+
+    def step(self, actions, *, states: bool = True, build: bool = False) -> None:
+        """actions int32 [agents, 2]; build: even if it is not due."""
         b, t, row = self.buffers, self.t % self.buffers.horizon, self.t
         if t == 0:
             for array in (*b.obs.values(), b.mask, b.reset):
                 array[0].copy_(array[b.horizon])
         b.action[t].copy_(torch.from_numpy(actions))
-        self.vec.build_ended()
+        if build or not self.until_build:
+            self.vec.build_ahead()
+            self.until_build = self.vec.build_every
+        self.until_build -= 1
         self.vec.step_row(t)
         self.rows.action[...] = actions
         self.batch.step()

@@ -42,7 +42,8 @@ def play(vec: GpuVector, seed: int) -> None:
     vec.async_reset(seed, stagger=True)
     buffers.action.copy_(torch.stack(actions))
     for t in range(STEPS):
-        vec.build_ended()
+        if t % vec.build_every == 0:
+            vec.build_ahead()
         vec.step_row(t)
 
 

@@ -186,8 +186,8 @@ def test_attached_states_go_on_anywhere(engine):
     vec.attach(buffers)
     vec.async_reset(3)
     buffers.action.copy_(torch.from_numpy(tape[:6]))
+    vec.build_ahead()
     for t in range(6):
-        vec.build_ended()
         vec.step_row(t)
     saved = vec.state_dict()
     with make_vector(factory, backend="serial", num_blocks=2) as cpu:
@@ -199,10 +199,42 @@ def test_attached_states_go_on_anywhere(engine):
     other.attach(buffers)
     other.load_state_dict(saved)
     buffers.action.copy_(torch.from_numpy(tape[6:]))
+    other.build_ahead()
     for t in range(6):
-        other.build_ended()
         other.step_row(t)
     assert_equal_states(other.state_dict(), state)
+
+
+def test_maps_are_built_ahead(engine):
+    """Once, for all that have none; one that a vector has not built is an error where it is needed, not a wrong map."""
+    factory = small(5, max_steps=3)
+    vec = gpu_vector(engine, factory)
+    buffers = buffers_for(vec, 8)
+    buffers.action.zero_()
+    vec.attach(buffers)
+    vec.async_reset(1)
+    assert vec.build_every == 4
+    assert not vec._ready.any()
+    vec.build_ahead()
+    assert vec._ready.all()
+    built = vec._next.clone()
+    vec.build_ahead()
+    for t in range(3):
+        vec.step_row(t)
+    torch.testing.assert_close(vec._next, built, rtol=0, atol=0)
+    vec.step_row(3)
+    assert not vec._ready.any()
+    assert (vec.states != built).any(1).all()  # the number of steps so far
+    assert (vec.states != built).sum() <= 4 * 5
+    vec.async_reset(1)
+    vec.build_ahead()
+    vec.load_state_dict(vec.state_dict())
+    assert not vec._ready.any()
+    if engine == "emulated":  # on a card it would end the process's context
+        for t in range(3):
+            vec.step_row(t)
+        with pytest.raises(AssertionError, match="trap"):
+            vec.step_row(3)
 
 
 def test_buffers_of_another_run_are_refused(engine):
@@ -217,20 +249,20 @@ def test_buffers_of_another_run_are_refused(engine):
 @needs_card
 @pytest.mark.parametrize("shape", ["warp", "split"])
 def test_captured_in_a_graph(shape):
-    """Replayed over several epochs and a reset with another seed, maps built on a second stream."""
+    """Replayed over several epochs and a reset with another seed, maps built on a second stream, as in a rollout."""
     horizon, envs = 8, 512
     twins = Twins("card", small(envs, max_steps=13), horizon=horizon, shape=shape)
     vec, b = twins.vec, twins.buffers
     side, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
 
     def epoch() -> None:
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            vec.build_ahead()
         for array in (*b.obs.values(), b.mask, b.reset):
             array[0].copy_(array[horizon])
+        torch.cuda.current_stream().wait_stream(side)
         for t in range(horizon):
-            side.wait_stream(torch.cuda.current_stream())
-            with torch.cuda.stream(side):
-                vec.build_ended()
-            torch.cuda.current_stream().wait_stream(side)
             vec.step_row(t)
 
     vec.async_reset(0)

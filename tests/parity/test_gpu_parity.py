@@ -112,12 +112,35 @@ def test_large_maps(engine) -> None:
         play(Twins(engine, factory, warps=4), 3, 9)
 
 
+@pytest.mark.parametrize("builder", BUILDERS)
+@pytest.mark.parametrize("max_steps", [1, 2, 5])
+@pytest.mark.parametrize("engine", ENGINES)
+def test_short_episodes_and_resumes(engine, max_steps, builder, factory_for, monkeypatch) -> None:
+    """Envs end again as soon as they can after a new map was taken over; a vector that goes on in the middle, and one
+    that is reset, have none of the maps built before."""
+    monkeypatch.setitem(RULES, "short", {**RULES["busy"], "max_steps": max_steps})
+    for shape in ({"shape": "warp"}, {"shape": "split"}):
+        twins = Twins(
+            engine, factory_for(3 if engine == "emulated" else 999, builder, "short", "compact"), **shape
+        )
+        rng = np.random.default_rng(max_steps)
+        for seed in (7, 8):
+            twins.reset(seed, stagger=True)
+            for step in range(9):
+                if step in (4, 5):
+                    twins.resume()
+                twins.step(busy_actions(rng, twins.vec.spec.num_agents))
+
+
 def check(engine: str, case: Case, envs: int, actor_seed: int, steps: int) -> None:
+    """With resumes and maps built before they are due now and then."""
     twins = Twins(engine, RecordFactory(envs, case.config, case.table))
     rng = np.random.default_rng(actor_seed)
     twins.reset(case.seed)
     for _ in range(steps):
-        twins.step(busy_actions(rng, twins.vec.spec.num_agents))
+        if rng.random() < 0.1 and twins.t % twins.buffers.horizon == 0:
+            twins.resume()
+        twins.step(busy_actions(rng, twins.vec.spec.num_agents), build=rng.random() < 0.2)
 
 
 @needs_compiler

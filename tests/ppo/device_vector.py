@@ -1,4 +1,4 @@
-"""A vector as the GPU's is (attach, build_ended, step_row), over a serial one on the CPU: for tests without a card."""
+"""A vector as the GPU's is (attach, build_ahead, step_row), over a serial one on the CPU: for tests without a card."""
 
 from __future__ import annotations
 
@@ -16,25 +16,30 @@ class DeviceVector:
         self.inner = make_vector(factory, backend="serial", worker_timeout_s=30.0)
         self.spec, self.blocks = factory.spec, self.inner.blocks
         self.buffers: Buffers | None = None
-        self.built = 0
+        self.build_every = factory.spec.max_steps + 1
+        self.builds = 0
+        self.since_build = self.build_every
+        """Rows stepped since `build_ahead`; so many that none may follow, where maps may be missing."""
 
     def attach(self, buffers: Buffers) -> None:
         self.buffers = buffers
 
     def async_reset(self, seed: int, *, stagger: bool = False) -> None:
+        self.since_build = self.build_every
         self.inner.async_reset(seed, stagger=stagger)
         self.inner.recv()
         assert self.buffers is not None
         self._show(self.buffers.horizon)
 
-    def build_ended(self) -> None:
-        self.built += 1
+    def build_ahead(self) -> None:
+        self.since_build = 0
+        self.builds += 1
 
     def step_row(self, t: int) -> None:
         b, rows = self.buffers, self.inner.rows
         assert b is not None
-        assert self.built > 0
-        self.built -= 1
+        assert self.since_build < self.build_every
+        self.since_build += 1
         self.inner.send(self.inner.blocks[0], b.action[t].numpy())
         self.inner.recv()
         for name in ("reward", "terminal", "truncation"):
@@ -61,6 +66,7 @@ class DeviceVector:
         return lambda: state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.since_build = self.build_every
         self.inner.load_state_dict(state)
         assert self.buffers is not None
         self._show(self.buffers.horizon)

@@ -14,6 +14,7 @@ from metta_fast.errors import NonFiniteError
 from metta_fast.ppo import PPO
 from metta_fast.ppo.device_ppo import DevicePPO
 from metta_fast.ppo.hooks import Hooks
+from tests.cuda.engines import gpu_vector, needs_compiler
 from tests.ppo.device_vector import DeviceVector
 from tests.ppo.envs import tickers
 from tests.ppo.stand_in import TinyPolicy, make_config, make_ppo
@@ -42,6 +43,7 @@ def device_ppo(
     lstm: bool = False,
     ahead: bool = False,
     hooks: Hooks | None = None,
+    vec: Any = None,
     **keys: Any,
 ) -> PPO:
     spec = factory.spec
@@ -49,7 +51,8 @@ def device_ppo(
     config = make_config(batch_size=batch, minibatch_size=batch // minibatches, bptt_horizon=bptt, **keys)
     torch.manual_seed(0)
     policy = TinyPolicy(spec, lstm=lstm)
-    ppo = DevicePPO(config, spec, DeviceVector(factory), policy, device=torch.device("cpu"), hooks=hooks)
+    vec = vec or DeviceVector(factory)
+    ppo = DevicePPO(config, spec, vec, policy, device=torch.device("cpu"), hooks=hooks)
     ppo._may_go_ahead = ahead  # False: the buffers can be looked at after an update
     return ppo
 
@@ -123,6 +126,49 @@ def test_statistics_of_episodes() -> None:
     a, b = device.metrics(), plain.metrics()
     assert "env/hearts" in b
     assert {k: v for k, v in a.items() if "perf" not in k} == {k: v for k, v in b.items() if "perf" not in k}
+
+
+def grid(max_steps: int, num_envs: int = 4) -> Any:
+    params = {"map": "rooms", "rooms": [1, 2], "room_size": [5, 5], "objects": {"mine_red": 2}}
+    return make_factory(
+        EnvConfig(
+            num_envs=num_envs, agents_per_env=2, max_steps=max_steps, params=params, observation="compact"
+        )
+    )
+
+
+@pytest.mark.parametrize(("max_steps", "builds"), [(20, 1), (15, 1), (14, 2), (5, 3), (1, 8)])
+def test_maps_are_built_as_seldom_as_episodes_allow(max_steps: int, builds: int) -> None:
+    ppo = device_ppo(grid(max_steps))
+    for epoch in range(1, 4):
+        ppo.collect()
+        ppo.update()
+        assert ppo.vec.builds == epoch * builds
+
+
+@needs_compiler
+@pytest.mark.parametrize("max_steps", [3, 9, 23])
+def test_the_engines_kernels_and_a_resume_in_the_middle(max_steps: int) -> None:
+    """Emulated: epochs as with environments on the CPU to the bit, also of a run that goes on from a checkpoint,
+    with none of the maps that were built ahead."""
+    factory = grid(max_steps, num_envs=3)
+    keys: dict[str, Any] = {"deterministic": True, "normalize_reward": True}
+
+    def made() -> PPO:
+        return device_ppo(factory, vec=gpu_vector("emulated", factory), **keys)
+
+    device, plain = made(), make_ppo(factory, **keys)
+    for epoch in range(4):
+        for ppo in (device, plain):
+            ppo.collect()
+            ppo.update()
+        same(device.state_dict(), plain.state_dict())
+        environments = device.vec.state_dict()
+        same(environments["envs"], plain.vec.state_dict()["envs"])
+        if epoch in (0, 2):
+            state, device = device.state_dict(), made()
+            device.vec.load_state_dict(environments)
+            device.load_state_dict(state)
 
 
 def test_goes_on_from_a_state_of_the_other_kind() -> None:
