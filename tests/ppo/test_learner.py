@@ -13,6 +13,7 @@ from metta_fast.policy import make_policy
 from metta_fast.ppo import PPO
 from metta_fast.ppo.advantage import compute_advantage
 from metta_fast.ppo.hooks import Context, Hooks, Sample
+from metta_fast.ppo.learner import copied
 from metta_fast.ppo.loss import normalized
 from metta_fast.ppo.minibatch import Gather
 from metta_fast.ppo.random import ORDER, Keyed
@@ -317,6 +318,25 @@ def test_a_deterministic_resume_is_bit_identical(lstm: bool) -> None:
     assert all(torch.equal(kept["policy"][name], value) for name, value in state["policy"].items()), (
         "not copies"
     )
+
+
+def test_a_state_is_of_copies_whatever_is_in_it() -> None:
+    weight = torch.nn.Parameter(torch.randn(3, 4).t())
+    given = {
+        "a": [weight, {"b": torch.tensor(3)}, (torch.ones(2, dtype=torch.bfloat16), torch.zeros(0))],
+        "c": torch.arange(6).view(2, 3)[:, 1:], "d": (1, 2.5, None), "e": weight.detach()[1],
+    }  # fmt: skip
+    made = copied(given)
+    torch.testing.assert_close(made, given, rtol=0, atol=0)
+    with torch.no_grad():
+        weight.zero_()
+    given["a"][1]["b"].zero_()
+    given["c"].zero_()
+    assert made["a"][0].all()
+    assert not made["a"][0].requires_grad
+    assert made["e"].all()
+    assert made["a"][1]["b"] == 3
+    assert made["c"].tolist() == [[1, 2], [4, 5]]
 
 
 def test_a_resume_without_environment_state_starts_new_episodes() -> None:
