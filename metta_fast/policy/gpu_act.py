@@ -22,7 +22,6 @@ Gates are rounded to 16 bits as the layers are; minGRU's state is float32 (scan.
 # mypy: allow-untyped-defs, allow-incomplete-defs
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -33,14 +32,8 @@ from torch import Tensor
 from metta_fast.policy.base import Policy
 from metta_fast.policy.cores import MinGRUCore
 from metta_fast.policy.encoders import TokenEncoder
-from metta_fast.policy.gpu_decode import (
-    CELLS,
-    COMPACT_BYTES,
-    COMPACT_CHANNELS,
-    PTX,
-    amount,
-    compact_single,
-)
+from metta_fast.policy.gpu_act_weights import Packed, pack, power
+from metta_fast.policy.gpu_decode import CELLS, COMPACT_BYTES, PTX, amount, compact_single
 from metta_fast.policy.grid_layout import LAYOUTS
 from metta_fast.policy.network import Network, beyond_plain
 
@@ -270,85 +263,6 @@ def _act_kernel(
         tl.store(logprob + row, tl.sum(logp, 1), mask=kept)
 
 
-@dataclass
-class Packed:
-    """A policy's weights as the kernel reads them, in memory of their own: their addresses never change.
-
-    H is the width, filled up to a power of two; W heads of P choices likewise. Of what is filled up, weights are 0
-    and a choice's bias is −inf (a head's first choice: 0).
-    """
-
-    policy: Network
-    dtype: torch.dtype
-    heads: int
-    first: Tensor
-    """[24, 128, H]: a channel's rows, one for each cell."""
-    own: Tensor
-    """[64, H]."""
-    first_bias: Tensor
-    """[H] float32."""
-    second: Tensor
-    """[H, H], inputs first."""
-    second_bias: Tensor
-    """[H] float32, rounded to dtype as autocast does."""
-    gates: Tensor | None
-    """[3, H, H], inputs first; None: no memory."""
-    gates_bias: Tensor | None
-    """[3, H] float32, rounded as second_bias."""
-    head: Tensor
-    """[parts, H, W·P]: the weight is the sum of the parts."""
-    head_bias: Tensor
-    """[W·P] float32."""
-    value: Tensor
-    """[H] float32."""
-    value_bias: Tensor
-    """[1] float32."""
-    choices: int
-    """P."""
-
-    @torch.no_grad()
-    def update(self) -> None:
-        """Read the policy's weights again. On the device only: it may be part of a CUDA graph."""
-        layer, second, out = _layers(self.policy)
-        width, cells = second.weight.shape[0], int(CELLS)
-        channels = int(COMPACT_CHANNELS)
-        rows = layer.weight[: cells * channels].view(cells, channels, width)
-        self.first[:, :cells, :width].copy_(rows.transpose(0, 1))
-        own, others = layer.weight[cells * channels :], int(OWN) - 1
-        self.first[:, cells, :width].copy_(own[others : others + channels])
-        self.own[:others, :width].copy_(own[:others])
-        self.own[others, :width].copy_(own[-1])
-        self.first_bias[:width].copy_(layer.bias)
-        self.second[:width, :width].copy_(second.weight.t())
-        self.second_bias[:width].copy_(second.bias.to(self.dtype))
-        if self.gates is not None and self.gates_bias is not None:
-            gates = self.policy.core.input
-            self.gates[:, :width, :width].copy_(gates.weight.view(3, width, width).transpose(1, 2))
-            self.gates_bias[:, :width].copy_(gates.bias.to(self.dtype).view(3, width))
-        start = 0
-        for i, count in enumerate(self.policy.head.nvec):
-            left = out.weight[start : start + count].t()
-            at = slice(i * self.choices, i * self.choices + count)
-            for part in self.head:
-                part[:width, at].copy_(left)
-                left = left - part[:width, at].float()
-            self.head_bias[at].copy_(out.bias[start : start + count])
-            start += count
-        self.value[:width].copy_(out.weight[-1])
-        self.value_bias.copy_(out.bias[-1:])
-
-
-def _layers(policy: Network) -> tuple[Any, Any, Any]:
-    """First layer, second layer, heads."""
-    encoder: Any = policy.encoder
-    (layer,) = encoder.parts.values()
-    return layer, encoder.second, policy.heads
-
-
-def _power(n: int, least: int = 1) -> int:
-    return max(least, triton.next_power_of_2(n))
-
-
 def supports(policy: Policy, dtype: torch.dtype) -> str | None:
     """Why this policy's rollout cannot run in the kernel with layers in `dtype`, or None."""
     if beyond := beyond_plain(policy, MinGRUCore):
@@ -363,52 +277,11 @@ def supports(policy: Policy, dtype: torch.dtype) -> str | None:
     if width > MAX_WIDTH:
         return f"policy.hidden_size={width}, above {MAX_WIDTH}"
     nvec = policy.head.nvec
-    if _power(len(nvec)) * _power(max(nvec)) > MAX_CHOICES:
+    if power(len(nvec)) * power(max(nvec)) > MAX_CHOICES:
         return f"{len(nvec)} action heads of up to {max(nvec)} choices"
     if dtype not in (torch.bfloat16, torch.float16):
         return "layers in float32 (trainer.precision)"
     return None
-
-
-def pack(policy: Network, dtype: torch.dtype) -> Packed:
-    """The weights for `fused_act`, on the policy's device.
-
-    Args:
-        policy: one that `supports` gives None for.
-        dtype: of the layers' products and outputs: autocast's.
-    """
-    second = _layers(policy)[1]
-    device, width = second.weight.device, _power(second.weight.shape[0], 16)
-    nvec = policy.head.nvec
-    heads, choices = _power(len(nvec)), _power(max(nvec))
-    choices = _power(choices, 16 // heads)  # a product has at least 16 columns
-    parts = 1 if dtype == torch.float32 else 3
-
-    def zeros(*shape: int, kind: torch.dtype = torch.float32) -> Tensor:
-        return torch.zeros(shape, dtype=kind, device=device)
-
-    bias = zeros(heads, choices).fill_(-torch.inf)
-    bias[len(nvec) :, 0] = 0
-    gated = policy.core is not None
-    packed = Packed(
-        policy=policy,
-        dtype=dtype,
-        heads=len(nvec),
-        first=zeros(int(COMPACT_CHANNELS), int(TILE), width, kind=dtype),
-        own=zeros(64, width, kind=dtype),
-        first_bias=zeros(width),
-        second=zeros(width, width, kind=dtype),
-        second_bias=zeros(width),
-        gates=zeros(3, width, width, kind=dtype) if gated else None,
-        gates_bias=zeros(3, width) if gated else None,
-        head=zeros(parts, width, heads * choices, kind=dtype),
-        head_bias=bias.flatten(),
-        value=zeros(width),
-        value_bias=zeros(1),
-        choices=choices,
-    )
-    packed.update()
-    return packed
 
 
 def fused_act(

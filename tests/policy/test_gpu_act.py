@@ -240,6 +240,65 @@ def test_nan_is_passed_on() -> None:
     assert ((action >= 0) & (action < 9)).all()
 
 
+def packed_by_torch(
+    policy: Network, dtype: torch.dtype, size: int, choices: int, heads: int
+) -> dict[str, Tensor]:
+    """What `Packed` holds, by slices."""
+    encoder: Any = policy.encoder
+    (layer,) = encoder.parts.values()
+    out, width, nvec = policy.heads, encoder.second.weight.shape[0], policy.head.nvec
+    first = torch.zeros(24 * 128 + 64, size)
+    own = layer.weight[121 * 24 :]
+    for channel in range(24):
+        first[128 * channel : 128 * channel + 121, :width] = layer.weight[channel : 121 * 24 : 24]
+        first[128 * channel + 121, :width] = own[39 + channel]
+    first[24 * 128 : 24 * 128 + 39, :width] = own[:39]
+    first[24 * 128 + 39, :width] = own[63]
+    second, second_bias = torch.zeros(size, size), torch.zeros(size)
+    second[:width, :width], second_bias[:width] = encoder.second.weight.t(), encoder.second.bias.to(dtype)
+    first_bias, value = torch.zeros(size), torch.zeros(size)
+    first_bias[:width], value[:width] = layer.bias, out.weight[-1]
+    left, head_bias = torch.zeros(size, heads, choices), torch.full((heads, choices), -torch.inf)
+    head_bias[len(nvec) :, 0] = 0
+    start = 0
+    for i, count in enumerate(nvec):
+        left[:width, i, :count] = out.weight[start : start + count].t()
+        head_bias[i, :count] = out.bias[start : start + count]
+        start += count
+    head = []
+    for _ in range(1 if dtype == torch.float32 else 3):
+        head.append(left.to(dtype))
+        left = left - head[-1].float()
+    result = {
+        "first": first.to(dtype), "first_bias": first_bias, "second": second.to(dtype), "second_bias": second_bias,
+        "head": torch.stack(head).flatten(2), "head_bias": head_bias.flatten(), "value": value,
+        "value_bias": out.bias[-1:],
+    }  # fmt: skip
+    if policy.core is not None:
+        given: Any = policy.core.input
+        gates, gates_bias = torch.zeros(3, size, size), torch.zeros(3, size)
+        gates[:, :width, :width] = given.weight.view(3, width, width).transpose(1, 2)
+        gates_bias[:, :width] = given.bias.to(dtype).view(3, width)
+        result |= {"gates": gates.to(dtype), "gates_bias": gates_bias}
+    return result
+
+
+@kernels
+@pytest.mark.parametrize(
+    ("width", "nvec", "core"), [(32, None, "none"), (24, (3,), "none"), (60, (5, 2, 7), "mingru")]
+)
+def test_weights_are_packed_to_the_bit(width: int, nvec: tuple[int, ...] | None, core: str) -> None:
+    for dtype in DTYPES:
+        policy = make(width, nvec, core=core)
+        packed = pack(policy, dtype)
+        size, heads = packed.second.shape[0], len(packed.head_bias) // packed.choices
+        with torch.no_grad():
+            want = packed_by_torch(policy.cpu(), dtype, size, packed.choices, heads)
+        want["own"] = want["first"][24 * 128 :]
+        for name, tensor in want.items():
+            assert torch.equal(getattr(packed, name).cpu(), tensor), name
+
+
 @kernels
 def test_new_weights_in_the_same_place() -> None:
     policy, other, obs = make(16), make(16, seed=5), observations(16)
