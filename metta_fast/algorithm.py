@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
+from metta_fast.vector.api import VectorEnv
+
 Metrics = dict[str, float]
 
 
@@ -32,6 +34,9 @@ class Algorithm(Protocol):
         """State of the environments as of the last boundary, or a function that gives it: a copy."""
 
     def load_state_dict(self, state: dict[str, Any]) -> None: ...
+
+    def use(self, vec: VectorEnv) -> None:
+        """Go on with another vector of the same environments; `load_state_dict` follows."""
 
     def start_from(self, state: dict[str, Any], source: str) -> None:
         """Before the first epoch: take policy and normalisers from another run's `state`, and nothing else.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,25 @@ class Parts:
     device: torch.device
     viewer: Any = None
     on_close: Sequence[Callable[[], None]] = ()
+    make_vec: Callable[[], VectorEnv] | None = None
+    """Makes `vec` once more; None: it cannot be."""
+
+    def restart(self, algorithm_state: Any, env_state: Any) -> None:
+        """A new vector in place of one that broke, and all as it was when the states were taken.
+
+        Args:
+            env_state: of the vector; None: the environments start new episodes.
+
+        Raises:
+            WorkerError: the environments cannot be made.
+        """
+        assert self.make_vec is not None
+        self.vec.close()
+        self.vec = self.make_vec()
+        if env_state is not None:
+            self.vec.load_state_dict(env_state)
+        self.algorithm.use(self.vec)
+        self.algorithm.load_state_dict(algorithm_state)
 
     def close(self) -> None:
         self.vec.close()
@@ -68,7 +88,8 @@ def build_parts(config: Config) -> Parts:
             max_grad_norm=trainer.max_grad_norm,
         )
     factory = make_factory(config.env)
-    vec = make_vector(
+    make_vec = partial(
+        make_vector,
         factory,
         backend=vector.backend,
         num_blocks=vector.async_factor,
@@ -77,6 +98,7 @@ def build_parts(config: Config) -> Parts:
         worker_timeout_s=vector.worker_timeout_s,
         device=torch.device(config.env.device),
     )
+    vec = make_vec()
     viewer = None
     try:
         if config.env.show_viewer:
@@ -90,7 +112,7 @@ def build_parts(config: Config) -> Parts:
         if viewer is not None:
             viewer.close()
         raise
-    return Parts(factory.spec, vec, policy, algorithm, device, viewer, hooks.on_close)
+    return Parts(factory.spec, vec, policy, algorithm, device, viewer, hooks.on_close, make_vec)
 
 
 def _open_viewer(factory: Any, vec: Any) -> Any:

@@ -134,6 +134,11 @@ class _Resolve(Devices):
                 f"vector.num_workers={vector.num_workers} ({self.origins['vector.num_workers']}) share "
                 f"{cores} cores; vector.num_workers=auto takes {min(cores, envs)}"
             )
+        if vector.restart_workers and vector.backend != "workers":
+            raise UserError(
+                f"vector.restart_workers={vector.restart_workers}: vector.backend={vector.backend} has no workers to "
+                "start anew; leave it out, or give vector.backend=workers"
+            )
 
     def viewer(self) -> None:
         """A window is for robots that this process steps, on a display."""

@@ -111,6 +111,12 @@ class VectorConfig:
     worker_timeout_s: float = key(
         60.0, "a worker that gives nothing for so many seconds is named as hung", low=0.1
     )
+    restart_workers: int = key(
+        0,
+        "so many times in a session, workers that died, hung or raised are started anew and the epoch is done again; "
+        "0: the run ends",
+        low=0,
+    )
 
 
 @dataclass

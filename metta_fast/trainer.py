@@ -5,7 +5,8 @@
                 snapshot, then a row of metrics, then what is due: monitor, evaluation, checkpoint, replay
 
 A boundary is the moment after an update. Each takes a snapshot of all that a checkpoint holds; whatever ends
-the run early (a signal, a dead worker, a NaN) drops the epoch in progress and saves the last snapshot.
+the run early (a signal, a dead worker, a NaN) drops the epoch in progress and saves the last snapshot. With
+`vector.restart_workers` an epoch whose workers broke is done again with new ones, from the last snapshot.
 
 Exit codes: 0 trained to the end, 130 Ctrl-C, `run.preempt_exit_code` (143) SIGTERM or SIGHUP, 1 a failure
 while training. Mistakes of the user raise UserError (the command line exits with 2).
@@ -16,6 +17,7 @@ while training. Mistakes of the user raise UserError (the command line exits wit
 
 from __future__ import annotations
 
+import dataclasses
 import signal
 import time
 import traceback
@@ -41,7 +43,7 @@ from metta_fast.resolve import Resolved
 from metta_fast.run_dir import RunDir, RunLocked, create
 from metta_fast.snapshot import Interval, Score, Snapshot, Speed
 from metta_fast.spec import EnvError
-from metta_fast.vector.api import VectorError
+from metta_fast.vector.api import VectorError, WorkerError
 
 
 class Trainer:
@@ -84,6 +86,8 @@ class Trainer:
         self._snapshot: Snapshot | None = None
         self._boundary_s = 0.0
         """Seconds that the last boundary took: snapshot, metrics, checkpoint."""
+        self._restarts = 0
+        """How often workers were started anew in this session."""
         self._first_update: Row = {}
         """Seconds from the process's start to the end of the first update, for every row."""
         self._saved = -1 if start is None else start.step
@@ -134,12 +138,7 @@ class Trainer:
         self._closing.callback(self._end_callbacks)
         self._callbacks.start(self)
         while self.algorithm.steps < self.config.trainer.total_timesteps and self.stopped is None:
-            with interrupt.allowed():
-                self.algorithm.collect()
-                self.algorithm.update()
-            if not self._first_update:
-                self._first_update = {"perf/first_update_s": process_age()}
-                self.log.note("first update after {perf/first_update_s:.2f} s".format_map(self._first_update))
+            self._epoch(interrupt)
             self._boundary()
         self._save()
         if self.config.run.replay_interval and self._replayed < self.algorithm.steps:
@@ -243,20 +242,71 @@ class Trainer:
 
     # ── every epoch ──
 
-    def _boundary(self) -> None:
-        """Snapshot, row of metrics, and whatever is due."""
-        epoch, began = self.algorithm.epoch, time.perf_counter()
+    def _epoch(self, interrupt: Interrupt) -> None:
+        """Collect, learn, take the snapshot; where workers broke and may be started anew, once more."""
+        broken = False
+        while True:
+            try:
+                with interrupt.allowed():
+                    if broken:
+                        self._restart_workers()
+                        broken = False
+                    self.algorithm.collect()
+                    self.algorithm.update()
+                self._end_epoch()
+                return
+            except WorkerError as error:
+                if interrupt.signum is not None or self._restarts >= self.config.vector.restart_workers:
+                    raise
+                broken = True
+                self._restarts += 1
+                self.log.note(traceback.format_exc())
+                self.log.warn(str(error))
+
+    def _restart_workers(self) -> None:
+        """Go back to the last boundary, with a vector of new workers."""
+        snapshot, start = self._snapshot, self.start
+        if snapshot is not None:
+            step, algorithm, env = snapshot.step, snapshot.states["algorithm"], snapshot.states["env"]
+            env = env() if callable(env) else env
+        else:  # the first epoch of a resumed run
+            assert start is not None
+            step, algorithm, env = start.step, start.load("algorithm"), start.load("env")
+        self._parts.restart(algorithm, env)
+        self.vec = self._parts.vec
+        if snapshot is not None:  # loading may have taken its tensors, which training changes
+            states = {"algorithm": self.algorithm.state_dict(), "env": env}
+            self._snapshot = dataclasses.replace(snapshot, states=states)
+        self.log.say(
+            f"workers are started anew ({self._restarts} of {self.config.vector.restart_workers}, "
+            f"vector.restart_workers); the run goes on from step {step}"
+            + ("" if env is not None or step == 0 else " with new episodes")
+        )
+
+    def _end_epoch(self) -> None:
+        """What the workers are asked for at a boundary: their notes and their state."""
+        self._boundary_began = time.perf_counter()
+        if not self._first_update:
+            self._first_update = {"perf/first_update_s": process_age()}
+            self.log.note("first update after {perf/first_update_s:.2f} s".format_map(self._first_update))
         while self.algorithm.notes:
             self.log.say(self.algorithm.notes.pop(0))
         if self._parts.spec.notes:
             for text in self.vec.notes():
                 self.log.warn(text)
         self._snapshot = self._take(with_env=self._with_env)
+
+    def _boundary(self) -> None:
+        """Row of metrics, and whatever is due."""
+        assert self._snapshot is not None
+        epoch, began = self.algorithm.epoch, self._boundary_began
         evaluate = self._evaluate_due.due(epoch)
         if self._log_due.due(epoch) or evaluate:
             row = self.algorithm.metrics() | self._speed.row(self.algorithm.steps)
             row |= {"train/seconds": self._snapshot.seconds, "perf/time/boundary": self._boundary_s}
             row |= self._first_update
+            if self.config.vector.restart_workers:
+                row["perf/worker_restarts"] = self._restarts
             if self._monitor is not None and self._monitor_due.due(epoch):
                 row |= self._monitor.read()
             if evaluate:

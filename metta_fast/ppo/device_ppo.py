@@ -45,7 +45,7 @@ class DevicePPO(PPO):
     def _make_timer(self) -> Timer:
         return DeviceTimer() if self.device.type == "cuda" else Timer()
 
-    def _make_rollout(self, common: dict[str, Any]) -> DeviceRollout:
+    def _make_rollout(self) -> DeviceRollout:
         return DeviceRollout(
             self.vec,
             self.policy,
@@ -54,7 +54,7 @@ class DevicePPO(PPO):
             fused=AUTOCAST.get(self.config.trainer.precision) if has_triton(self.device) else None,
             graphs=self.graphs,
             say=self.notes.append,
-            **common,
+            **self._common,
         )
 
     def _compile_ahead(self) -> Any:

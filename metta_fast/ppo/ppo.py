@@ -84,14 +84,14 @@ class PPO:
         )
         self.summary = Summary(spec, self.buffers, self.episodes, self.reward_scale)
         context = partial(autocast, trainer, device)
-        common: dict[str, Any] = {
+        self._common: dict[str, Any] = {
             "device": device,
             "seed": config.seed,
             "autocast": context,
             "timer": self.timer,
             "compile_mode": trainer.compile_mode if trainer.compile else None,
         }
-        self.rollout: Any = self._make_rollout(common)
+        self.rollout: Any = self._make_rollout()
         self.learner = Learner(
             policy,
             self.buffers,
@@ -100,7 +100,7 @@ class PPO:
             has_final_obs=spec.has_final_obs,
             graphs=self.graphs,
             say=self.notes.append,
-            **common,
+            **self._common,
         )
         self._rollout_steps = 0
         self._episode_means: Metrics = {}
@@ -113,10 +113,14 @@ class PPO:
     def _make_timer(self) -> Timer:
         return ExactTimer() if self.hooks.exact_times and self.device.type == "cuda" else Timer()
 
-    def _make_rollout(self, common: dict[str, Any]) -> Any:
-        """Rollout, or what stands in its place; `common` are arguments that the learner takes as well."""
+    def _make_rollout(self) -> Any:
+        """Rollout, or what stands in its place; `_common` are arguments that the learner takes as well."""
         zero_copy = self.config.vector.zero_copy
-        return Rollout(self.vec, self.policy, self.buffers, zero_copy=zero_copy, **common)
+        return Rollout(self.vec, self.policy, self.buffers, zero_copy=zero_copy, **self._common)
+
+    def use(self, vec: VectorEnv) -> None:
+        self.vec = vec
+        self.rollout = self._make_rollout()
 
     def collect(self) -> None:
         """Fill the buffers with one rollout.

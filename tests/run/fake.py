@@ -82,6 +82,9 @@ class FakeAlgorithm:
     def env_state(self) -> dict[str, Any]:
         return self.vec.state_dict()
 
+    def use(self, vec: FakeVec) -> None:
+        self.vec = vec
+
     def start_from(self, state: dict[str, Any], source: str) -> None:
         self.weight = state["policy"]["weight"].clone()
 

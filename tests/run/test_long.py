@@ -1,0 +1,44 @@
+"""The long trials, kills.py and memory.py, for a moment: that they run, and that they see what they look for."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from metta_fast.envs.counter import CounterBatch, CounterFactory
+from tests.run.memory import BACKENDS, LIMIT, MIB, growth, step_episodes
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="forks with torch loaded")
+@pytest.mark.timeout(300)
+def test_a_run_that_is_killed_three_times():
+    command = [sys.executable, "-m", "tests.run.kills", "--kills", "3"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "the same bit for bit as in the unbroken run" in done.stdout
+
+
+class LeakyBatch(CounterBatch):
+    kept: list = []  # noqa: RUF012 - what leaks
+
+    def step(self):
+        super().step()
+        self.kept.append(np.ones(MIB // 64))
+
+
+class LeakyFactory(CounterFactory):
+    def make_batch(self, first_env, num_envs):
+        return LeakyBatch(self, first_env, num_envs)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("leaks", [False, True])
+def test_memory_over_episodes(backend, leaks):
+    factory = (LeakyFactory if leaks else CounterFactory)(32, max_steps=10)
+    grown = growth(step_episodes(factory, BACKENDS[backend], 320))
+    LeakyBatch.kept.clear()
+    assert (grown > LIMIT) == leaks
