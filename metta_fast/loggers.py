@@ -46,8 +46,12 @@ class JsonlLogger:
 
     def __init__(self, path: Path, resume_step: int | None = None) -> None:
         self.path = path
+        self.damaged_after: int | None = None
+        """Of a resumed run: the step of the last whole row, where a broken one before the checkpoint follows it."""
         if path.exists():
-            cut_rows(path, -1 if resume_step is None else resume_step)
+            asked = -1 if resume_step is None else resume_step
+            last, broken = cut_rows(path, asked)
+            self.damaged_after = last if broken and last < asked else None
         self._file: BinaryIO | None = open(path, "ab", buffering=0)  # noqa: SIM115 - held until close
 
     def write(self, step: int, row: Row) -> None:
@@ -177,16 +181,25 @@ def read_rows(path: Path) -> Iterator[Row]:
                 return
 
 
-def cut_rows(path: Path, step: int) -> None:
-    """Shorten the file to its rows up to `step`; what follows them, whole rows or not, is dropped."""
-    end = 0
+def cut_rows(path: Path, step: int) -> tuple[int, bool]:
+    """Shorten the file to its rows up to `step`; what follows them, whole rows or not, is dropped.
+
+    Returns:
+        The step of the last row that is left (0: none is), and whether a broken row followed it.
+    """
+    end = last = 0
+    broken = False
     with open(path, "rb") as file:
         for line in file:
             try:
-                if not line.endswith(b"\n") or json.loads(line)["train/steps"] > step:
+                here = json.loads(line)["train/steps"]
+                if not line.endswith(b"\n") or here > step:
+                    broken = here <= step
                     break
             except (ValueError, KeyError, TypeError):
+                broken = True
                 break
-            end += len(line)
+            end, last = end + len(line), here
     if end < path.stat().st_size:
         os.truncate(path, end)
+    return last, broken

@@ -60,6 +60,10 @@ class Record:
         self.log.note(f"metta_fast {__version__}, torch {torch.__version__}, device {config.trainer.device}")
         for text in resolved.notes:
             self.log.say(text)
+        if self._metrics.damaged_after is not None:
+            self.log.warn(
+                f"{folder.metrics} is damaged after step {self._metrics.damaged_after}; what followed is cut off"
+            )
         for path in aside:
             self.log.warn(f"a checkpoint after step {saved} was put aside: {path}")
 

@@ -119,6 +119,8 @@ class PPO:
         return Rollout(self.vec, self.policy, self.buffers, zero_copy=zero_copy, **self._common)
 
     def use(self, vec: VectorEnv) -> None:
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)  # copies from the old vector's rows have ended
         self.vec = vec
         self.rollout = self._make_rollout()
 

@@ -219,6 +219,24 @@ def test_a_wrong_worker_is_told_with_its_own_traceback_and_exit_code_1(tmp_path,
     assert newest(tmp_path / "runs").step > 0
 
 
+@pytest.mark.parametrize("tail", [b"", b'{"train/steps": 99'])
+def test_metrics_cut_in_the_middle_of_a_line_are_told_and_go_on(tmp_path, capfd, tail):
+    """A half row after the checkpoint is dropped; one that the disk lost before it is told as well."""
+    more = ["trainer.total_timesteps=5000", "vector.backend=serial"]
+    assert main(words(tmp_path, *more)) == 0
+    path = tmp_path / "r" / "metrics.jsonl"
+    whole = path.read_bytes()
+    path.write_bytes(whole + tail if tail else whole[:-20])
+    kept = rows(tmp_path)
+    assert main(words(tmp_path, "trainer.total_timesteps=7000", "vector.backend=serial", "resume=auto")) == 0
+    told = f"metrics.jsonl is damaged after step {kept[-1]['train/steps']}" in capfd.readouterr().err
+    assert told == (not tail)
+    found = rows(tmp_path)
+    assert found[: len(kept)] == kept
+    assert found[len(kept)]["train/epoch"] == kept[-1]["train/epoch"] + (1 if tail else 2)
+    assert found[-1]["train/steps"] >= 7000
+
+
 def test_host_memory_stays_flat_over_a_long_run(tmp_path):
     """Right-behaviour 14: after the first quarter nothing grows by more than a few MB."""
     readings = []

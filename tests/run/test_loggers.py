@@ -46,6 +46,24 @@ def test_a_half_written_line_is_dropped(tmp_path, end):
     assert [row["train/steps"] for row in read_rows(path)] == [10, 20, 30]
 
 
+@pytest.mark.parametrize("cut", range(1, 60, 7))
+def test_a_file_cut_in_the_middle_of_a_line_goes_on_with_whole_rows(tmp_path, cut):
+    """Wherever it is cut; what is missing before the checkpoint is told."""
+    path = tmp_path / "m.jsonl"
+    write(path, [10, 20, 30])
+    data = path.read_bytes()
+    path.write_bytes(data[:-cut])
+    kept = [row["train/steps"] for row in read_rows(path)]
+    logger = JsonlLogger(path, 30)
+    logger.write(40, {})
+    logger.close()
+    assert [row["train/steps"] for row in read_rows(path)] == [*kept, 40]
+    lines = data[:-cut].count(b"\n")
+    half = not data[:-cut].endswith(b"\n")
+    assert kept == [10, 20, 30][:lines]
+    assert logger.damaged_after == (10 * lines if half else None)
+
+
 def test_reading_stops_at_a_half_written_line(tmp_path):
     path = tmp_path / "m.jsonl"
     path.write_bytes(b'{"train/steps": 1}\n{"train/st')
