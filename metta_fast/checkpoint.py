@@ -71,9 +71,8 @@ class Checkpoint:
             return decode(torch.load(io.BytesIO(file.read_bytes()), weights_only=True, map_location="cpu"))
         except (pickle.UnpicklingError, RuntimeError, ValueError, TypeError, LookupError, EOFError) as error:
             raise UserError(
-                f"{file} holds something else than a state that metta_fast wrote: "
-                f"{str(error).splitlines()[0] if str(error) else type(error).__name__}. Do not use it; "
-                f"an earlier checkpoint goes on with resume={self.path.parent}/step_…"
+                f"{file} holds something else than a state that metta_fast wrote: it was altered together with "
+                f"its checksum. Do not use it; an earlier checkpoint goes on with resume={self.path.parent}/step_…"
             ) from error
 
 
