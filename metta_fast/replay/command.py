@@ -27,7 +27,7 @@ from metta_fast.replay.html import write_page
 from metta_fast.replay.record import about, record, spec_of_one
 from metta_fast.replay.recording import Recording
 from metta_fast.replay.terminal import FASTEST, show_in_terminal
-from metta_fast.replay.video import check_picture, check_video, write_picture, write_video
+from metta_fast.replay.video import check_picture, check_video, has_encoder, write_picture, write_video
 from metta_fast.replay.views import world_frames
 from metta_fast.run_dir import RunDir
 from metta_fast.spec import EVAL_SEED_BIT, EnvFactory
@@ -41,6 +41,8 @@ FPS = 10.0
 """Steps a second of worlds without a time of their own, and in the terminal."""
 MOST_EPISODES = 1_000_000
 NO_PICTURES = "gives no pictures: its actions, rewards and returns are shown"
+
+NO_FILM = "with PyAV it would hold a film a tenth as large: pip install 'metta-fast[video]'"
 
 
 def run_replay_command(words: Sequence[str]) -> int:
@@ -73,6 +75,9 @@ def run_replay_command(words: Sequence[str]) -> int:
         except OSError as error:
             raise UserError(f"--{name} {path} cannot be written: {error.strerror}") from error
         print(f"{name}: {path}")
+        if name == "html" and recording.world.kind == "frames" and not has_encoder():
+            size = path.stat().st_size / 1e6
+            print(f"note: {path.name} has {size:.1f} MB of single pictures; {NO_FILM}", file=sys.stderr)
     if given.terminal:
         _show(recording, given)
     return 0

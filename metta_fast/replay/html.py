@@ -7,12 +7,16 @@ The parts lie in page/: page.html has the places that are filled in here, in the
 
 from __future__ import annotations
 
+import base64
 import html
 import json
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
+from metta_fast.replay.frames import frames
 from metta_fast.replay.recording import Recording
+from metta_fast.replay.video import FILM_FPS, encode_film, has_encoder
 
 SCRIPTS = ("data.js", "icons.js", "grid.js", "frames.js", "plot.js", "page.js")
 
@@ -22,7 +26,7 @@ def page(recording: Recording) -> str:
     parts = files("metta_fast.replay") / "page"
     scripts = "\n".join((parts / name).read_text(encoding="utf-8") for name in SCRIPTS)
     # within a script element only `</` and `<!--` could end or change it
-    data = json.dumps(recording.to_json(), separators=(",", ":")).replace("<", "\\u003c")
+    data = json.dumps(_data(recording), separators=(",", ":")).replace("<", "\\u003c")
     about = recording.about
     title = html.escape(f"{about.get('run') or about.get('env') or 'episode'} · replay")
     filled = (parts / "page.html").read_text(encoding="utf-8")
@@ -35,6 +39,18 @@ def page(recording: Recording) -> str:
         before, after = filled.split(f"{{{{{place}}}}}")
         filled = before + text + after
     return filled
+
+
+def _data(recording: Recording) -> dict[str, Any]:
+    """The recording in JSON; images as one film, a tenth of their size, where PyAV is there to make it."""
+    data, facts = recording.to_json(), recording.world.facts
+    if recording.world.kind != "frames" or not has_encoder() or min(facts["height"], facts["width"]) < 2:
+        return data
+    film = base64.b64encode(encode_film(frames(recording))).decode()
+    size = {side: facts[side] - facts[side] % 2 for side in ("height", "width")}
+    named = {"film": film, "film_fps": FILM_FPS, "count": len(facts["images"]), **size}
+    rest = {name: value for name, value in facts.items() if name != "images"}
+    return {**data, "world": {**data["world"], "facts": rest | named}}
 
 
 def write_page(recording: Recording, path: str | Path) -> None:

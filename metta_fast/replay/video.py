@@ -3,6 +3,7 @@
     check_video("ant.mp4")                        # before work starts: can it be written at all? (check_picture too)
     write_video("ant.mp4", frames, fps=20)        # frames: uint8 [height, width, 3], one after another
     write_picture("ant.png", frame)
+    mp4 = encode_film(frames)                     # bytes, small and made to be jumped about in: for the page
 
 Frames are taken one at a time, so they may come from a generator. A file is whole or not there.
 """
@@ -10,13 +11,14 @@ Frames are taken one at a time, so they may come from a generator. A file is who
 from __future__ import annotations
 
 import importlib.util
+import io
 import itertools
 import math
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -26,8 +28,12 @@ from metta_fast.spec import Array
 KINDS = (".mp4", ".gif")
 PICTURES = (".png", ".jpg")
 CURE = "pip install 'metta-fast[video]' brings it; a .gif needs nothing"
-QUALITY = "20"
-"""x264's constant rate factor: 18 is hardly told from the original, 28 is visibly worse."""
+WATCHED = {"crf": "20"}
+"""x264's options for a file to watch. Constant rate factor: 18 is hardly told from the original, 28 visibly worse."""
+SOUGHT = {"crf": "29", "g": "25"}
+"""For a film in a page: small, and every 25th image is whole, for a scrubber jumps: none is far from one."""
+FILM_FPS = 25
+"""Images a second of a film in a page, which takes its own pace."""
 GIF_FPS = 50
 """Viewers show faster GIFs slowly: their unit is 10 ms, and below 20 ms they take 100."""
 
@@ -41,8 +47,13 @@ def check_video(path: str | Path) -> None:
     kind = Path(path).suffix.lower()
     if kind not in KINDS:
         raise UserError(f"{path}: a video is {' or '.join(KINDS)}")
-    if kind == ".mp4" and importlib.util.find_spec("av") is None:
+    if kind == ".mp4" and not has_encoder():
         raise UserError(f"{path}: an mp4 needs PyAV, which is not installed: {CURE}")
+
+
+def has_encoder() -> bool:
+    """Whether PyAV is installed, which writes H.264."""
+    return importlib.util.find_spec("av") is not None
 
 
 def check_picture(path: str | Path) -> None:
@@ -120,22 +131,43 @@ def _whole(path: Path) -> Iterator[Path]:
         part.unlink(missing_ok=True)
 
 
+def encode_film(frames: Iterable[Array]) -> bytes:
+    """An mp4 (H.264) of FILM_FPS frames a second, for random access; needs PyAV.
+
+    Args:
+        frames: uint8 [height, width, 3], all of one shape, 2 × 2 at least. An odd last row or column is left out.
+    """
+    checked = _checked(frames)
+    first = next(checked)
+    file = io.BytesIO()
+    _encode(file, itertools.chain((first,), checked), first.shape[:2], FILM_FPS, SOUGHT)
+    return file.getvalue()
+
+
 def _write_mp4(path: Path, frames: Iterator[Array], size: Any, fps: float) -> int:
+    return _encode(str(path), frames, size, fps, WATCHED)
+
+
+def _encode(
+    file: str | BinaryIO, frames: Iterator[Array], size: Any, fps: float, options: dict[str, str]
+) -> int:
     import av
 
     height, width = (side - side % 2 for side in size)  # H.264 halves the colors' resolution
     if not height or not width:
         raise ValueError(f"frames of {size[0]} × {size[1]} pixels are too small for a video")
     count = 0
-    with av.open(str(path), "w", options={"movflags": "faststart"}) as file:
-        stream: Any = file.add_stream("libx264", rate=Fraction(fps).limit_denominator(1000))
+    # to begin before all has come, a file is rewritten with its index in front
+    layout = {"movflags": "faststart"} if isinstance(file, str) else {}
+    with av.open(file, "w", format="mp4", options=layout) as container:
+        stream: Any = container.add_stream("libx264", rate=Fraction(fps).limit_denominator(1000))
         stream.width, stream.height, stream.pix_fmt = width, height, "yuv420p"
-        stream.options = {"crf": QUALITY}
+        stream.options = options
         for frame in frames:
             image = av.VideoFrame.from_ndarray(np.ascontiguousarray(frame[:height, :width]), format="rgb24")
-            file.mux(stream.encode(image))
+            container.mux(stream.encode(image))
             count += 1
-        file.mux(stream.encode())
+        container.mux(stream.encode())
     return count
 
 

@@ -6,6 +6,7 @@ import re
 import numpy as np
 import pytest
 
+from metta_fast.replay import html
 from metta_fast.replay.frames import FrameRecorder
 from metta_fast.replay.html import page, write_page
 from metta_fast.replay.recording import Recording, World
@@ -287,17 +288,83 @@ def test_other_worlds_show_figures(browser, tmp_path):
     assert "-0.5" in browser.js("document.getElementById('agents').innerText")
 
 
-@needs_browser
-def test_images_are_shown(browser, tmp_path):
+def shades(values, size=(60, 80)):
+    """A recording whose picture after t steps has gray values[t]."""
     shade = 0
-    recorder = FrameRecorder(lambda: np.full((60, 80, 3), shade, np.uint8))
-    for shade in (10, 90, 170, 250):  # noqa: B007 - read by the renderer
+    recorder = FrameRecorder(lambda: np.full((*size, 3), shade, np.uint8))
+    for shade in values:  # noqa: B007 - read by the renderer
         recorder.see()
-    write_page(plain(recorder.world()), tmp_path / "frames.html")
-    browser.open(tmp_path / "frames.html")
-    for step, wanted in enumerate((10, 90, 170, 250)):
+    made = plain(recorder.world())
+    made.reward = np.zeros((len(values) - 1, 1), np.float32)
+    made.action = np.zeros((len(values) - 1, 1, 2), np.float32)
+    return made
+
+
+def gray(browser, wanted):
+    middle = "document.getElementById('map').getContext('2d').getImageData(50, 50, 1, 1).data[0]"
+    browser.wait(f"Math.abs({middle} - {wanted}) < 3")
+
+
+@needs_browser
+@pytest.mark.parametrize("film", [True, False])
+def test_images_are_shown(browser, tmp_path, monkeypatch, film):
+    if film:
+        pytest.importorskip("av")
+    else:
+        monkeypatch.setattr(html, "has_encoder", lambda: False)
+    values = [(37 * t) % 250 for t in range(120)]
+    file = tmp_path / "frames.html"
+    write_page(shades(values), file)
+    browser.open(file)
+    for step in (0, 1, 2, 119, 63, 62, 7):
         browser.js(f"location.hash = 'step={step}'")
         browser.wait(f"document.body.dataset.step == '{step}'")
-        middle = "document.getElementById('map').getContext('2d').getImageData(50, 50, 1, 1).data[0]"
-        browser.wait(f"Math.abs({middle} - {wanted}) < 3")
+        gray(browser, values[step])
+    browser.key("ArrowRight")
+    gray(browser, values[8])
+    browser.key("End")
+    gray(browser, values[119])
+    browser.click_in("#scrubber")
+    assert int(state(browser)["step"]) == pytest.approx(60, abs=2)
+    gray(browser, values[int(state(browser)["step"])])
+    browser.js("location.hash = 'step=100'")
+    browser.wait("document.body.dataset.step == '100'")
+    browser.click_in("#play")
+    browser.wait("document.body.dataset.playing == 'false'")
+    gray(browser, values[119])
+    browser.key("t")  # drawn again, at the same step
+    gray(browser, values[119])
+    assert all(url == file.as_uri() or url.startswith(("blob:", "data:")) for url in browser.requests())
     assert browser.errors() == []
+
+
+@needs_browser
+def test_a_film_that_does_not_play_is_told(browser, tmp_path, monkeypatch):
+    monkeypatch.setattr(html, "has_encoder", lambda: True)
+    monkeypatch.setattr(html, "encode_film", lambda frames: b"no film")
+    write_page(shades([1, 2]), tmp_path / "broken.html")
+    browser.open(tmp_path / "broken.html")
+    browser.wait("document.getElementById('world').innerText.includes('cannot play the pictures')")
+    browser.key("ArrowRight")
+    assert state(browser)["step"] == "1"
+
+
+def test_a_film_is_a_small_part_of_its_images(monkeypatch):
+    """A textured square moves over a textured floor: what a JPEG holds anew each time."""
+    pytest.importorskip("av")
+    noise = np.random.default_rng(0).integers(0, 255, (2, 24, 24, 3), dtype=np.uint8)
+    floor = np.tile(noise[0], (5, 6, 1)).repeat(2, 0).repeat(2, 1)
+    t = 0
+
+    def render():
+        frame = floor.copy()
+        frame[40:64, t : t + 24] = noise[1]
+        return frame
+
+    recorder = FrameRecorder(render)
+    for t in range(200):  # noqa: B007 - read by the renderer
+        recorder.see()
+    moving = plain(recorder.world())
+    small = len(page(moving))
+    monkeypatch.setattr(html, "has_encoder", lambda: False)
+    assert small < len(page(moving)) / 8

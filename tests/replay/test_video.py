@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import io
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from PIL import Image, ImageSequence
 
 from metta_fast.errors import UserError
-from metta_fast.replay.video import check_video, write_picture, write_video
+from metta_fast.replay.video import FILM_FPS, check_video, encode_film, write_picture, write_video
 from metta_fast.spec import Array
 
 HEIGHT, WIDTH, COUNT = 49, 64, 12
@@ -45,6 +46,22 @@ def test_an_mp4_plays_the_frames_in_order(tmp_path: Path) -> None:
         assert bar(image) == pytest.approx(5 * t + 2, abs=2)
         assert abs(int(image[10, -1 if t < 6 else 0, 0]) - 200) < 12
     assert [file.name for file in tmp_path.iterdir()] == ["a.mp4"]
+
+
+def test_a_film_has_every_frame_and_whole_ones_to_jump_to() -> None:
+    av: Any = pytest.importorskip("av")
+    wanted = [frame for _ in range(6) for frame in frames()]
+    with av.open(io.BytesIO(encode_film(iter(wanted)))) as file:
+        stream = file.streams.video[0]
+        assert float(stream.average_rate) == FILM_FPS
+        decoded = list(file.decode(stream))
+    assert len(decoded) == len(wanted)
+    assert [round(frame.time * FILM_FPS) for frame in decoded] == list(range(len(wanted)))
+    for frame, image in zip(decoded, wanted):
+        assert bar(frame.to_ndarray(format="rgb24")) == pytest.approx(bar(image), abs=2)
+    whole = [t for t, frame in enumerate(decoded) if frame.key_frame]
+    assert whole[0] == 0
+    assert max(np.diff([*whole, len(wanted)])) <= 25
 
 
 @pytest.mark.parametrize(("fps", "count", "milliseconds"), [(10, 12, 100), (125, 4, 20)])

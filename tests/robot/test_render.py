@@ -22,6 +22,7 @@ from metta_fast.envs.robot import render
 from metta_fast.envs.robot.env import RobotFactory, RobotSim, model_path
 from metta_fast.envs.robot.render import Renderer
 from metta_fast.errors import UserError
+from metta_fast.replay import command, html
 from metta_fast.spec import Array
 from tests.tiny import trained
 
@@ -137,7 +138,9 @@ def test_the_process_ends_with_its_renderer(ant: Any) -> None:
     assert not psutil.pid_exists(pid)
 
 
-def test_a_run_is_replayed_as_video_picture_and_page(ant: Any, tmp_path: Path, capfd: Any) -> None:
+def test_a_run_is_replayed_as_video_picture_and_page(
+    ant: Any, tmp_path: Path, capfd: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     av: Any = pytest.importorskip("av")
     sizes = ("env.num_envs=4", "trainer.batch_size=256", "trainer.total_timesteps=300")
     run = trained(tmp_path, "env=hopper", "env.max_steps=40", *sizes)
@@ -161,7 +164,12 @@ def test_a_run_is_replayed_as_video_picture_and_page(ant: Any, tmp_path: Path, c
         assert float(stream.average_rate) == 25  # real time
         assert len(list(file.decode(stream))) == recording["steps"] // 5 + 1 == len(facts["images"])
     assert Image.open(files["png"]).size == (480, 360)
+    assert '"film":' in files["html"].read_text()
+    for module in (command, html):
+        monkeypatch.setattr(module, "has_encoder", lambda: False)
+    assert main(["replay", str(run), "--html", str(files["html"])]) == 0
     assert "data:image/jpeg" in files["html"].read_text()
+    assert "MB of single pictures; with PyAV it would hold a film" in capfd.readouterr().err
     assert main(["replay", str(run), "--picture", str(files["png"]), "--step", "999"]) == 2
     assert "--step 999: the episode has" in capfd.readouterr().err
     assert main(["replay", str(run), "--picture", str(tmp_path / "a.xyz")]) == 2

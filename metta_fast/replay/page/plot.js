@@ -30,7 +30,7 @@ class Plot {
       ctx.moveTo(left, y(value));
       ctx.lineTo(width - Plot.RIGHT, y(value));
       ctx.stroke();
-      ctx.fillText(short(value), left - 6, y(value));
+      ctx.fillText(short(Number(value.toPrecision(4))), left - 6, y(value));
     }
     ctx.textAlign = "left";
     const agent = picked?.agent;
