@@ -29,11 +29,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
+from numpy import ndarray
 
-from metta_fast.envs.spaces import FieldError, Part, action_spec, decode_action, observation_parts
+from metta_fast.envs.spaces import FieldError, Part, action_spec, decode_actions, observation_parts
 from metta_fast.errors import UserError
 from metta_fast.spec import Array, EnvError, EnvSpec, Rows
 
@@ -107,12 +108,15 @@ class PythonEnvFactory:
 class PythonBatch:
     """`metta_fast.spec.EnvBatch`: steps its environments one after another."""
 
+    rows: Rows
+
     def __init__(self, factory: PythonEnvFactory, first_env: int, num_envs: int) -> None:
-        self.spec = factory.spec
+        self.factory, self.spec = factory, factory.spec
         kind = _SeveralAgents if factory.several else _OneAgent
-        self.envs = [kind(factory, first_env + i) for i in range(num_envs)]
+        self.envs: list[Any] = [kind(factory, first_env + i) for i in range(num_envs)]
 
     def bind(self, rows: Rows) -> None:
+        self.rows = rows
         a = self.spec.agents_per_env
         for i, env in enumerate(self.envs):
             env.bind(rows.slice(i * a, (i + 1) * a))
@@ -123,8 +127,25 @@ class PythonBatch:
             env.guard(env.reset, env_seed(seed, env.index))
 
     def step(self) -> None:
-        for env in self.envs:
-            env.guard(env.restart if env.ended else env.step)
+        if self.factory.several:
+            for env in self.envs:
+                env.guard(env.restart if env.ended else env.step)
+        else:
+            self._step_each()
+
+    def _step_each(self) -> None:
+        """Environments of one agent. NumPy takes long over a single number: those of all are written at once."""
+        rows = self.rows
+        actions = decode_actions(self.factory.action_space, self.spec.action, rows.action)
+        rows.terminal[:] = rows.truncation[:] = rows.reset[:] = False
+        rows.mask[:] = True
+        rewards = []
+        for env, action in zip(self.envs, actions):
+            try:
+                rewards.append(env.restart(action) if env.ended else env.step(action))
+            except Exception as error:
+                env.fail(error)
+        rows.reward[:] = rewards
 
     def native_job(self) -> None:
         return None
@@ -168,6 +189,10 @@ class _Env:
 
     rows: Rows
     views: list[Array]
+    view: Array
+    """Where the observation is one array and goes into the row as it is; `dtype` is None where it does not."""
+    shape: tuple[int, ...] = ()
+    dtype: np.dtype | None = None
 
     def __init__(self, factory: PythonEnvFactory, index: int) -> None:
         self.factory = factory
@@ -180,28 +205,40 @@ class _Env:
         self.held: Any = None
         """same-step: the new episode's first observation."""
         self.env = _make(factory.make_env, index)
+        self.call = self.env.step
 
     def bind(self, rows: Rows) -> None:
         self.rows = rows
         self.views = [part.view(rows.obs[part.name], self.agents) for part in self.factory.parts]
+        part = self.factory.parts[0]
+        if len(self.views) == 1 and not part.path and not part.nvec:
+            self.view, self.shape, self.dtype = self.views[0], self.views[0].shape, part.dtype
 
     def guard(self, call: Callable[..., None], *arguments: Any) -> None:
         """Call; whatever goes wrong names this environment."""
         try:
             call(*arguments)
-        except FieldError as error:
-            raise EnvError(f"environment {self.index} gave a wrong value: {error}", self.index) from None
         except Exception as error:
-            raise EnvError(
-                f"environment {self.index} raised {type(error).__name__}: {error}", self.index
-            ) from error
+            self.fail(error)
+
+    def fail(self, error: Exception) -> NoReturn:
+        """Raise what went wrong in a call, with this environment's index."""
+        if isinstance(error, FieldError):
+            raise EnvError(f"environment {self.index} gave a wrong value: {error}", self.index) from None
+        raise EnvError(
+            f"environment {self.index} raised {type(error).__name__}: {error}", self.index
+        ) from error
 
     def reset(self, seed: int | None) -> None:
         """A new episode's first row."""
+        self._first(self._fresh(seed))
+
+    def _fresh(self, seed: int | None) -> Any:
+        """The observation of a new episode."""
         result = self.env.reset() if seed is None else self.env.reset(seed=seed)
         if not (isinstance(result, tuple) and len(result) == 2):
             raise FieldError(f"reset() gave {type(result).__name__}, expected (observation, info)")
-        self._first(result[0])
+        return result[0]
 
     def _first(self, obs: Any) -> None:
         rows = self.rows
@@ -238,16 +275,29 @@ def _result(result: Any) -> tuple[Any, Any, Any, Any, Any]:
 
 
 class _OneAgent(_Env):
-    """Gymnasium's API."""
+    """Gymnasium's API. `step` and `restart` write all of the row but the reward, which they return."""
 
-    def step(self) -> None:
+    def step(self, action: Any) -> float:
+        """Of flags only those of an end are written: the batch has cleared them."""
+        result = self.call(action)
+        if type(result) is not tuple or len(result) != 5:
+            result = _result(result)
+        obs, reward, terminal, truncation, info = result
+        if type(terminal) is not bool or type(truncation) is not bool:
+            terminal, truncation = _flag("terminated", terminal), _flag("truncated", truncation)
+        if terminal or truncation:
+            obs = self._end(obs, terminal, truncation, info)
+        if type(obs) is ndarray and obs.dtype is self.dtype and obs.shape == self.shape:
+            self.view[...] = obs
+        else:
+            self._write(obs)
+        return reward if type(reward) is float else _number("reward", reward)
+
+    def _end(self, obs: Any, terminal: bool, truncation: bool, info: Mapping[str, Any]) -> Any:
+        """Flags and statistics of an episode's last step; the observation of its row."""
         factory, rows = self.factory, self.rows
-        action = decode_action(factory.action_space, factory.spec.action, rows.action[0])
-        obs, reward, terminal, truncation, info = _result(self.env.step(action))
-        terminal, truncation = _flag("terminated", terminal), _flag("truncated", truncation)
-        done = terminal or truncation
-        masked = done and factory.spec.has_final_obs
-        if done and factory.autoreset == SAME_STEP:
+        masked = self.ended = factory.spec.has_final_obs
+        if factory.autoreset == SAME_STEP:
             if masked:
                 if "final_obs" not in info:
                     raise FieldError(
@@ -256,26 +306,28 @@ class _OneAgent(_Env):
                     )
                 self.held, obs = obs, info["final_obs"]
             info = info.get("final_info", info)
-        self._write(obs)
-        rows.reward[0] = _number("reward", reward)
         rows.terminal[0], rows.truncation[0] = terminal, truncation
-        rows.mask[0] = not masked
-        rows.reset[0] = done and not masked
-        if done:
+        if masked:
+            rows.mask[0] = False
+        else:
+            rows.reset[0] = True
+        if factory.spec.stats:
             self._stats(info, [0])
-        self.ended = masked
+        return obs
 
-    def restart(self) -> None:
+    def restart(self, action: Any) -> float:
         """The first row of the next episode."""
         factory = self.factory
         if factory.autoreset == SAME_STEP:
             obs, self.held = self.held, None
-            self._first(obs)
         elif factory.autoreset == NEXT_STEP:
-            action = decode_action(factory.action_space, factory.spec.action, self.rows.action[0])
-            self._first(_result(self.env.step(action))[0])
+            obs = _result(self.call(action))[0]
         else:
-            self.reset(None)
+            obs = self._fresh(None)
+        self._write(obs)
+        self.rows.reset[0] = True
+        self.ended = False
+        return 0.0
 
 
 class _SeveralAgents(_Env):
@@ -328,6 +380,8 @@ def _flag(name: str, value: Any) -> bool:
 
 
 def _number(name: str, value: Any) -> float:
+    if isinstance(value, (np.floating, int)):
+        return float(value)
     if np.ndim(value) or np.asarray(value).dtype.kind not in "biuf":
         raise FieldError(f"{name} is {value!r}, expected a number")
     return float(value)

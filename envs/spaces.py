@@ -64,6 +64,11 @@ class Part:
                     f"observation {self.name!r}: the space has it, the environment did not give it"
                 ) from None
         value = np.asarray(value)
+        if (
+            value.dtype == self.dtype and value.shape == to.shape and not self.nvec
+        ):  # nearly always: the quick way
+            to[...] = value
+            return
         if value.shape != (*agents, *self.shape):
             raise FieldError(
                 f"observation {self.name!r} has shape {value.shape}, expected {(*agents, *self.shape)}"
@@ -147,12 +152,22 @@ def action_spec(space: spaces.Space[Any]) -> ActionSpec:
 
 
 def decode_action(space: spaces.Space[Any], spec: ActionSpec, row: Array) -> Any:
-    """One agent's row [width] as the action that the environment's own space holds."""
+    """One agent's row [width] as the action that the environment's own space holds; Discrete: an int."""
+    action = decode_actions(space, spec, row[None])[0]
+    return int(action) if isinstance(space, spaces.Discrete) else action
+
+
+def decode_actions(space: spaces.Space[Any], spec: ActionSpec, rows: Array) -> list[Any]:
+    """The same for the rows [n, width] of n environments; the actions share no memory with the rows.
+
+    Those of Discrete are scalars of the space's own dtype, as it samples them: it is quicker to check than an int.
+    """
     if isinstance(space, spaces.Discrete):
-        return int(row[0]) + spec.start[0]
+        return list(rows[:, 0].astype(space.dtype) + spec.start[0])
     if isinstance(space, spaces.MultiDiscrete):
-        return (row + space.start.reshape(-1)).astype(space.dtype).reshape(space.shape)
-    return row.astype(space.dtype).reshape(space.shape)
+        rows = rows + space.start.reshape(-1)
+    values = rows.astype(space.dtype).reshape(len(rows), *(space.shape or ()))
+    return [values[i, ...] for i in range(len(values))]
 
 
 def _numbers(array: Array) -> tuple[int, ...]:

@@ -306,3 +306,38 @@ def test_an_environment_without_state_says_so():
     assert not vec.spec.cheap_state
     with pytest.raises(UserError, match="clock: its state cannot be saved"):
         vec.state_dict()
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        spaces.Discrete(3, start=-7),
+        spaces.MultiDiscrete([3, 2]),
+        spaces.MultiBinary((2, 2)),
+        spaces.Box(-1, 1, (2, 3), np.float64),
+        spaces.Box(-1, 1, (), np.float32),
+    ],
+)
+def test_actions_are_of_the_space_and_the_environments_own(space):
+    """What an environment was given does not change when the rows do."""
+    kept = []
+
+    class Keeper(Clock):
+        action_space = space
+
+        def step(self, action):
+            kept.append((action, np.array(action)))
+            return super().step(action)
+
+    factory = PythonEnvFactory(Keeper, num_envs=2)
+    width = factory.spec.action.width
+    tape = np.random.default_rng(0).integers(0, 2, (4, 2, width))
+    rows_of(factory, 3, tape)
+    given = np.array([value for _, value in kept]).reshape(3, 2, width)
+    np.testing.assert_array_equal(
+        given, tape[:3] + (space.start if isinstance(space, spaces.Discrete) else 0)
+    )
+    for action, value in kept:
+        np.testing.assert_array_equal(action, value)
+        assert space.contains(action)
+        assert action.dtype == space.dtype
