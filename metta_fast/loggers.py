@@ -17,7 +17,7 @@ import os
 import re
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
@@ -108,6 +108,31 @@ class Thinned:
             return None
         row, self._waiting = self._waiting, Row()
         return self._step, row
+
+
+class Later:
+    """A logger that is made with its first row: TensorBoard's import, a fifth of a second, is not before the first update.
+
+    One that cannot be made is told, and the run goes on without it.
+    """
+
+    def __init__(self, make: Callable[[], Logger]) -> None:
+        self._make: Callable[[], Logger] | None = make
+        self._logger: Logger | None = None
+
+    def write(self, step: int, row: Row) -> None:
+        if self._make is not None:
+            make, self._make = self._make, None
+            try:
+                self._logger = make()
+            except OSError as error:
+                logging.getLogger(__name__).warning("no TensorBoard events: %s", error.strerror)
+        if self._logger is not None:
+            self._logger.write(step, row)
+
+    def close(self) -> None:
+        if self._logger is not None:
+            self._logger.close()
 
 
 class TensorBoardLogger:

@@ -12,7 +12,7 @@ import yaml
 from metta_fast import __version__, checkpoint
 from metta_fast.config import config_to_dict
 from metta_fast.dashboard import make_dashboard
-from metta_fast.loggers import JsonlLogger, Logger, Row, TensorBoardLogger, read_rows
+from metta_fast.loggers import JsonlLogger, Later, Logger, Row, TensorBoardLogger, read_rows
 from metta_fast.resolve import Resolved
 from metta_fast.run_dir import RunDir, not_writable
 from metta_fast.run_log import RunLog
@@ -42,7 +42,8 @@ class Record:
             self._metrics = JsonlLogger(folder.metrics, resume_step)
             self.add(self._metrics)
             if config.run.tensorboard:
-                self.add(TensorBoardLogger(folder.tensorboard, resume_step))
+                folder.tensorboard.mkdir(exist_ok=True)
+                self.add(Later(lambda: TensorBoardLogger(folder.tensorboard, resume_step)))
             curve = [
                 row["env/return"] for row in read_rows(folder.metrics) if row.get("env/return") is not None
             ]

@@ -6,7 +6,7 @@ import math
 import pytest
 
 from metta_fast.errors import UserError
-from metta_fast.loggers import JsonlLogger, TensorBoardLogger, Thinned, read_rows
+from metta_fast.loggers import JsonlLogger, Later, TensorBoardLogger, Thinned, read_rows
 
 
 def write(path, steps, resume=None):
@@ -127,6 +127,23 @@ def test_the_run_goes_on_where_tensorboard_cannot(tmp_path, caplog):
     assert [record.message for record in caplog.records] == [
         "no more TensorBoard events: No space left on device"
     ]
+
+
+def test_a_later_logger_is_made_with_the_first_row(tmp_path, caplog):
+    logger = Later(lambda: TensorBoardLogger(tmp_path / "events"))
+    assert not (tmp_path / "events").exists()
+    for step in (10, 20):
+        logger.write(step, {"env/return": 1.0})
+    logger.close()
+    assert tensorboard_points(tmp_path / "events") == [10, 20]
+    Later(lambda: TensorBoardLogger(tmp_path / "never")).close()
+    assert not (tmp_path / "never").exists()
+    (tmp_path / "file").touch()
+    impossible = Later(lambda: TensorBoardLogger(tmp_path / "file"))
+    for step in (10, 20):
+        impossible.write(step, {"env/return": 1.0})
+    impossible.close()
+    assert [record.message for record in caplog.records] == ["no TensorBoard events: File exists"]
 
 
 def test_tensorboard_writes_the_last_row_whatever_the_gap(tmp_path):
