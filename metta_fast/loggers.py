@@ -111,7 +111,7 @@ class Thinned:
 
 
 class Later:
-    """A logger that is made with its first row: TensorBoard's import, a fifth of a second, is not before the first update.
+    """A logger that is made with its first row: the first update does not wait for TensorBoard's import, 0.2 s.
 
     One that cannot be made is told, and the run goes on without it.
     """

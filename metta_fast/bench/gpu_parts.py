@@ -80,7 +80,7 @@ class Parts:
     def measure(self) -> dict[str, Any]:
         """{"epoch_us", "phases_ms", "parts": [{"name", "calls", "us": {form: µs}, "failed": {form: why},
         "launched": {form: why}}]}."""
-        self.learner.optimizer.zero_grad(set_to_none=True)
+        self.learner.step.optimizer.zero_grad(set_to_none=True)
         epochs = self.training.round(EPOCHS_S)
         rows = []
         for part in self.parts:
@@ -197,7 +197,7 @@ class Parts:
         layer = self.policy.encoder.parts[leaf]
         plain = self.plain.encoder.parts[leaf]
         with torch.no_grad(), self.rollout._autocast():
-            gradient = torch.randn_like(learner._first_at(rows[0]))
+            gradient = torch.randn_like(learner.gradients.first_at(rows[0]))
 
         def using(forward: Callable[[Tensor], Tensor], given: list[Tensor], weights: Any) -> Call:
             def call(i: int) -> None:
@@ -209,7 +209,7 @@ class Parts:
             return call
 
         return {
-            "ours": using(learner._first_at, rows, layer),
+            "ours": using(learner.gradients.first_at, rows, layer),
             "eager": using(plain.decoded, obs, plain),
             "compiled": using(torch.compile(plain.decoded, dynamic=False), obs, plain),
         }
@@ -229,7 +229,7 @@ class Parts:
             learner.gather.minibatch(segments, learner.gather.rows(segments)) for segments in self.segments
         ]
         with torch.no_grad(), self.rollout._autocast():
-            first = [learner._first_at(learner.gather.rows(segments)) for segments in self.segments]
+            first = [learner.gradients.first_at(learner.gather.rows(segments)) for segments in self.segments]
         given = [x.requires_grad_() for x in first]
         shape = batches[0].mask.shape
 
@@ -238,9 +238,9 @@ class Parts:
 
         def ours(i: int) -> None:
             i %= len(given)
-            batch = learner._tail.gather(self.segments[i])
+            batch = learner.gradients.tail.gather(self.segments[i])
             with self.rollout._autocast():
-                loss = learner._tail(given[i], batch, learner.gather.rollout_value).loss
+                loss = learner.gradients.tail(given[i], batch, learner.gather.rollout_value).loss
             torch.autograd.grad(loss, [given[i], *later(self.policy)])
 
         def using(forward: Any) -> Call:
@@ -258,7 +258,7 @@ class Parts:
             "compiled": using(torch.compile(loss, dynamic=False)),
         }
         part = Part("second layer, heads, loss and back", self.minibatches, forms)
-        if learner._tail is None:
+        if learner.gradients.tail is None:
             part.failed["ours"] = "the run has no kernel of its own for this (policy or precision)"
             return part
         part.forms = {"ours": ours, **forms}
@@ -270,8 +270,8 @@ class Parts:
         parameters = list(self.plain.parameters())
 
         def ours(i: int) -> None:
-            learner._minibatch(self.segments[i % len(self.segments)], None)
-            learner.optimizer.zero_grad(set_to_none=True)
+            learner.gradients(self.segments[i % len(self.segments)], None)
+            learner.step.optimizer.zero_grad(set_to_none=True)
 
         def using(forward: Any) -> Call:
             def call(i: int) -> None:
@@ -294,8 +294,8 @@ class Parts:
         def ours(_: int) -> None:
             for weight, gradient in zip(weights, gradients):
                 weight.grad = gradient
-            learner._fused_step.step(stats)
-            learner.optimizer.zero_grad(set_to_none=True)
+            learner.step.fused.step(stats)
+            learner.step.optimizer.zero_grad(set_to_none=True)
 
         eager = gpu_plain.optimizer_step(learner, gradients, fused=True)
         compiled = torch.compile(gpu_plain.optimizer_step(learner, gradients, fused=False))
@@ -304,7 +304,7 @@ class Parts:
             self.minibatches,
             {"ours": ours, "eager": lambda _: eager(), "compiled": lambda _: compiled()},
         )
-        if learner._fused_step is None:
+        if learner.step.fused is None:
             part.failed["ours"] = "the run has no kernel of its own for this"
             del part.forms["ours"]
         return part

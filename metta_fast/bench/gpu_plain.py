@@ -15,10 +15,10 @@ from metta_fast.policy.scan import reference
 from metta_fast.policy.sparse_layer import SparseLayer
 from metta_fast.ppo.advantage.on_tensors import advantage_on_tensors
 from metta_fast.ppo.episode_stats import EpisodeStats
-from metta_fast.ppo.learner import ADAM_EPSILON
 from metta_fast.ppo.loss import ppo_loss
 from metta_fast.ppo.minibatch import Gather, Minibatch
 from metta_fast.ppo.reward_scale import RewardScale
+from metta_fast.ppo.step import ADAM_EPSILON
 from metta_fast.ppo.summary import Summary
 
 
@@ -55,7 +55,7 @@ def minibatch_loss(learner: Any, policy: Any) -> Callable[[Tensor], Tensor]:
         batch = gather.minibatch(segments, gather.rows(segments))
         output = policy(batch.obs, batch.state, batch.reset)
         logprob, entropy = policy.head.logprob_entropy(output.params, batch.action)
-        return ppo_loss(logprob, entropy, output.value, batch, learner.config, learner.clip).loss
+        return ppo_loss(logprob, entropy, output.value, batch, learner.config, learner.gradients.clip).loss
 
     return loss
 
@@ -68,7 +68,7 @@ def tail_loss(learner: Any, policy: Any) -> Callable[[Tensor, Minibatch], Tensor
         with torch.autocast(x.device.type, enabled=False):
             out = policy.heads(hidden.float())
         logprob, entropy = policy.head.logprob_entropy(out[..., :-1], batch.action)
-        return ppo_loss(logprob, entropy, out[..., -1], batch, learner.config, learner.clip).loss
+        return ppo_loss(logprob, entropy, out[..., -1], batch, learner.config, learner.gradients.clip).loss
 
     return loss
 

@@ -4,7 +4,7 @@
     device   … rollout e │ update e                                │ rollout e+1 …
 
 The next rollout is launched before the host waits, so that the device has work while figures are read and logged.
-A rollout or a step that is not finite has changed no weight: a flag on the device skips the steps (learner.py).
+A rollout or a step that is not finite has changed no weight: a flag on the device skips the steps (step.py).
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import torch
 from metta_fast import hardware
 from metta_fast.ppo.backend import AUTOCAST, has_triton
 from metta_fast.ppo.device_rollout import DeviceRollout
-from metta_fast.ppo.learner import SUMS
 from metta_fast.ppo.ppo import PPO
+from metta_fast.ppo.step import SUMS
 from metta_fast.ppo.timer import DeviceTimer, Timer
 
 

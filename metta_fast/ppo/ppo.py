@@ -25,11 +25,12 @@ from metta_fast.ppo.backend import autocast, configure_torch
 from metta_fast.ppo.episode_stats import EpisodeStats
 from metta_fast.ppo.guard import check_loss_scale, check_update
 from metta_fast.ppo.hooks import Context, Hooks
-from metta_fast.ppo.learner import SUMS, Learner
+from metta_fast.ppo.learner import Learner
 from metta_fast.ppo.loss import STATS
 from metta_fast.ppo.reward_scale import RewardScale
 from metta_fast.ppo.rollout import Rollout
 from metta_fast.ppo.schedule import clip_coef, progress
+from metta_fast.ppo.step import SUMS
 from metta_fast.ppo.summary import Summary
 from metta_fast.ppo.timer import ExactTimer, Timer
 from metta_fast.spec import EnvSpec
@@ -199,7 +200,7 @@ class PPO:
     def _learnt(self, sums: list[float], epoch: int) -> None:
         """Judge the update by the learner's sums; count its steps."""
         check_update(sums, SUMS, self.buffers, self.spec, epoch)
-        check_loss_scale(self.learner.scaler, epoch)
+        check_loss_scale(self.learner.step.scaler, epoch)
         rate, clip = self.learner.rate(self.steps), clip_coef(self.config.trainer, self.steps)
         self.steps += self._rollout_steps
         total = dict(zip(SUMS, sums))

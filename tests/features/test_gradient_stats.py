@@ -13,7 +13,7 @@ from metta_fast.features import gradient_stats
 from metta_fast.features.every import Every
 from metta_fast.policy import make_policy
 from metta_fast.ppo.hooks import Context, Hooks
-from metta_fast.ppo.learner import SUMS
+from metta_fast.ppo.step import SUMS
 from tests.ppo.envs import tickers
 from tests.ppo.stand_in import make_ppo, run
 from tests.ppo.test_device_rollout import device_ppo

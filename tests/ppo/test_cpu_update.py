@@ -12,7 +12,7 @@ from metta_fast.config import PolicyConfig
 from metta_fast.policy import make_policy
 from metta_fast.ppo import PPO
 from metta_fast.ppo.cpu_update import supports
-from metta_fast.ppo.learner import SUMS
+from metta_fast.ppo.step import SUMS
 from tests.ppo.envs import seen, tickers
 from tests.ppo.stand_in import make_ppo
 
@@ -67,7 +67,7 @@ def test_it_is_torchs_update(policy: dict[str, Any], trainer: dict[str, Any]) ->
         )
     torch.testing.assert_close(torch.tensor(our_sums), torch.tensor(their_sums), rtol=1e-3, atol=1e-4)
     assert our_sums[-1][SUMS.index("optimizer_steps")] == 9
-    one, other = (ppo.learner.optimizer.state_dict()["state"] for ppo in (ours, theirs))
+    one, other = (ppo.learner.step.optimizer.state_dict()["state"] for ppo in (ours, theirs))
     for number, state in other.items():
         for key, value in state.items():
             torch.testing.assert_close(one[number][key], value, rtol=1e-3, atol=1e-6)
@@ -103,7 +103,7 @@ def test_a_state_of_either_goes_on_with_the_other() -> None:
                 one.copy_(two)
         again.learner.update(ppo._context(), 0)
         after.append(again.learner.sums[:5])
-        assert float(next(iter(again.learner.optimizer.state.values()))["step"]) == 36
+        assert float(next(iter(again.learner.step.optimizer.state.values()))["step"]) == 36
     torch.testing.assert_close(after[0], after[1], rtol=1e-3, atol=1e-5)
 
 

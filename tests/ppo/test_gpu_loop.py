@@ -174,7 +174,7 @@ def test_target_kl_stops_captured_steps() -> None:
     steps = int(ppo.learner.sums[-1])
     assert ppo.learner._run.captured
     assert 0 < steps < 12
-    taken = float(next(iter(ppo.learner.optimizer.state.values()))["step"])
+    taken = float(next(iter(ppo.learner.step.optimizer.state.values()))["step"])
     assert taken < 3 * 12
 
 

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor, nn
 
 from metta_fast.ppo import PPO
-from metta_fast.ppo.learner import ADAM_EPSILON, SUMS
 from metta_fast.ppo.loss import STATS
+from metta_fast.ppo.step import ADAM_EPSILON, SUMS
 from tests.interpreter import DEVICE, ON_GPU, elsewhere, gpu, kernels, run_interpreted
 from tests.ppo.envs import tickers
 from tests.ppo.stand_in import make_ppo
@@ -223,10 +223,10 @@ def fuse(ppo: PPO) -> PPO:
     """Let a learner on the CPU use the kernels."""
     from metta_fast.ppo.gpu_step import FusedStep
 
-    learner, c = ppo.learner, ppo.config.trainer
-    learner._rate = learner.optimizer.param_groups[0]["lr"] = torch.tensor(c.learning_rate)
-    learner._fused_step = FusedStep(
-        learner._parameters, learner.optimizer, learner.sums, learner.stop, c.max_grad_norm, c.target_kl
+    step, c = ppo.learner.step, ppo.config.trainer
+    step.rate = step.optimizer.param_groups[0]["lr"] = torch.tensor(c.learning_rate)
+    step.fused = FusedStep(
+        step.parameters, step.optimizer, step.sums, step.stop, c.max_grad_norm, c.target_kl
     )
     return ppo
 
@@ -256,7 +256,7 @@ def test_the_learner_learns_the_same(trainer: dict[str, Any]) -> None:
             ours, theirs = one.learner.state_dict(), two.learner.state_dict()
             one.learner.load_state_dict(theirs)
             two.learner.load_state_dict(ours)
-            two.learner.optimizer.param_groups[0]["lr"] = two.learner._rate
+            two.learner.step.optimizer.param_groups[0]["lr"] = two.learner.step.rate
     for ppo in (one, two):
         ppo.rollout.vec.close()
 
@@ -305,8 +305,8 @@ def test_the_learner_uses_it_on_the_card(trainer: dict[str, Any]) -> None:
     from tests.ppo.test_gpu_loop import apart, epoch, gpu_ppo
 
     fused, plain = gpu_ppo(update_epochs=2, **trainer), gpu_ppo(update_epochs=2, **trainer)
-    assert fused.learner._fused_step is not None
-    plain.learner._fused_step = None
+    assert fused.learner.step.fused is not None
+    plain.learner.step.fused = None
     for _ in range(3):
         epoch(fused)
         epoch(plain)

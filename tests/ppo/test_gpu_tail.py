@@ -231,9 +231,9 @@ def test_the_learner_learns_the_same(accumulated: int) -> None:
         ppo = make_ppo(factory, policy=policy, learning_rate=1e-3, device=DEVICE.type, **settings)
         learner: Any = ppo.learner
         if fused:
-            learner._tail = Tail(policy, ppo.buffers, ppo.config.trainer, learner.clip)  # type: ignore[arg-type]
-            learner._gathers = True
-            learner._step_forward = learner._first_at
+            gradients = learner.gradients
+            gradients.tail = Tail(policy, ppo.buffers, ppo.config.trainer, gradients.clip)  # type: ignore[arg-type]
+            gradients._gathers = True
         ppo.collect()
         ppo.update()
         ppo.rollout.vec.close()

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("triton") is None or os.environ.get("TRITON_INTERPRET") == "1",
     reason="needs Triton's compiler",
 )
-MODULES = ("backend", "device_ppo", "learner", "summary", "minibatch")
+MODULES = ("backend", "device_ppo", "gradients", "step", "summary", "minibatch")
 
 
 class Driver:
@@ -183,8 +183,10 @@ def test_a_rehearsal_leaves_everything_as_it_was(on_kernels: None, monkeypatch: 
         assert torch.equal(expected, value), name
     assert all(p.grad is None for p in rehearsed.policy.parameters())
     assert not rehearsed.learner.sums.any()
-    assert not rehearsed.learner.stop.any()
-    assert all(not v.any() for state in rehearsed.learner.optimizer.state.values() for v in state.values())
+    assert not rehearsed.learner.step.stop.any()
+    assert all(
+        not v.any() for state in rehearsed.learner.step.optimizer.state.values() for v in state.values()
+    )
     assert rehearsed.steps == rehearsed.epoch == 0
     assert not rehearsed.rollout.held
 

@@ -36,7 +36,7 @@ def test_the_optimizer_follows_it() -> None:
     run(ppo, 2)
     second = learning_rate(ppo.config.trainer, int(ppo.metrics()["train/steps"]) // 2)
     assert 0 < second < 1e-3
-    assert ppo.metrics()["train/learning_rate"] == ppo.learner.optimizer.param_groups[0]["lr"] < 1e-3
+    assert ppo.metrics()["train/learning_rate"] == ppo.learner.step.optimizer.param_groups[0]["lr"] < 1e-3
 
 
 def test_adaptive_moves_the_rate_towards_the_desired_kl() -> None:
@@ -66,5 +66,5 @@ def test_the_optimizer_follows_the_adaptive_rate_and_a_resume_goes_on(desired: f
     resumed.load_state_dict(state)
     for each in (ppo, resumed):
         run(each, 1)
-        assert each.learner.optimizer.param_groups[0]["lr"] == pytest.approx(1e-3 * factor**4)
+        assert each.learner.step.optimizer.param_groups[0]["lr"] == pytest.approx(1e-3 * factor**4)
     assert torch.equal(weights(ppo), weights(resumed))
