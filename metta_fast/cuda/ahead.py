@@ -14,10 +14,14 @@ What fails here is compiled again where it is launched, and fails there with its
 
 from __future__ import annotations
 
+import logging
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Self
 
 import torch
+
+# What Triton imports when it compiles for the first time, in a circle: two threads would see each other's halves.
+import triton.compiler.code_generator  # noqa: F401
 from triton.runtime import JITFunction, driver
 
 
@@ -29,6 +33,8 @@ class Ahead:
         self._pool = ThreadPoolExecutor(threads, "triton", self._begin)
         self.kernels: list[str] = []
         """What would have been launched."""
+        self.failed: list[str] = []
+        """Of these, whose compilation failed, and why."""
         self._run: Any = JITFunction.run
 
     def _begin(self) -> None:
@@ -54,5 +60,9 @@ class Ahead:
         self._pool.shutdown(wait=True)
 
     def _compile(self, kernel: Any, args: tuple[Any, ...], grid: Any, keys: dict[str, Any]) -> None:
-        compiled = self._run(kernel, *args, grid=grid, warmup=True, **keys)
-        _ = compiled.run  # its launcher is built, its code on the device
+        try:
+            compiled = self._run(kernel, *args, grid=grid, warmup=True, **keys)
+            _ = compiled.run  # its launcher is built, its code on the device
+        except Exception as error:  # told in full where the kernel is launched
+            self.failed.append(f"{kernel.fn.__qualname__}: {type(error).__name__}: {error}")
+            logging.getLogger(__name__).debug("not compiled ahead: %s", self.failed[-1])

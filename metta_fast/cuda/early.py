@@ -32,6 +32,7 @@ def begin(config: Config) -> list[threading.Thread]:
         compile_source(factory.gpu_program().source, arch)
 
     def triton() -> None:
+        import triton.compiler.code_generator  # noqa: F401  with all that compiling needs
         from triton.backends.nvidia.driver import CudaUtils
         from triton.runtime.cache import triton_key
 

@@ -209,6 +209,7 @@ def test_kernels_are_compiled_and_not_launched(driver: Driver, monkeypatch: pyte
     with ahead:
         work()
     ahead.wait()
+    assert ahead.failed == []
     assert ahead.kernels == ["gather_kernel", "count"]
     assert driver.launched == 0
     for kernel in (gather_kernel, count):
