@@ -1,17 +1,19 @@
 """Times of the GPU engine's kernels, captured in a graph as the rollout has them (needs a card).
 
-python -m tests.cuda.measure                 # 2048 envs of the recipe `grid`, every shape
-python -m tests.cuda.measure 8192 tokens     # other numbers of envs, another observation
+python -m tests.cuda.measure                          # 2048 envs of the recipe `grid_bench`, every shape
+python -m tests.cuda.measure grid_arena tokens 341    # another recipe, observation, number of envs
 """
 
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import torch
 
+from metta_fast.bench.env import env_config
 from metta_fast.bench.gpu_clock import MOST_CALLS
-from metta_fast.envs.grid.env import GridFactory
+from metta_fast.envs import make_factory
 from metta_fast.vector import gpu
 from metta_fast.vector.gpu import GpuVector
 from tests.cuda.engines import buffers_for
@@ -22,9 +24,9 @@ MAPS = 64
 """About as many end in an epoch."""
 
 
-def row(envs: int, observation: str, shape: dict, warm: bool = True) -> str:
+def row(factory: Any, shape: dict, warm: bool = True) -> str:
     kept, gpu.WARM_BYTES = gpu.WARM_BYTES, gpu.WARM_BYTES if warm else 0
-    vec = GpuVector(GridFactory(envs, observation=observation), **shape)
+    vec = GpuVector(factory, **shape)
     gpu.WARM_BYTES = kept
     b = buffers_for(vec, HORIZON)
     vec.attach(b)
@@ -51,13 +53,17 @@ def row(envs: int, observation: str, shape: dict, warm: bool = True) -> str:
 
 
 def main() -> None:
-    envs = int(sys.argv[1]) if len(sys.argv) > 1 else 2048
-    observation = sys.argv[2] if len(sys.argv) > 2 else "compact"
-    print(f"{torch.cuda.get_device_name()}: {envs} envs x 4 agents, {observation}, a row:")
-    for warps in (1, 2, 4):
-        print(row(envs, observation, {"shape": "warp", "warps": warps}))
-    print(row(envs, observation, {"shape": "warp", "warps": 1}, warm=False))
-    print(row(envs, observation, {"shape": "split"}))
+    recipe, observation, envs = [*sys.argv[1:], *("grid_bench", "compact", "2048")[len(sys.argv) - 1 :]]
+    config = env_config(recipe, observation)
+    config.num_envs = int(envs)
+    factory = make_factory(config)
+    print(
+        f"{torch.cuda.get_device_name()}: {envs} envs x {config.agents_per_env} agents, {observation}, a row:"
+    )
+    for warps in (1, 2, 4, 8):
+        print(row(factory, {"shape": "warp", "warps": warps}))
+    print(row(factory, {"shape": "warp", "warps": 1}, warm=False))
+    print(row(factory, {"shape": "split"}))
 
 
 if __name__ == "__main__":
