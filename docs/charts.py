@@ -23,7 +23,7 @@ STYLE = """\
       .grid { stroke: #3a404b; } .small { fill: #b9c2cb; }
     }"""
 LEFT, WIDTH, ROW, TOP = 330, 960, 34, 74
-POWERS = {4: "10k", 5: "100k", 6: "1M", 7: "10M", 8: "100M", 9: "1000M"}
+POWERS = {3: "1k", 4: "10k", 5: "100k", 6: "1M", 7: "10M", 8: "100M", 9: "1000M"}
 
 
 @dataclass(frozen=True)
@@ -69,31 +69,26 @@ def gpu_figures(page: str) -> list[Figure]:
 
 @dataclass(frozen=True)
 class Sheet:
-    """Words above the bars, and the axis: powers of ten at both ends, in steps a second."""
+    """Words above the bars."""
 
     title: str
     note: str
-    least: int
-    most: int
 
 
 SPEED = Sheet(
     "Steps a second: actions of one agent, all work of the row included",
     "logarithmic axis; orange: without a GPU",
-    4,
-    9,
 )
 GPU = Sheet(
     "What makes training on the GPU fast: steps a second without one thing after another",
     "logarithmic axis; orange: with that setting instead of the profile's",
-    6,
-    8,
 )
 
 
 def draw(rows: list[Figure], sheet: Sheet = SPEED) -> str:
     """Bars on a logarithmic axis, as SVG that brings its own ground for light and dark."""
-    least, most = sheet.least, sheet.most
+    powers = [math.log10(row.value) for row in rows]
+    least, most = math.floor(min(powers)), math.ceil(max(powers))
     height = TOP + ROW * len(rows) + 44
 
     def x(value: float) -> float:
