@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
-from pathlib import Path
 
 import torch
 import yaml
@@ -16,6 +15,7 @@ from metta_fast.loggers import JsonlLogger, Later, Logger, Row, TensorBoardLogge
 from metta_fast.resolve import Resolved
 from metta_fast.run_dir import RunDir, not_writable
 from metta_fast.run_log import RunLog
+from metta_fast.whole_file import whole
 
 
 class Record:
@@ -36,9 +36,9 @@ class Record:
             checkpoint.clear_unfinished(folder.checkpoints)
             aside = checkpoint.set_aside(folder.checkpoints, saved)
             resume_step = max(saved, 0) if folder.config.exists() else None
-            _replace(
-                folder.config, yaml.safe_dump(config_to_dict(config), sort_keys=False, allow_unicode=True)
-            )
+            text = yaml.safe_dump(config_to_dict(config), sort_keys=False, allow_unicode=True)
+            with whole(folder.config) as beside:
+                beside.write_text(text, encoding="utf-8")
             self._metrics = JsonlLogger(folder.metrics, resume_step)
             self.add(self._metrics)
             if config.run.tensorboard:
@@ -86,14 +86,3 @@ class Record:
         """The last word on the screen, below the last figures."""
         self._dashboard.close()
         self.log.say(text)
-
-
-def _replace(path: Path, text: str) -> None:
-    """Write the file beside and rename it: a full disk or a kill leaves the old one."""
-    beside = path.with_name(f".writing-{path.name}")
-    try:
-        beside.write_text(text, encoding="utf-8")
-        beside.replace(path)
-    except OSError:
-        beside.unlink(missing_ok=True)
-        raise

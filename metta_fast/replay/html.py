@@ -17,6 +17,7 @@ from typing import Any
 from metta_fast.replay.frames import frames
 from metta_fast.replay.recording import Recording
 from metta_fast.replay.video import FILM_FPS, encode_film, has_encoder
+from metta_fast.whole_file import whole
 
 SCRIPTS = ("data.js", "icons.js", "grid.js", "frames.js", "plot.js", "page.js")
 
@@ -55,10 +56,5 @@ def _data(recording: Recording) -> dict[str, Any]:
 
 def write_page(recording: Recording, path: str | Path) -> None:
     """Write the page, whole or not at all: a browser may be reading the file."""
-    path = Path(path)
-    beside = path.with_name(path.name + ".tmp")
-    try:
+    with whole(Path(path)) as beside:
         beside.write_text(page(recording), encoding="utf-8")
-        beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)

@@ -15,7 +15,6 @@ import io
 import itertools
 import math
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -24,6 +23,7 @@ import numpy as np
 
 from metta_fast.errors import UserError
 from metta_fast.spec import Array
+from metta_fast.whole_file import whole
 
 KINDS = (".mp4", ".gif")
 PICTURES = (".png", ".jpg")
@@ -90,7 +90,7 @@ def write_video(path: str | Path, frames: Iterable[Array], fps: float) -> int:
     if first is None:
         raise UserError(f"{path}: there is no frame to write")
     write = _write_mp4 if path.suffix.lower() == ".mp4" else _write_gif
-    with _whole(path) as part:
+    with whole(path) as part:
         return write(part, itertools.chain((first,), checked), first.shape[:2], fps)
 
 
@@ -104,7 +104,7 @@ def write_picture(path: str | Path, frame: Array) -> None:
     from PIL import Image
 
     check_picture(path)
-    with _whole(Path(path)) as part:
+    with whole(Path(path)) as part:
         Image.fromarray(next(_checked([frame]))).save(part)
 
 
@@ -118,17 +118,6 @@ def _checked(frames: Iterable[Array]) -> Iterator[Array]:
                 + (f", as the first {shape}" if frame.shape != shape else "")
             )
         yield frame
-
-
-@contextmanager
-def _whole(path: Path) -> Iterator[Path]:
-    """A name beside `path` to write to, which takes its place at the end."""
-    part = path.with_name(f".{path.stem}.part{path.suffix}")
-    try:
-        yield part
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
 
 
 def encode_film(frames: Iterable[Array]) -> bytes:
