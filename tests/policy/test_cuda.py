@@ -6,7 +6,6 @@ python -m pytest -m gpu tests/policy/test_cuda.py
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
 
 import pytest
 import torch
@@ -15,21 +14,10 @@ from metta_fast.config import PolicyConfig
 from metta_fast.policy import make_policy
 from metta_fast.policy.grid_layout import LAYOUTS
 from metta_fast.policy.sparse_layer import SparseLayer
+from tests.interpreter import gpu
 from tests.policy.specs import grid_obs, grid_spec
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
-]
-
-
-@pytest.fixture(autouse=True)
-def exact_products() -> Iterator[None]:
-    """No TF32, whatever another test has set."""
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("highest")
-    yield
-    torch.set_float32_matmul_precision(before)
+pytestmark = [*gpu, pytest.mark.usefixtures("exact_products")]
 
 
 def every_byte(kind: str) -> torch.Tensor:

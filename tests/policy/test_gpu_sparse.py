@@ -8,8 +8,6 @@ of its own, as it is chosen at import:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 from torch import Tensor
@@ -18,6 +16,7 @@ from metta_fast.policy.grid_layout import LAYOUTS, Layout, tokens_to_dense
 from tests.interpreter import DEVICE, ON_GPU, elsewhere, gpu, kernels, run_interpreted
 from tests.policy.specs import grid_obs
 
+pytestmark = pytest.mark.usefixtures("exact_products")
 ROUNDING = {torch.float32: 2e-6, torch.float16: 1e-3, torch.bfloat16: 6e-3}
 """‖found − exact‖ / ‖exact‖, where exact multiplies inputs and weights as they are rounded."""
 
@@ -25,14 +24,6 @@ ROUNDING = {torch.float32: 2e-6, torch.float16: 1e-3, torch.bfloat16: 6e-3}
 @elsewhere
 def test_in_the_interpreter() -> None:
     run_interpreted(__file__, "-k", "triton")
-
-
-@pytest.fixture(autouse=True)
-def exact_float32() -> Iterator[None]:
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("highest")
-    yield
-    torch.set_float32_matmul_precision(before)
 
 
 def every_byte(layout: Layout) -> Tensor:

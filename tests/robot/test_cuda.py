@@ -17,6 +17,7 @@ from metta_fast.config import PolicyConfig
 from metta_fast.envs.robot.env import RobotFactory
 from metta_fast.policy import make_policy
 from metta_fast.ppo import PPO
+from tests.interpreter import gpu
 from tests.ppo.stand_in import make_ppo, run
 from tests.ppo.test_learner import learnt_logprobs
 from tests.ppo.test_rollout import weights
@@ -25,10 +26,7 @@ os.environ.setdefault(
     "CUBLAS_WORKSPACE_CONFIG", ":4096:8"
 )  # read at the first product, for runs equal to the bit
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
-]
+pytestmark = gpu
 DEVICE = "cuda"
 HORIZON = 16
 SETTINGS = {

@@ -38,6 +38,7 @@ from metta_fast.cli import main as train
 from metta_fast.loggers import read_rows
 from metta_fast.run_dir import RunDir
 from tests.run.same import curve, same
+from tests.tiny import QUIET
 
 INTERVAL = 2
 """Epochs from checkpoint to checkpoint."""
@@ -50,8 +51,8 @@ LOG = "session.txt"
 ENDED = os.WEXITED | os.WNOHANG | os.WNOWAIT
 BATCH = 256
 KEYS = (
+    *QUIET,
     "env=grid",
-    "hardware=cpu",
     "env.num_envs=4",
     "env.max_steps=40",
     f"trainer.batch_size={BATCH}",
@@ -59,13 +60,10 @@ KEYS = (
     "trainer.update_epochs=1",
     "trainer.bptt_horizon=8",
     "trainer.deterministic=true",
-    "trainer.torch_threads=1",
     "policy.hidden_size=16",
     "policy.core=lstm",
     "vector.backend=threads",
     "vector.num_threads=2",
-    "run.dashboard=none",
-    "run.tensorboard=false",
     "run.min_interval_s=0",
     f"run.checkpoint_interval={INTERVAL}",
     "run.name=r",

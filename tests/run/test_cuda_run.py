@@ -9,7 +9,6 @@ import gzip
 import json
 import math
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -30,23 +29,12 @@ from metta_fast.replay.recording import Recording
 from metta_fast.resolve import resolve
 from metta_fast.spec import EVAL_SEED_BIT, Array, EnvBatch, Rows
 from metta_fast.trainer import Trainer
+from tests.interpreter import gpu
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
-]
+pytestmark = [*gpu, pytest.mark.usefixtures("exact_products")]
 DEVICE = "cuda"
 EPOCHS, ROWS = 8, 2048
 CORES = ("none", "mingru")
-
-
-@pytest.fixture(autouse=True)
-def exact_products() -> Iterator[None]:
-    """No TF32, whatever a training has set."""
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("highest")
-    yield
-    torch.set_float32_matmul_precision(before)
 
 
 @pytest.fixture(scope="module", params=CORES)

@@ -17,7 +17,14 @@ import pytest
 import torch
 
 from metta_fast.bench import gpu_cases
+from tests.interpreter import gpu
 
+pytestmark = [
+    *gpu,
+    pytest.mark.skipif(
+        "PYTEST_XDIST_WORKER" in os.environ, reason="other workers' memory would be counted: run it alone"
+    ),
+]
 MIB = 1 << 20
 ABOVE, CONTEXT = 2.0, 512 * MIB
 """The estimate is at most twice what was taken, and half a GiB: what CUDA takes differs by card and driver."""
@@ -63,11 +70,6 @@ def measure(words: list[str]) -> dict[str, int]:
     return found | {"estimate": memory.total(resolved.memory, on_gpu=True)}
 
 
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-@pytest.mark.skipif(
-    "PYTEST_XDIST_WORKER" in os.environ, reason="other workers' memory would be counted: run it alone"
-)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_the_estimate_holds(shape: str) -> None:
     command = [sys.executable, "-m", "tests.run.test_gpu_memory", *SHAPES[shape]]
