@@ -86,6 +86,8 @@ class Trainer:
         self._snapshot: Snapshot | None = None
         self._boundary_s = 0.0
         """Seconds that the last boundary took: snapshot, metrics, checkpoint."""
+        self._boundary_began = 0.0
+        """When the present one began."""
         self._restarts = 0
         """How often workers were started anew in this session."""
         self._first_update: Row = {}

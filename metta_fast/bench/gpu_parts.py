@@ -27,6 +27,7 @@ from metta_fast.policy.scan import mingru, reference
 from metta_fast.ppo.advantage import compute_advantage
 from metta_fast.ppo.device_rollout import ActInto
 from metta_fast.ppo.loss import STATS
+from metta_fast.vector.gpu import build_and_step
 
 FORMS = ("ours", "eager", "compiled")
 EPOCHS_S = 0.3
@@ -140,10 +141,7 @@ class Parts:
         """As in the rollout, but one after the other."""
 
         def step(i: int) -> None:
-            vec, t = self.algorithm.vec, i % self.buffers.horizon
-            if t % vec.build_every == 0:
-                vec.build_ahead()
-            vec.step_row(t)
+            build_and_step(self.algorithm.vec, i % self.buffers.horizon)
 
         return Part("simulator: maps and step", self.buffers.horizon, {"ours": step})
 

@@ -16,6 +16,7 @@ from metta_fast.buffers import Buffers
 from metta_fast.envs import make_factory
 from metta_fast.ppo.graph import Graph
 from metta_fast.vector import make_vector
+from metta_fast.vector.gpu import build_and_step
 
 HORIZON = 16
 BURN_IN = 20
@@ -75,9 +76,7 @@ class Stepping:
 
     def _rows(self) -> None:
         for t in range(HORIZON):
-            if t % self.vec.build_every == 0:
-                self.vec.build_ahead()
-            self.vec.step_row(t)
+            build_and_step(self.vec, t)
 
     def _sync(self) -> float:
         if self.device.type == "cuda":

@@ -87,6 +87,13 @@ def load_module(source: Source, device: torch.device) -> Module:
     return Module(compile_source(source, architecture(device)), device)
 
 
+def build_and_step(vec: Any, t: int) -> None:
+    """`vec.step_row`, with `vec.build_ahead` before it where that is due: rows from 0 on, one after another."""
+    if t % vec.build_every == 0:
+        vec.build_ahead()
+    vec.step_row(t)
+
+
 class GpuVector:
     """See the module's docstring; `metta_fast.vector.api.VectorEnv`.
 

@@ -7,6 +7,7 @@ python -m tests.cuda.measure grid_arena tokens 341    # another recipe, observat
 from __future__ import annotations
 
 import sys
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,7 +16,7 @@ from metta_fast.bench.env import env_config
 from metta_fast.bench.gpu_clock import MOST_CALLS
 from metta_fast.envs import make_factory
 from metta_fast.vector import gpu
-from metta_fast.vector.gpu import GpuVector
+from metta_fast.vector.gpu import GpuVector, build_and_step
 from tests.cuda.engines import buffers_for
 from tests.policy.time_gpu_act import us
 
@@ -34,19 +35,14 @@ def row(factory: Any, shape: dict, warm: bool = True) -> str:
     heads = torch.tensor(vec.spec.action.nvec, device=vec.device)
     b.action.copy_((torch.rand(b.action.shape, device=vec.device) * heads).int())
 
-    def step(t: int) -> None:
-        if t % vec.build_every == 0:
-            vec.build_ahead()
-        vec.step_row(t)
-
     def build(_: int) -> None:
         vec._ready[:MAPS] = 0
         vec.build_ahead()
 
     for _ in range(3):  # away from the first rows
         for t in range(HORIZON):
-            step(t)
-    together, alone = us(step), us(build)
+            build_and_step(vec, t)
+    together, alone = us(partial(build_and_step, vec)), us(build)
     name = f"{shape} {'' if warm else 'without reading ahead'}"
     speed = vec.spec.num_agents / together
     return f"{name:48} step {together:7.2f} us   {MAPS} maps {alone:7.2f} us   {speed:8.1f} M/s"

@@ -22,7 +22,7 @@ import torch
 from metta_fast.envs.grid.config import OBSERVATIONS
 from metta_fast.envs.grid.env import GridFactory
 from metta_fast.vector import gpu
-from metta_fast.vector.gpu import GpuVector
+from metta_fast.vector.gpu import GpuVector, build_and_step
 from tests.cuda.engines import buffers_for, busy_actions
 from tests.parity.test_gpu_parity import ASCII, BUILDERS, RULES
 
@@ -42,9 +42,7 @@ def play(vec: GpuVector, seed: int) -> None:
     vec.async_reset(seed, stagger=True)
     buffers.action.copy_(torch.stack(actions))
     for t in range(STEPS):
-        if t % vec.build_every == 0:
-            vec.build_ahead()
-        vec.step_row(t)
+        build_and_step(vec, t)
 
 
 def main() -> None:
