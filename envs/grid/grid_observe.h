@@ -75,17 +75,17 @@ MF_FN void grid_facing(const GridAgent *a, int32_t *dr, int32_t *dc) {
 /* ---- tokens ---- */
 
 /* Where tokens go. By value, and the count of tokens is handed from call to call: a counter in memory would be
-   read again after every byte written. Each lane counts all tokens and writes those with count % lanes == lane. */
+   read again after every byte written. */
 typedef struct {
     uint8_t *out, *dropped; /* dropped: for tokens past the last */
-    int32_t lane, lanes;
+    int32_t lanes;          /* who write beside each other */
 } GridTokens;
 
 /* Write token number `count`; returns the new count. It stays only if `keep` is 1, else the next one takes its
-   place: that spares a branch. */
+   place: that spares a branch. (With many lanes that place is another's.) */
 MF_FN int32_t grid_emit_if(GridTokens t, int32_t count, int32_t location, int32_t feature, int32_t value, int32_t keep) {
     uint8_t *token = count < GRID_TOKENS ? t.out + 3 * count : t.dropped;
-    if (count % t.lanes == t.lane)
+    if (t.lanes == 1 || keep)
         token[0] = (uint8_t)location, token[1] = (uint8_t)feature, token[2] = (uint8_t)value;
     return count + keep;
 }
@@ -136,34 +136,79 @@ MF_FN void grid_seen(const Grid *g, const GridAgent *a, uint64_t seen[2]) {
     }
 }
 
-MF_FN void grid_observe_tokens(const Grid *g, const GridAgent *a, uint8_t *out, int32_t lane, int32_t lanes) {
-    uint8_t dropped[3];
-    const GridTokens t = {out, dropped, lane, lanes};
-    const int32_t corner = (a->row - GRID_PAD) * g->c->width + a->col - GRID_PAD; /* may lie off the map */
-    uint64_t seen[2];
-    if (lanes == 1) /* in pieces that become vector stores: a whole one becomes `rep stos`, slow to start */
-        for (int32_t i = 0; i < 3 * GRID_TOKENS; i += 120)
-            MF_FILL(out + i, 255, 120);
+MF_FN int32_t grid_emit_cell(const Grid *g, GridTokens t, int32_t count, int32_t location, int32_t cell) {
+    if (cell == 1)
+        return grid_emit(t, count, location, 0, GRID_WALL);
+    if (grid_is_agent(g, cell))
+        return grid_emit_agent(t, count, location, g->agents + (cell - 2));
+    return grid_emit_object(t, count, location, grid_object(g, cell));
+}
+
+/* How many tokens grid_emit_cell emits. */
+MF_FN int32_t grid_count_cell(const Grid *g, int32_t cell) {
+    if (cell == 1)
+        return 1;
+    if (grid_is_agent(g, cell)) {
+        const GridAgent *a = g->agents + (cell - 2);
+        return 3 + (a->frozen != 0) + (a->color != 0) + (a->glyph != 0) + MF_POPCOUNT(a->cache_items);
+    }
+    const GridObject *o = grid_object(g, cell);
+    return 1 + (grid_color(o->type) != 0) + (o->phase != GRID_IDLE) + (o->type == GRID_BLOCK) +
+           MF_POPCOUNT(o->cache_items);
+}
+
+MF_FN int32_t grid_emit_globals(const Grid *g, GridTokens t, const GridAgent *a) {
     int32_t n = grid_emit_nonzero(t, 0, 0x55, 8, g->head->cache_completion);
     n = grid_emit_nonzero(t, n, 0x55, 9, a->last_action);
     n = grid_emit_nonzero(t, n, 0x55, 10, a->last_arg);
     n = grid_emit_nonzero(t, n, 0x55, 11, grid_last_reward(a));
-    n = grid_emit_nonzero(t, n, 0x55, 13, g->p->reward_items);
+    return grid_emit_nonzero(t, n, 0x55, 13, g->p->reward_items);
+}
+
+/* By many lanes, each four cells that follow each other: they are counted before they are written. */
+enum { GRID_LANE_CELLS = (GRID_CELLS + 31) / 32 };
+MF_FN void grid_share_tokens(const Grid *g, const GridAgent *a, GridTokens t, int32_t corner, int32_t lane) {
+    int32_t location[GRID_LANE_CELLS], cell[GRID_LANE_CELLS], mine = 0, total;
+    MF_UNROLL
+    for (int32_t i = 0; i < GRID_LANE_CELLS; i++) {
+        const int32_t rank = mf_min(GRID_LANE_CELLS * lane + i, GRID_CELLS - 1);
+        location[i] = GRID_LOCATION[rank];
+        const int32_t r = location[i] >> 4, c = location[i] & 15;
+        const int32_t seen = rank == GRID_LANE_CELLS * lane + i && (grid_window_row(g, a, r) >> c & 1);
+        cell[i] = seen ? g->cells[corner + r * g->c->width + c] : 0;
+        mine += cell[i] ? grid_count_cell(g, cell[i]) : 0;
+    }
+    const int32_t globals = grid_emit_globals(g, t, a); /* the same bytes by all */
+    int32_t n = globals + MF_LANES_SUM(mine, lane, &total);
+    MF_UNROLL
+    for (int32_t i = 0; i < GRID_LANE_CELLS; i++)
+        if (cell[i])
+            n = grid_emit_cell(g, t, n, location[i], cell[i]);
+    for (int32_t k = globals + total + lane; k < GRID_TOKENS; k += t.lanes)
+        grid_emit(t, k, 255, 255, 255);
+}
+
+MF_FN void grid_observe_tokens(const Grid *g, const GridAgent *a, uint8_t *out, int32_t lane, int32_t lanes) {
+    uint8_t dropped[3];
+    const GridTokens t = {out, dropped, lanes};
+    const int32_t corner = (a->row - GRID_PAD) * g->c->width + a->col - GRID_PAD; /* may lie off the map */
+    uint64_t seen[2];
+    if (lanes > 1) {
+        grid_share_tokens(g, a, t, corner, lane);
+        return;
+    }
+    /* in pieces that become vector stores: a whole one becomes `rep stos`, slow to start */
+    for (int32_t i = 0; i < 3 * GRID_TOKENS; i += 120)
+        MF_FILL(out + i, 255, 120);
+    int32_t n = grid_emit_globals(g, t, a);
     grid_seen(g, a, seen);
     for (int32_t word = 0; word < 2; word++)
         for (uint64_t set = seen[word]; set; set &= set - 1) {
             const int32_t location = GRID_LOCATION[64 * word + MF_CTZ64(set)];
-            const int32_t cell = g->cells[corner + (location >> 4) * g->c->width + (location & 15)];
-            if (cell == 1)
-                n = grid_emit(t, n, location, 0, GRID_WALL);
-            else if (grid_is_agent(g, cell))
-                n = grid_emit_agent(t, n, location, g->agents + (cell - 2));
-            else
-                n = grid_emit_object(t, n, location, grid_object(g, cell));
+            n = grid_emit_cell(g, t, n, location, g->cells[corner + (location >> 4) * g->c->width + (location & 15)]);
         }
-    const int32_t last = lanes > 1 ? GRID_TOKENS : mf_min(n + 1, GRID_TOKENS); /* one lane: only what was not kept */
-    for (; n < last; n++)
-        grid_emit_if(t, n, 255, 255, 255, 0);
+    if (n < GRID_TOKENS) /* what was not kept */
+        grid_emit(t, n, 255, 255, 255);
 }
 
 /* ---- dense ---- */

@@ -39,7 +39,7 @@
    Lanes: the CPU passes (0, 1), the GPU the 32 threads of a warp, which run the same code side by side. In
    ENV_reset all lanes draw the same numbers and keep the same counts; what is written to the state is shared
    among them. MF_LANES_SYNC() stands between a write and what reads it in another lane; every lane must come
-   to every MF_LANES_ macro. ENV_observe does without them.  */
+   to every MF_LANES_ macro, in ENV_observe as well.  */
 #ifndef MF_CONTRACT_H
 #define MF_CONTRACT_H
 
@@ -62,7 +62,8 @@ typedef unsigned long long uint64_t;
 
      MF_LANES_SYNC()      what any lane wrote before, every lane reads after it
      MF_LANES_VOTE(flag)  bit i: the flag of lane i is not 0
-     MF_LANES_MIN(x)      the least int32_t of all lanes  */
+     MF_LANES_MIN(x)      the least int32_t of all lanes
+     MF_LANES_SUM(x, lane, total)   the sum of the int32_t of all lanes below; *total: of all lanes  */
 #if defined(__CUDACC__) || defined(__HIPCC__)
 #define MF_FN static __device__ __forceinline__
 #define MF_CONST static __device__ const
@@ -75,6 +76,7 @@ typedef unsigned long long uint64_t;
 #define MF_LANES_SYNC() __syncwarp()
 #define MF_LANES_VOTE(flag) __ballot_sync(0xffffffffu, (flag) != 0)
 #define MF_LANES_MIN(x) mf_lanes_min(x)
+#define MF_LANES_SUM(x, lane, total) mf_lanes_sum(x, lane, total)
 #else
 #define MF_FN static inline __attribute__((unused, always_inline))
 #define MF_CONST static const __attribute__((unused))
@@ -87,6 +89,7 @@ typedef unsigned long long uint64_t;
 #define MF_LANES_SYNC() ((void)0)
 #define MF_LANES_VOTE(flag) ((uint32_t)((flag) != 0))
 #define MF_LANES_MIN(x) (x)
+#define MF_LANES_SUM(x, lane, total) (*(total) = (x), 0)
 #endif
 
 /* MF_NAME(reset) is grid_reset where MF_ENV is grid: for the shells. */
@@ -101,6 +104,18 @@ MF_FN int32_t mf_lanes_min(int32_t x) {
     for (int32_t far = 16; far > 0; far /= 2)
         x = mf_min(x, __shfl_xor_sync(0xffffffffu, x, far));
     return x;
+}
+
+/* Groups of 1, 2, 4 … lanes exchange their sums with the group beside them. */
+MF_FN int32_t mf_lanes_sum(int32_t x, int32_t lane, int32_t *total) {
+    int32_t below = 0;
+    for (int32_t far = 1; far < 32; far *= 2) {
+        const int32_t theirs = __shfl_xor_sync(0xffffffffu, x, far);
+        below += lane & far ? theirs : 0;
+        x += theirs;
+    }
+    *total = x;
+    return below;
 }
 #endif
 
