@@ -94,13 +94,10 @@ cdef class GridParams:
                 "head": sizeof(GridHead), "agent": sizeof(GridAgent), "object": sizeof(GridObject),
                 "obs_size": self.params.obs_size}
 
-    def observe(self, uint8_t[::1] state, str kind, int32_t lanes=1):
-        """All agents' observations of a kind from one env's state bytes: uint8 [num_agents, …].
-
-        `lanes`: written in so many shares, as the GPU does it; the result is the same.
-        """
+    def observe(self, uint8_t[::1] state, str kind):
+        """All agents' observations of a kind from one env's state bytes: uint8 [num_agents, …]."""
         cdef grid_params p = self.params
-        cdef int32_t agent, lane
+        cdef int32_t agent
         cdef uint8_t[:, ::1] rows
         p.config.observation = list(OBSERVATIONS).index(kind)
         grid_prepare(&p)
@@ -109,8 +106,7 @@ cdef class GridParams:
         out = np.full((p.config.num_agents, p.obs_size), 0xA5, np.uint8)
         rows = out
         for agent in range(p.config.num_agents):
-            for lane in range(lanes):
-                grid_observe(&p, &state[0], agent, &rows[agent, 0], lane, lanes)
+            grid_observe(&p, &state[0], agent, &rows[agent, 0], 0, 1)
         return out.reshape(p.config.num_agents, *OBSERVATIONS[kind])
 
 

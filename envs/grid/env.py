@@ -124,9 +124,9 @@ class GridSim:
         self.rows.action[...] = actions
         self.batch.step()
 
-    def observe(self, kind: str, lanes: int = 1) -> Array:
+    def observe(self, kind: str) -> Array:
         """Every agent's observation, of any kind: uint8 [N, 200, 3], [N, 11, 11, 24] or [N, 387]."""
-        return self.params.observe(self.state, kind, lanes)
+        return self.params.observe(self.state, kind)
 
     @property
     def obs(self) -> Array:

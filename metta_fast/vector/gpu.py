@@ -334,13 +334,19 @@ class GpuVector:
     def _steps(self, rows: Rows, start: int, stop: int) -> list[Any]:
         """Launches that step envs [start, stop); rows: of all agents."""
         args = self._params, self._world(start, stop), pointers(self.spec, rows)
-        envs, agents = stop - start, (stop - start) * self.spec.agents_per_env
+        envs = stop - start
         if self._shape == "warp":
             return [self._kernels["step"].prepare((envs, 1), (WARP, self._warps), *args)]
         return [
             self._kernels["step_threads"].prepare((-(-envs // WARP), 1), (WARP, 1), *args),
-            self._kernels["observe"].prepare((-(-agents // OBSERVERS), 1), (WARP, OBSERVERS), *args),
+            self._observer(rows, start, stop, OBSERVERS),
         ]
+
+    def _observer(self, rows: Rows, start: int, stop: int, warps: int) -> Any:
+        """The launch that writes observations alone; warps: of a block, an agent each."""
+        args = self._params, self._world(start, stop), pointers(self.spec, rows)
+        blocks = -(-(stop - start) * self.spec.agents_per_env // warps)
+        return self._kernels["observe"].prepare((blocks, 1), (WARP, warps), *args)
 
 
 def _with_index(device: torch.device) -> torch.device:

@@ -12,6 +12,7 @@ import torch
 from metta_fast.buffers import Buffers
 from metta_fast.envs.grid._grid import GridBatch, GridParams
 from metta_fast.envs.grid.config import ACTIONS, OBSERVATIONS, STATS
+from metta_fast.envs.grid.env import GridSim
 from metta_fast.envs.grid.gpu import GridProgram
 from metta_fast.spec import ActionSpec, EnvSpec, Leaf, Rows
 from metta_fast.vector.gpu import GpuVector
@@ -96,6 +97,17 @@ class RecordFactory:
 
     def gpu_program(self) -> GridProgram:
         return GridProgram(self.record, self.table)
+
+
+def observed_by_warps(engine: str, sim: GridSim, kind: str, warps: int, table=None) -> np.ndarray:
+    """As `sim.observe(kind)`, by kernels with `warps` warps a block; table: the simulation's maps, if it has them."""
+    record = sim.record.copy()
+    record["observation"] = tuple(OBSERVATIONS).index(kind)
+    vec = gpu_vector(engine, RecordFactory(1, record, table))
+    vec.states.copy_(torch.from_numpy(sim.state[None]))
+    vec.rows.obs["obs"].fill_(0xA5)
+    vec._observer(vec.rows, 0, 1, warps)()
+    return vec.rows.obs["obs"].cpu().numpy()
 
 
 def buffers_for(vec: GpuVector, horizon: int) -> Buffers:

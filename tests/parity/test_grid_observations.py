@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from metta_fast.envs.grid.config import OBSERVATIONS
 from metta_fast.envs.grid.env import GridSim
+from tests.cuda.engines import ENGINES, has_compiler, observed_by_warps
 from tests.parity.grid_cases import Actor, Case, cases, record
 from tests.reference import grid_observe_reference as observe
 from tests.reference.grid_reference import GridReference, read_config
@@ -41,16 +43,15 @@ def test_relations(case: Case, actor_seed: int) -> None:
     np.testing.assert_array_equal(native.observe("compact"), observe.compact(dense, read_config(case.config)))
 
 
-@given(cases(), st.integers(0, 2**32 - 1))
-def test_lanes(case: Case, actor_seed: int) -> None:
-    """The work split over lanes (as a GPU's warp does it) writes the same bytes."""
+@pytest.mark.parametrize("engine", ENGINES)
+@given(cases(), st.integers(0, 2**32 - 1), st.sampled_from((1, 2, 3, 8)))
+def test_lanes(engine: str, case: Case, actor_seed: int, warps: int) -> None:
+    """The work split over the lanes of a GPU's warps writes the same bytes."""
     native = played(case, actor_seed, steps=5)
     for kind in OBSERVATIONS:
-        whole = native.observe(kind)
-        for lanes in (2, 7, 32):
-            np.testing.assert_array_equal(
-                native.observe(kind, lanes), whole, err_msg=f"{kind}, {lanes} lanes"
-            )
+        np.testing.assert_array_equal(
+            observed_by_warps(engine, native, kind, warps, case.table), native.observe(kind), err_msg=kind
+        )
 
 
 def test_tokens_beyond_200_are_dropped_from_the_far_end() -> None:
@@ -66,6 +67,8 @@ def test_tokens_beyond_200_are_dropped_from_the_far_end() -> None:
     assert max(map(len, everything)) > observe.NUM_TOKENS, "the map must be crowded enough"
     distances = [abs((t[0] >> 4) - 5) + abs((t[0] & 15) - 5) for t in everything[0]]
     assert distances == sorted(distances)
+    if has_compiler():
+        np.testing.assert_array_equal(observed_by_warps("emulated", native, "tokens", 4), tokens)
 
 
 def test_unreached_bytes_are_cleared() -> None:
