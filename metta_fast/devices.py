@@ -152,13 +152,12 @@ class Devices:
 
     def graphs(self) -> None:
         """CUDA graphs of our own, and the mode of torch.compile that goes with them."""
-        trainer, on_gpu = self.config.trainer, self.config.env.device == "cuda"
+        trainer, why = self.config.trainer, self._without_graphs()
         if trainer.cuda_graphs == "auto":
-            self._set("trainer.cuda_graphs", on_gpu, f"env.device={self.config.env.device}")
-        if trainer.cuda_graphs and not on_gpu:
-            why = f"needs environments on the GPU, but env.device=cpu ({self.origins['env.device']})"
+            self._set("trainer.cuda_graphs", why is None, why or f"trainer.device={trainer.device}")
+        if trainer.cuda_graphs and why:
             if self.typed("trainer.cuda_graphs"):
-                raise UserError(f"trainer.cuda_graphs=true {why}; leave it auto")
+                raise UserError(f"trainer.cuda_graphs=true: {why}; leave it auto")
             self._adjust("trainer.cuda_graphs", False, why)
         if trainer.compile_mode == "auto":
             if trainer.compile and trainer.device == "cuda" and not trainer.cuda_graphs:
@@ -175,3 +174,14 @@ class Devices:
                     f"trainer.cuda_graphs=false"
                 )
             self._adjust("trainer.compile_mode", OWN_GRAPHS[trainer.compile_mode], why)
+
+    def _without_graphs(self) -> str | None:
+        """Why there are no CUDA graphs of our own, or None."""
+        trainer, gpus = self.config.trainer, self.machine.gpus
+        if trainer.device == "cpu":
+            return f"the policy runs on the CPU (trainer.device=cpu, {self.origins['trainer.device']})"
+        if trainer.cpu_offload:
+            return f"the rollout lies in host memory (trainer.cpu_offload=true, {self.origins['trainer.cpu_offload']})"
+        if gpus and gpus[0].vendor != "nvidia":
+            return f"not tried on {gpus[0].name}"
+        return None

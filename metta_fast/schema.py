@@ -258,7 +258,8 @@ class TrainerConfig:
     )
     cuda_graphs: Any = key(
         "auto",
-        "capture rollout and update as CUDA graphs of our own: auto (with env.device=cuda), true, false",
+        "capture rollout and update as CUDA graphs of our own: auto (on an NVIDIA GPU without trainer.cpu_offload), "
+        "true, false",
         kind="bool",
         auto=True,
     )

@@ -24,8 +24,8 @@ from metta_fast.bench.gpu_clock import Call, microseconds
 from metta_fast.bench.gpu_train import Training
 from metta_fast.policy.cores import MinGRUCore
 from metta_fast.policy.scan import mingru, reference
+from metta_fast.ppo.act import ActInto
 from metta_fast.ppo.advantage import compute_advantage
-from metta_fast.ppo.device_rollout import ActInto
 from metta_fast.ppo.loss import STATS
 from metta_fast.vector.gpu import build_and_step
 

@@ -13,8 +13,6 @@ from typing import Any
 
 import torch
 
-from metta_fast import hardware
-from metta_fast.ppo.backend import AUTOCAST, has_triton
 from metta_fast.ppo.device_rollout import DeviceRollout
 from metta_fast.ppo.ppo import PPO
 from metta_fast.ppo.step import SUMS
@@ -27,7 +25,6 @@ class DevicePPO(PPO):
     vec: Any
 
     def __init__(self, config: Any, *args: Any, **keys: Any) -> None:
-        self.graphs = config.trainer.cuda_graphs is True
         super().__init__(config, *args, **keys)
         self.learner.bad_rollout = self.summary.bad
         self._figures = torch.zeros(
@@ -40,7 +37,6 @@ class DevicePPO(PPO):
         """Nobody looks at the buffers after an update, but for the hooks that are due."""
         self._boundary: tuple[dict[str, Any], Any] | None = None
         """Copies of tensors and environments as they were before the rollout that is ahead."""
-        self._compiling = self._compile_ahead() if has_triton(self.device) else None
 
     def _make_timer(self) -> Timer:
         return DeviceTimer() if self.device.type == "cuda" else Timer()
@@ -51,28 +47,11 @@ class DevicePPO(PPO):
             self.policy,
             self.buffers,
             then=self.summary.run,
-            fused=AUTOCAST.get(self.config.trainer.precision) if has_triton(self.device) else None,
+            fused=self._fused_dtype(),
             graphs=self.graphs,
             say=self.notes.append,
             **self._common,
         )
-
-    def _compile_ahead(self) -> Any:
-        """Have all kernels of an epoch compiled side by side: it would be one after the other, each where it is first
-        launched. Weights, environments and statistics are as before."""
-        from metta_fast.cuda.ahead import Ahead
-
-        with Ahead(self.device, hardware.allowed_cores()) as ahead:
-            self.learner.rehearse()
-            self.rollout.rehearse()
-        return ahead
-
-    def _roll(self) -> None:
-        if self._compiling is not None:
-            self._compiling.wait()
-            self._compiling = None
-            torch.cuda.empty_cache()  # what the rehearsal took
-        super()._roll()
 
     def collect(self) -> None:
         """Launch a rollout. What is not finite in it is found by `update`."""

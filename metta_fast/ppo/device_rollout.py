@@ -19,47 +19,12 @@ from torch import Tensor, nn
 
 from metta_fast.buffers import Buffers
 from metta_fast.errors import UserError
+from metta_fast.ppo.act import Acts
 from metta_fast.ppo.compiled import check_compiled
 from metta_fast.ppo.graph import Graph, Say
 from metta_fast.ppo.random import NOISE, Keyed, env_seed
 from metta_fast.ppo.timer import Timer
 from metta_fast.vector.api import VectorError
-
-
-class ActInto:
-    """The policy's step of one row, its results written where they belong (one function for torch.compile)."""
-
-    def __init__(self, policy: nn.Module) -> None:
-        self.policy: Any = policy
-
-    def __call__(
-        self,
-        obs: dict[str, Tensor],
-        state: Tensor,
-        reset: Tensor,
-        noise: Tensor,
-        action: Tensor,
-        logprob: Tensor,
-        value: Tensor,
-    ) -> None:
-        """obs {leaf: [1, N, …]}, state [L, N, H] (changed), reset [1, N], noise [1, N, W] → action [1, N, W],
-        logprob, value [1, N]."""
-        out = self.policy(obs, state, reset)
-        chosen, its_logprob = self.policy.head.sample(out.params, noise)
-        action.copy_(chosen)
-        logprob.copy_(its_logprob)
-        value.copy_(out.value)
-        if state.numel():
-            state.copy_(out.state)
-
-
-def make_fused(policy: nn.Module, dtype: torch.dtype | None) -> Any:
-    """The policy's row as one kernel with layers in `dtype`, or None where there is none for it."""
-    if dtype is None:
-        return None
-    from metta_fast.policy.gpu_act import FusedAct, supports
-
-    return FusedAct(policy, dtype) if supports(policy, dtype) is None else None  # type: ignore[arg-type]
 
 
 class DeviceRollout:
@@ -82,8 +47,7 @@ class DeviceRollout:
         say: Say = print,
     ) -> None:
         """then: what follows the last row, on the device. graphs: replay it all as a CUDA graph.
-        fused: one kernel of ours for a row where the policy is one it knows (policy/gpu_act.py), with its layers
-        in this dtype; None: never."""
+        fused, compile_mode: of the policy's step (act.py)."""
         if vec.spec.action.kind != "discrete":
             raise UserError(
                 f"{vec.spec.name} has continuous actions, which env.device=cuda does not take: give env.device=cpu"
@@ -92,15 +56,9 @@ class DeviceRollout:
         self.policy: Any = policy
         self._autocast, self._then = autocast, then
         self._keyed = Keyed(seed, device)
-        self._plain = act = ActInto(policy)
-        self._fused = make_fused(policy, fused)
-        if self._fused is not None:
-            self._act: Any = self._fused
-        elif compile_mode is not None:
-            self._act = torch.compile(act, mode=compile_mode, dynamic=False)
-        else:
-            self._act = act
-        self._unchecked = self._act is not act
+        acts = Acts(policy, fused=fused, compile_mode=compile_mode)
+        self._plain, self._fused, self._act = acts.plain, acts.fused, acts.best
+        self._unchecked = acts.best is not acts.plain
         agents, width = buffers.num_agents, vec.spec.action.width
         self._noise = torch.empty((buffers.horizon, agents, width), device=device)
         self._state: Tensor = policy.initial_state(agents, device)  # type: ignore[operator]
@@ -150,7 +108,6 @@ class DeviceRollout:
                 self.policy(
                     {name: leaf[:1] for name, leaf in b.obs.items()}, self._state, b.reset[:1]
                 )  # `_check`
-            self._then()
 
     def _rows(self) -> None:
         b, horizon = self.buffers, self.buffers.horizon
@@ -181,7 +138,7 @@ class DeviceRollout:
         self._value_into(self._act, horizon, self._state, b.value[horizon:])
         self._then()
 
-    def _value_into(self, act: ActInto, t: int, before: Tensor, value: Tensor) -> None:
+    def _value_into(self, act: Any, t: int, before: Tensor, value: Tensor) -> None:
         """V of row t alone; `before` [L, N, H] is the core's state before it."""
         b, (state, action, logprob, _) = self.buffers, self._dropped
         state.copy_(before)

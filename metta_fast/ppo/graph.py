@@ -11,6 +11,7 @@ captured (a user's policy that reads a number, say) goes on launch by launch, an
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 
@@ -24,11 +25,15 @@ class Graph:
         name: what it is called in the log.
         enabled: False: `work` is called as it is.
         say: told why the work cannot be captured, if so.
+        pool: memory shared with other graphs (torch.cuda.graph_pool_handle), none of which needs what another
+            has left there; None: its own.
     """
 
-    def __init__(self, name: str, work: Callable[[], None], *, enabled: bool, say: Say) -> None:
+    def __init__(
+        self, name: str, work: Callable[[], None], *, enabled: bool, say: Say, pool: Any = None
+    ) -> None:
         self.name, self.enabled = name, enabled
-        self._work, self._say = work, say
+        self._work, self._say, self._pool = work, say, pool
         self._graph: torch.cuda.CUDAGraph | None = None
         self._warm = False
 
@@ -61,7 +66,7 @@ class Graph:
         torch.cuda.synchronize()
         graph = torch.cuda.CUDAGraph()
         try:
-            with torch.cuda.graph(graph):
+            with torch.cuda.graph(graph, pool=self._pool):
                 self._work()
         except RuntimeError as error:
             torch.cuda.synchronize()

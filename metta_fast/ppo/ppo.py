@@ -17,12 +17,14 @@ from typing import Any
 import torch
 from torch import nn
 
+from metta_fast import hardware
 from metta_fast.algorithm import Metrics
 from metta_fast.buffers import Buffers
 from metta_fast.config import Config
 from metta_fast.policy.weights import OTHER_NETWORK, load_weights
-from metta_fast.ppo.backend import autocast, configure_torch
+from metta_fast.ppo.backend import AUTOCAST, autocast, configure_torch, has_triton
 from metta_fast.ppo.episode_stats import EpisodeStats
+from metta_fast.ppo.graph_rollout import GraphRollout
 from metta_fast.ppo.guard import check_loss_scale, check_update
 from metta_fast.ppo.hooks import Context, Hooks
 from metta_fast.ppo.learner import Learner
@@ -65,6 +67,8 @@ class PPO:
         self.epoch = 0
         self.vec: Any = vec
         self.notes: list[str] = []
+        self.graphs = trainer.cuda_graphs is True
+        """Rollout and update replay as CUDA graphs."""
         self.timer = self._make_timer()
         configure_torch(trainer, device)
         offload = trainer.cpu_offload and device.type == "cuda"
@@ -107,9 +111,9 @@ class PPO:
         self._episode_means: Metrics = {}
         self._keep_rollout = trainer.deterministic or spec.cheap_state
         self._metrics: Metrics = {}
-
-    graphs = False
-    """Rollout and update replay as CUDA graphs."""
+        self._compiling = (
+            self._compile_ahead() if has_triton(device) and hasattr(self.rollout, "rehearse") else None
+        )
 
     def _make_timer(self) -> Timer:
         return ExactTimer() if self.hooks.exact_times and self.device.type == "cuda" else Timer()
@@ -117,7 +121,32 @@ class PPO:
     def _make_rollout(self) -> Any:
         """Rollout, or what stands in its place; `_common` are arguments that the learner takes as well."""
         zero_copy = self.config.vector.zero_copy
-        return Rollout(self.vec, self.policy, self.buffers, zero_copy=zero_copy, **self._common)
+        if not self.graphs:
+            return Rollout(self.vec, self.policy, self.buffers, zero_copy=zero_copy, **self._common)
+        return GraphRollout(
+            self.vec,
+            self.policy,
+            self.buffers,
+            zero_copy=zero_copy,
+            fused=self._fused_dtype(),
+            say=self.notes.append,
+            **self._common,
+        )
+
+    def _fused_dtype(self) -> torch.dtype | None:
+        """Of the layers in a rollout's kernel; None: there can be no such kernel."""
+        return AUTOCAST.get(self.config.trainer.precision) if has_triton(self.device) else None
+
+    def _compile_ahead(self) -> Any:
+        """Have all kernels of an epoch compiled side by side: it would be one after the other, each where it is first
+        launched. Weights, environments and statistics are as before."""
+        from metta_fast.cuda.ahead import Ahead
+
+        with Ahead(self.device, hardware.allowed_cores()) as ahead:
+            self.learner.rehearse()
+            self.rollout.rehearse()
+            self.summary.run()
+        return ahead
 
     def use(self, vec: VectorEnv) -> None:
         if self.device.type == "cuda":
@@ -141,6 +170,10 @@ class PPO:
 
     def _roll(self) -> None:
         """The rollout of the epoch, whatever it is."""
+        if self._compiling is not None:
+            self._compiling.wait()
+            self._compiling = None
+            torch.cuda.empty_cache()  # what the rehearsal took
         self.timer.clear()
         if self.config.trainer.debug:
             self.buffers.fill_magic()

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from typing import Any
 
 import torch
@@ -106,8 +106,7 @@ class Rollout:
         self._epoch = epoch
         self._draw_noise(epoch)
         self._rows[:] = [0] * len(self._rows)
-        grad_off = torch.no_grad() if self._compiled else torch.inference_mode()
-        with grad_off, self._autocast():
+        with self._contexts():
             timer.lap("inference")
             for _ in range(len(self._rows) * (self.buffers.horizon + 1)):
                 block = waiting.popleft() if waiting else recv()
@@ -116,6 +115,13 @@ class Rollout:
             self._transfer.finish()
         self._held = True
         timer.lap("copy")
+
+    def _contexts(self) -> AbstractContextManager:
+        """What the policy runs in."""
+        contexts = ExitStack()
+        contexts.enter_context(torch.no_grad() if self._compiled else torch.inference_mode())
+        contexts.enter_context(self._autocast())
+        return contexts
 
     def _draw_noise(self, epoch: int) -> None:
         generator = self._keyed(NOISE, epoch)
@@ -126,26 +132,40 @@ class Rollout:
 
     def _row(self, block: Block) -> None:
         """The block's next row: in, policy, out."""
-        timer, buffers, transfer = self.timer, self.buffers, self._transfer
-        i, a, b = block.index, block.start, block.stop
+        timer, transfer, i = self.timer, self._transfer, block.index
         t = self._rows[i]
         self._rows[i] = t + 1
         transfer.load(block, t)
-        obs, reset = transfer.inputs(block, t)
         timer.lap("copy")
-        last = t == buffers.horizon
-        state = self._states[i]
-        if self._compiled:
-            torch.compiler.cudagraph_mark_step_begin()
-        if t % buffers.bptt_horizon == 0 and not last and state.numel():
-            buffers.state[t // buffers.bptt_horizon, :, a:b] = state
-        noise = self._noise[0 if last else t, a:b].unsqueeze(0)
         try:
-            action, logprob, value, new_state, given = self._act(obs, state, reset, noise)
+            self._act_on(block, t)
         except ValueError:  # an action head that has no choice: say so if NaN is the cause
             check_block(block, self.vec.spec, t, self._epoch)
             check_weights(self.policy, self._epoch)
             raise
+        if t == self.buffers.horizon:
+            return
+        transfer.wait(block)
+        timer.lap("inference")
+        try:
+            self.vec.send(block)
+        except NonFiniteError:  # named again, with its epoch and row
+            check_block(block, self.vec.spec, t, self._epoch)
+            raise
+
+    def _act_on(self, block: Block, t: int) -> None:
+        """The policy's part of row t: into the buffers, and but for the last row on the way to the slab."""
+        timer, buffers, transfer = self.timer, self.buffers, self._transfer
+        i, a, b = block.index, block.start, block.stop
+        last = t == buffers.horizon
+        obs, reset = transfer.inputs(block, t)
+        state = self._states[i]
+        if self._compiled:
+            torch.compiler.cudagraph_mark_step_begin()
+        if not last:
+            self._keep_state(block, t)
+        noise = self._noise[0 if last else t, a:b].unsqueeze(0)
+        action, logprob, value, new_state, given = self._act(obs, state, reset, noise)
         buffers.value[t, a:b].copy_(value[0], non_blocking=True)
         if self._unchecked:
             self._unchecked = False
@@ -157,15 +177,15 @@ class Rollout:
             state.copy_(new_state)
         else:
             self._states[i] = new_state
-        transfer.store(block, t, action, logprob, given)
+        transfer.give(block, given)
+        transfer.keep(block, t, action, logprob)
         timer.lap("copy")
-        transfer.wait(block, t)
-        timer.lap("inference")
-        try:
-            self.vec.send(block)
-        except NonFiniteError:  # named again, with its epoch and row
-            check_block(block, self.vec.spec, t, self._epoch)
-            raise
+
+    def _keep_state(self, block: Block, t: int) -> None:
+        """The core's state where a segment begins."""
+        buffers, state = self.buffers, self._states[block.index]
+        if t % buffers.bptt_horizon == 0 and state.numel():
+            buffers.state[t // buffers.bptt_horizon, :, block.start : block.stop] = state
 
     # ---- state ----
 

@@ -56,6 +56,8 @@ class ExactTimer(Timer):
         super().start()
 
     def lap(self, phase: str) -> None:
+        if torch.cuda.is_current_stream_capturing():  # its launches' work is not done now
+            return
         torch.cuda.synchronize()
         super().lap(phase)
 

@@ -70,16 +70,18 @@ class Transfer:
             self.buffers.reset[t : t + 1, a:b],
         )
 
-    def store(self, block: Block, t: int, action: Tensor, logprob: Tensor, given: Tensor) -> None:
-        """Row t's action [1, n, W] and log-probability [1, n] to the buffers; given [1, n, W], the
-        action as the environment gets it, to the slab."""
-        a, b = block.start, block.stop
-        self.buffers.action[t, a:b] = action[0]
-        self.buffers.logprob[t, a:b] = logprob[0]
+    def give(self, block: Block, given: Tensor) -> None:
+        """The action [1, n, W] as the environment gets it to the slab."""
         np.copyto(block.rows.action, given[0].numpy())
 
-    def wait(self, block: Block, t: int) -> None:
-        """Row t's action is in the slab, and the slab's row was read: the block can be sent."""
+    def keep(self, block: Block, t: int, action: Tensor, logprob: Tensor) -> None:
+        """Row t's action [1, n, W] and log-probability [1, n] to the buffers."""
+        a, b = block.start, block.stop
+        self.buffers.action[t, a:b].copy_(action[0], non_blocking=True)
+        self.buffers.logprob[t, a:b].copy_(logprob[0], non_blocking=True)
+
+    def wait(self, block: Block) -> None:
+        """What was given is in the slab, and the slab's row was read: the block can be sent."""
 
     def finish(self) -> None:
         """The rollout is complete: everything is in the buffers afterwards, in stream order."""
@@ -114,20 +116,17 @@ class CudaTransfer(Transfer):
         self._event = torch.cuda.Event()
         self._recurrent = buffers.state.numel() > 0
 
-    def inputs(self, block: Block, t: int) -> tuple[dict[str, Tensor], Tensor]:
-        if self._recurrent:
+    def load(self, block: Block, t: int) -> None:
+        super().load(block, t)
+        if self._recurrent:  # the others can wait for `finish`
             a, b = block.start, block.stop
             self.buffers.reset[t, a:b].copy_(self.small["reset"][t, a:b], non_blocking=True)
-        return super().inputs(block, t)
 
-    def store(self, block: Block, t: int, action: Tensor, logprob: Tensor, given: Tensor) -> None:
-        a, b = block.start, block.stop
+    def give(self, block: Block, given: Tensor) -> None:
         self._actions[block.index].copy_(given[0], non_blocking=True)
         self._event.record()
-        self.buffers.action[t, a:b] = action[0]
-        self.buffers.logprob[t, a:b] = logprob[0]
 
-    def wait(self, block: Block, t: int) -> None:
+    def wait(self, block: Block) -> None:
         self._event.synchronize()
 
     def finish(self) -> None:
@@ -174,14 +173,11 @@ class OffloadTransfer(Transfer):
         reset.copy_(host_reset, non_blocking=True)
         return obs, reset
 
-    def store(self, block: Block, t: int, action: Tensor, logprob: Tensor, given: Tensor) -> None:
-        a, b = block.start, block.stop
+    def give(self, block: Block, given: Tensor) -> None:
         self._actions[block.index].copy_(given[0], non_blocking=True)
-        self.buffers.action[t, a:b].copy_(action[0], non_blocking=True)
-        self.buffers.logprob[t, a:b].copy_(logprob[0], non_blocking=True)
         self._event.record()
 
-    def wait(self, block: Block, t: int) -> None:
+    def wait(self, block: Block) -> None:
         self._event.synchronize()
 
     def finish(self) -> None:

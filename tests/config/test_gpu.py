@@ -72,9 +72,10 @@ def test_auto_falls_back_to_the_cpu_and_says_why(
     assert done.origins["env.device"].startswith(f"auto: {why}")
     assert any(note.startswith("environments step on the CPU") for note in done.notes) == told
     assert config.vector.backend in ("threads", "workers")
-    assert config.trainer.cuda_graphs is False
+    graphs = config.trainer.device == "cuda" and machine is not AMD and not config.trainer.cpu_offload
+    assert config.trainer.cuda_graphs == graphs
     if config.trainer.device == "cuda":
-        expected = "reduce-overhead" if config.trainer.compile else "default"
+        expected = "reduce-overhead" if config.trainer.compile and not graphs else "default"
         assert config.trainer.compile_mode == expected
         if config.vector.backend == "threads":
             assert config.vector.num_threads == 16
@@ -104,10 +105,19 @@ def test_a_typed_cuda_that_cannot_be(machine: Machine, words: list[str], why: st
 def test_keys_that_need_gpu_environments() -> None:
     assert "pip install 'metta-fast[gpu]'" in refusal("vector.backend=gpu", machine=BARE)
     assert "leave one out" in refusal("vector.backend=gpu", "env.device=cpu")
-    assert "needs environments on the GPU" in refusal("trainer.cuda_graphs=true", "env.device=cpu")
-    assert "counter has no GPU engine" in refusal("trainer.cuda_graphs=true", "env=counter")
     assert resolved("trainer.cuda_graphs=false").config.trainer.compile_mode == "reduce-overhead"
     assert resolved("trainer.cuda_graphs=false").config.env.device == "cuda"
+
+
+def test_graphs_go_with_environments_anywhere() -> None:
+    trainer = resolved("env.device=cpu").config.trainer
+    assert (trainer.cuda_graphs, trainer.compile_mode) == (True, "default")
+    on_cpu = refusal("trainer.cuda_graphs=true", "trainer.device=cpu")
+    assert "the policy runs on the CPU (trainer.device=cpu, command line); leave it auto" in on_cpu
+    offload = refusal("trainer.cuda_graphs=true", "trainer.cpu_offload=true")
+    assert "the rollout lies in host memory (trainer.cpu_offload=true, command line)" in offload
+    assert "not tried on AMD Radeon" in refusal("trainer.cuda_graphs=true", machine=AMD)
+    assert resolved("trainer.cpu_offload=true").config.trainer.compile_mode == "reduce-overhead"
 
 
 def test_what_a_profile_says_of_cpu_environments_gives_way() -> None:

@@ -18,7 +18,7 @@ from metta_fast.config import PolicyConfig
 from metta_fast.policy import make_policy
 from metta_fast.policy.grid_layout import LAYOUTS
 from metta_fast.policy.network import Network
-from metta_fast.ppo.device_rollout import ActInto
+from metta_fast.ppo.act import ActInto
 from metta_fast.spec import ActionSpec, EnvSpec, Leaf
 from tests.interpreter import DEVICE, INTERPRETED, ON_GPU, RUNS, elsewhere, gpu, kernels, run_interpreted
 from tests.policy.specs import flat_spec, grid_obs, grid_spec

@@ -17,7 +17,7 @@ from metta_fast.config import PolicyConfig
 from metta_fast.policy import make_policy
 from metta_fast.policy.gpu_act import fused_act, pack
 from metta_fast.policy.network import Network
-from metta_fast.ppo.device_rollout import ActInto
+from metta_fast.ppo.act import ActInto
 from tests.policy.specs import grid_obs, grid_spec
 
 CALLS = MOST_CALLS

@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 from metta_fast.envs.counter import CounterFactory
 from metta_fast.ppo import PPO
 from tests.ppo.envs import tickers
-from tests.ppo.stand_in import make_ppo, run
+from tests.ppo.stand_in import Output, TinyPolicy, make_ppo, run
 from tests.ppo.test_learner import learnt_logprobs
 from tests.ppo.test_rollout import expected_rows, weights
 
@@ -26,7 +27,7 @@ pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
 ]
-PLACES = [{}, {"cpu_offload": True}, {"zero_copy": False}]
+PLACES = [{}, {"cpu_offload": True}, {"zero_copy": False}, {"cuda_graphs": True}]
 
 
 def cuda_ppo(**keys: Any) -> PPO:
@@ -81,6 +82,9 @@ def test_where_the_buffers_lie_changes_nothing_but_rounding() -> None:
         {"compile": True, "compile_mode": "reduce-overhead", "gradient_accumulation": 3},
         {"compile": True, "compile_mode": "reduce-overhead", "lstm": True, "advantage": "vtrace"},
         {"compile": True, "compile_mode": "reduce-overhead", "precision": "bf16", "recompute": "minibatch"},
+        {"cuda_graphs": True, "precision": "bf16", "recompute": "pass", "update_epochs": 2},
+        {"cuda_graphs": True, "compile": True, "gradient_accumulation": 3},
+        {"cuda_graphs": True, "compile": True, "lstm": True, "advantage": "vtrace", "zero_copy": False},
     ],
 )
 def test_settings(trainer: dict[str, Any]) -> None:
@@ -91,12 +95,61 @@ def test_settings(trainer: dict[str, Any]) -> None:
     assert not torch.equal(before, weights(ppo))
 
 
-def test_deterministic_runs_are_bit_identical() -> None:
-    a, b = (weights(run(cuda_ppo(minibatches=3, deterministic=True), 3)) for _ in range(2))
+@pytest.mark.parametrize("graphs", [False, True])
+def test_deterministic_runs_are_bit_identical(graphs: bool) -> None:
+    a, b = (
+        weights(run(cuda_ppo(minibatches=3, deterministic=True, cuda_graphs=graphs), 3)) for _ in range(2)
+    )
     assert torch.equal(a, b)
 
 
-@pytest.mark.parametrize("trainer", [{}, {"compile": True, "compile_mode": "reduce-overhead"}])
+@pytest.mark.parametrize("blocks", [1, 3])
+@pytest.mark.parametrize("keys", [{}, {"lstm": True}, {"box": True}, {"lstm": True, "zero_copy": False}])
+def test_graphs_change_nothing(keys: dict[str, Any], blocks: int) -> None:
+    keys = {"horizon": 12, "bptt": 4, "minibatches": 3, "blocks": blocks, "device": "cuda"} | keys
+    box = keys.pop("box", False)
+    graphed, plain = (make_ppo(tickers(6, box=box), cuda_graphs=graphs, **keys) for graphs in (True, False))
+    for _ in range(4):
+        for ppo in (graphed, plain):
+            ppo.collect()
+        for name in ("mask", "reset", "terminal", "truncation"):
+            assert torch.equal(getattr(graphed.buffers, name), getattr(plain.buffers, name)), name
+        for name in ("action", "reward", "logprob", "value", "state"):
+            torch.testing.assert_close(
+                getattr(graphed.buffers, name), getattr(plain.buffers, name), rtol=1e-3, atol=1e-4, msg=name
+            )
+        for ppo in (graphed, plain):
+            ppo.update()
+    torch.testing.assert_close(weights(graphed), weights(plain), rtol=1e-3, atol=1e-5)
+    for ppo in (graphed, plain):
+        ppo.vec.close()
+    assert graphed.notes == []
+    assert graphed.learner._run.captured
+    assert all(step.row.captured and step.last.captured for step in graphed.rollout._steps)
+
+
+class Reading(TinyPolicy):
+    """Asks the device for a number in its forward pass, as users' policies may."""
+
+    def forward(self, obs: dict[str, Tensor], state: Tensor, reset: Tensor) -> Output:
+        out = super().forward(obs, state, reset)
+        assert float(out.value.sum()) < 1e9
+        return out
+
+
+def test_a_policy_that_cannot_be_captured_goes_on_launch_by_launch() -> None:
+    factory = tickers(4)
+    ppo = make_ppo(factory, device="cuda", policy=Reading(factory.spec), cuda_graphs=True)
+    run(ppo, 4)
+    assert torch.isfinite(weights(ppo)).all()
+    assert len(ppo.notes) == 3  # a row, the last row, the update
+    assert all("runs without a CUDA graph, which is slower" in note for note in ppo.notes)
+
+
+@pytest.mark.parametrize(
+    "trainer",
+    [{}, {"compile": True, "compile_mode": "reduce-overhead"}, {"compile": True, "cuda_graphs": True}],
+)
 def test_it_learns(trainer: dict[str, Any]) -> None:
     ppo = make_ppo(
         CounterFactory(64, max_steps=64, goal=2), horizon=32, bptt=16, minibatches=4, blocks=2, device="cuda",

@@ -40,6 +40,7 @@ def gpu_ppo(
     bptt: int = 8,
     minibatches: int = 2,
     ahead: bool = False,
+    blocks: int = 1,
     **keys: Any,
 ) -> PPO:
     """64 grid worlds of 4 agents that end every 24 steps."""
@@ -51,7 +52,7 @@ def gpu_ppo(
     settings = {"device": "cuda", "compile": compiled, "cuda_graphs": graphs, "normalize_reward": True} | keys
     config = make_config(batch_size=batch, minibatch_size=batch // minibatches, bptt_horizon=bptt, **settings)
     device = torch.device("cuda")
-    vec = make_vector(factory, backend=backend, device=device)
+    vec = make_vector(factory, backend=backend, num_blocks=blocks, device=device)
     torch.manual_seed(0)
     policy = make_policy(PolicyConfig(core=core, hidden_size=64), spec).to(device)
     kind = DevicePPO if backend == "gpu" else PPO
@@ -109,6 +110,31 @@ def test_graphs_change_nothing(core: str, compiled: bool) -> None:
     a, b = graphed.metrics(), plain.metrics()
     assert a["train/steps"] == b["train/steps"]
     assert a["env/length"] == pytest.approx(b["env/length"])
+
+
+@pytest.mark.parametrize("core", ["none", "mingru"])
+@pytest.mark.parametrize("precision", ["bf16", "fp32"])
+def test_environments_on_either_side_learn_the_same_with_graphs(core: str, precision: str) -> None:
+    """The rollout's kernel (bf16) and the update's, whoever steps the environments."""
+    gpu = gpu_ppo(core=core, precision=precision)
+    cpu = gpu_ppo(core=core, precision=precision, backend="threads", blocks=2)
+    for number in range(4):
+        for ppo in (gpu, cpu):
+            ppo.collect()
+        torch.cuda.synchronize()
+        if not number:
+            for name in ROLLOUT:
+                torch.testing.assert_close(
+                    getattr(gpu.buffers, name), getattr(cpu.buffers, name), rtol=1e-5, atol=1e-5, msg=name
+                )
+        for ppo in (gpu, cpu):
+            ppo.update()
+    assert cpu.notes == []
+    assert cpu.learner._run.captured
+    assert all(step.row.captured and step.last.captured for step in cpu.rollout._steps)
+    assert (cpu.rollout._acts.fused is not None) == (precision == "bf16")
+    assert apart(gpu, cpu) < (2e-2 if precision == "bf16" else 1e-3)
+    cpu.vec.close()
 
 
 @pytest.mark.parametrize(

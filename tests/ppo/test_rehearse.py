@@ -9,6 +9,7 @@ import importlib.util
 import os
 import subprocess
 import sys
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,8 +19,11 @@ import torch
 from metta_fast.config import EnvConfig, PolicyConfig
 from metta_fast.envs import make_factory
 from metta_fast.policy import make_policy
+from metta_fast.ppo import PPO
 from metta_fast.ppo.device_ppo import DevicePPO
+from metta_fast.ppo.graph_rollout import GraphRollout
 from metta_fast.ppo.hooks import Context
+from metta_fast.vector import make_vector
 from tests.ppo.device_vector import DeviceVector
 from tests.ppo.stand_in import make_config
 
@@ -27,7 +31,7 @@ pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("triton") is None or os.environ.get("TRITON_INTERPRET") == "1",
     reason="needs Triton's compiler",
 )
-MODULES = ("backend", "device_ppo", "gradients", "step", "summary", "minibatch")
+MODULES = ("backend", "ppo", "gradients", "step", "summary", "minibatch")
 
 
 class Driver:
@@ -85,7 +89,9 @@ def on_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(SparseLayer, "at_rows", at_rows)
     monkeypatch.setattr(SparseLayer, "forward", at_rows)
-    monkeypatch.setattr("metta_fast.ppo.device_rollout.check_compiled", lambda *_: None)
+    for name in ("device_rollout", "graph_rollout"):
+        monkeypatch.setattr(f"metta_fast.ppo.{name}.check_compiled", lambda *_: None)
+    monkeypatch.setattr("metta_fast.ppo.ppo.GraphRollout", partial(GraphRollout, graphs=False))
 
 
 class _Layer(torch.autograd.Function):
@@ -122,7 +128,7 @@ def record(found: Launches) -> Any:
     return run
 
 
-def grid_ppo(**keys: Any) -> DevicePPO:
+def grid_ppo(kind: type[PPO] = DevicePPO, **keys: Any) -> PPO:
     factory = make_factory(
         EnvConfig(num_envs=16, agents_per_env=4, params={"map": "arena", "room_size": [8, 8]})
     )
@@ -132,12 +138,15 @@ def grid_ppo(**keys: Any) -> DevicePPO:
     )  # fmt: skip
     torch.manual_seed(0)
     policy = make_policy(PolicyConfig(hidden_size=32), factory.spec)
-    return DevicePPO(config, factory.spec, DeviceVector(factory), policy, device=torch.device("cpu"))
+    vec: Any = (
+        DeviceVector(factory) if kind is DevicePPO else make_vector(factory, backend="serial", num_blocks=2)
+    )
+    return kind(config, factory.spec, vec, policy, device=torch.device("cpu"))
 
 
-@pytest.mark.parametrize("accumulation", [1, 2])
+@pytest.mark.parametrize(("kind", "accumulation"), [(DevicePPO, 1), (DevicePPO, 2), (PPO, 1)])
 def test_an_epoch_launches_what_was_rehearsed(
-    on_kernels: None, monkeypatch: pytest.MonkeyPatch, accumulation: int
+    on_kernels: None, monkeypatch: pytest.MonkeyPatch, kind: type[PPO], accumulation: int
 ) -> None:
     from triton.runtime import JITFunction
 
@@ -151,13 +160,17 @@ def test_an_epoch_launches_what_was_rehearsed(
     )
     monkeypatch.setattr("triton.runtime.driver._active", Driver())
     run = JITFunction.run
-    ppo = grid_ppo(gradient_accumulation=accumulation)
+    ppo = grid_ppo(kind, gradient_accumulation=accumulation)
     assert JITFunction.run is run
     ppo._compiling.wait()
 
     monkeypatch.setattr(JITFunction, "run", record(launched))
-    ppo.rollout._run.enabled = ppo.learner._run.enabled = False  # no CUDA graphs here
+    ppo.learner._run.enabled = False  # no CUDA graphs here
+    if kind is DevicePPO:
+        ppo.rollout._run.enabled = False
     ppo.rollout.collect(0)
+    if kind is PPO:
+        ppo.summary.run()
     ppo.learner.update(Context(ppo.buffers, 0, 0, 0.0), 0)
     assert launched == rehearsed
     names = [name for name, *_ in launched]

@@ -98,12 +98,14 @@ def test_updates_are_the_cpus(policy: dict[str, Any], trainer: dict[str, Any]) -
 
 
 @pytest.mark.parametrize("privileged", [False, True])
-@pytest.mark.parametrize("compiled", [None, "default", "reduce-overhead"])
+@pytest.mark.parametrize("compiled", [None, "default", "reduce-overhead", "graphs"])
 def test_rollouts_fit_what_the_learner_sees(privileged: bool, compiled: str | None) -> None:
     keys: dict[str, Any] = {"compile": True, "compile_mode": compiled} if compiled else {}
+    if compiled == "graphs":
+        keys = {"compile": True, "cuda_graphs": True}
     ppo = ant(DEVICE, privileged=privileged, minibatches=2, blocks=2, **keys)
     before = weights(ppo)
-    for _ in range(3):
+    for _ in range(4):
         ppo.collect()
         assert all(leaf.device.type == DEVICE for leaf in ppo.buffers.obs.values())
         mask = ppo.buffers.mask[:HORIZON]
@@ -113,6 +115,7 @@ def test_rollouts_fit_what_the_learner_sees(privileged: bool, compiled: str | No
     ppo.rollout.vec.close()
     assert torch.isfinite(weights(ppo)).all()
     assert not torch.equal(before, weights(ppo))
+    assert ppo.notes == []
 
 
 def test_runs_are_bit_identical_with_trainer_deterministic() -> None:
