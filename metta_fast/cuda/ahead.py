@@ -24,6 +24,10 @@ import torch
 import triton.compiler.code_generator  # noqa: F401
 from triton.runtime import JITFunction, driver
 
+PARSES = 8
+"""How often a kernel's source is parsed again. Two threads in `ast.parse` can disturb each other up to Python 3.12.2:
+SystemError, "AST constructor recursion depth mismatch" (CPython's issue 106905)."""
+
 
 class Ahead:
     """See the module's docstring."""
@@ -61,8 +65,16 @@ class Ahead:
 
     def _compile(self, kernel: Any, args: tuple[Any, ...], grid: Any, keys: dict[str, Any]) -> None:
         try:
-            compiled = self._run(kernel, *args, grid=grid, warmup=True, **keys)
+            compiled = self._patiently(kernel, *args, grid=grid, warmup=True, **keys)
             _ = compiled.run  # its launcher is built, its code on the device
         except Exception as error:  # told in full where the kernel is launched
             self.failed.append(f"{kernel.fn.__qualname__}: {type(error).__name__}: {error}")
             logging.getLogger(__name__).debug("not compiled ahead: %s", self.failed[-1])
+
+    def _patiently(self, *args: Any, **keys: Any) -> Any:
+        for _ in range(PARSES):
+            try:
+                return self._run(*args, **keys)
+            except SystemError:
+                pass
+        return self._run(*args, **keys)

@@ -263,3 +263,22 @@ print([name for name in ("torch._dynamo", "torch._inductor") if name in sys.modu
 """
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100)
     assert ran.stdout.strip() == "[]", ran.stdout + ran.stderr[-2000:]
+
+
+def test_threads_that_disturb_each_other_in_pythons_parser_try_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As Python up to 3.12.2 does now and then."""
+    from metta_fast.cuda.ahead import PARSES, Ahead
+
+    monkeypatch.setattr("triton.runtime.driver._active", Driver())
+    errors = [SystemError("AST constructor recursion depth mismatch (before=42, after=83)")] * PARSES
+
+    def run(*_: Any, **__: Any) -> Any:
+        if errors:
+            raise errors.pop()
+        return SimpleNamespace(run=None)
+
+    ahead = Ahead(torch.device("cpu"), 1)
+    ahead._run = run
+    ahead._compile(None, (), (1,), {})
+    assert (ahead.failed, errors) == ([], [])
+    ahead.wait()
