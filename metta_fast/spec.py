@@ -146,7 +146,7 @@ class EnvBatch(Protocol):
     def state_dict(self) -> dict[str, Any]:
         """All that is needed to go on bit for bit, so that states of batches can be joined and cut again:
         numpy arrays with the batch's environments as the first axis, lists with one entry per environment,
-        and plain values that are equal in all batches of a run. Dicts of these may be nested."""
+        and plain values that are equal in all batches of a run. Dicts of these may be nested. Arrays are copies."""
 
     def load_state_dict(self, state: dict[str, Any]) -> None: ...
 

@@ -275,8 +275,8 @@ class PPO:
         return {**self._tensors(), "steps": self.steps, "epoch": self.epoch}
 
     def env_state(self) -> Any:
-        """State of the environments as of the last boundary, or a function that gives it."""
-        return self.vec.state_dict()
+        """A function that gives the state of the environments as of the last boundary."""
+        return self.vec.snapshot()
 
     def _tensors(self) -> dict[str, Any]:
         state = self.learner.state_dict()

@@ -143,6 +143,8 @@ class Rollout:
             check_block(block, self.vec.spec, t, self._epoch)
             check_weights(self.policy, self._epoch)
             raise
+        transfer.load_rest(block, t)  # while the device works
+        timer.lap("copy")
         if t == self.buffers.horizon:
             return
         transfer.wait(block)

@@ -45,14 +45,18 @@ class Transfer:
         self._obs = self._obs_targets()
 
     def load(self, block: Block, t: int) -> None:
-        """Take the block's rows in as row t; what belongs to action[t-1] goes to row t-1, if there is one."""
-        rows, at = block.rows, slice(block.start, block.stop)
+        """Take in what the policy reads for row t."""
+        rows = block.rows
         if self._private:
             for name, leaf in self._sources[block.index].items():
                 np.copyto(leaf, rows.obs[name])
         self._load_obs(block, t)
+        self._reset[t, block.start : block.stop] = rows.reset
+
+    def load_rest(self, block: Block, t: int) -> None:
+        """Take in the rest of row t, and what belongs to action[t-1] as row t-1, if there is one."""
+        rows, at = block.rows, slice(block.start, block.stop)
         self._mask[t, at] = rows.mask
-        self._reset[t, at] = rows.reset
         if t == 0:
             return
         t -= 1
@@ -111,9 +115,16 @@ class CudaTransfer(Transfer):
     def __init__(self, vec: VectorEnv, buffers: Buffers, device: torch.device, *, zero_copy: bool) -> None:
         super().__init__(vec, buffers, device, zero_copy=zero_copy)
         pin(vec.slab, self)
-        self._pinned = [{name: torch.from_numpy(leaf) for name, leaf in obs.items()} for obs in self._sources]
+        self._copies = [
+            [
+                (torch.from_numpy(leaf), buffers.obs[name][:, block.start : block.stop].unbind())
+                for name, leaf in obs.items()
+            ]
+            for block, obs in zip(vec.blocks, self._sources)
+        ]
+        """Of each block's leaves: the source in pinned memory, and the buffers' rows."""
         self._actions = [torch.from_numpy(block.rows.action) for block in vec.blocks]
-        self._event = torch.cuda.Event()
+        self._event, self._stream = torch.cuda.Event(), torch.cuda.current_stream(device)
         self._recurrent = buffers.state.numel() > 0
 
     def load(self, block: Block, t: int) -> None:
@@ -124,7 +135,7 @@ class CudaTransfer(Transfer):
 
     def give(self, block: Block, given: Tensor) -> None:
         self._actions[block.index].copy_(given[0], non_blocking=True)
-        self._event.record()
+        self._event.record(self._stream)
 
     def wait(self, block: Block) -> None:
         self._event.synchronize()
@@ -142,8 +153,8 @@ class CudaTransfer(Transfer):
         return {}
 
     def _load_obs(self, block: Block, t: int) -> None:
-        for name, leaf in self._pinned[block.index].items():
-            self.buffers.obs[name][t, block.start : block.stop].copy_(leaf, non_blocking=True)
+        for source, rows in self._copies[block.index]:
+            rows[t].copy_(source, non_blocking=True)
 
 
 class OffloadTransfer(Transfer):

@@ -16,6 +16,7 @@ Nothing here imports torch.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -83,6 +84,9 @@ class VectorEnv(Protocol):
 
     def state_dict(self) -> dict[str, Any]:
         """State of all environments and the slab's rows. Only while every block is held, else VectorError."""
+
+    def snapshot(self) -> Callable[[], dict[str, Any]]:
+        """What `state_dict` gives now, as a function that gives it later: copied at once, joined then."""
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a state: all blocks are held afterwards, rows as saved. Numbers of blocks and workers

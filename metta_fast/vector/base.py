@@ -115,8 +115,12 @@ class BaseVector:
         return list(new.values())
 
     def state_dict(self) -> dict[str, Any]:
+        return self.snapshot()()
+
+    def snapshot(self) -> Callable[[], dict[str, Any]]:
         self._check_all_held("state_dict")
-        return {"envs": states.join(self._env_states()), "rows": states.save_rows(self.rows)}
+        parts, rows = self._env_states(), states.save_rows(self.rows)
+        return lambda: {"envs": states.join(parts), "rows": rows}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self._check_open()

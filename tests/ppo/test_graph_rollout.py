@@ -71,7 +71,7 @@ def test_a_state_goes_from_one_to_the_other() -> None:
     for _ in range(2):
         plain.collect()
         plain.update()
-    ours.vec.load_state_dict(plain.env_state())
+    ours.vec.load_state_dict(plain.env_state()())
     ours.load_state_dict(plain.state_dict())
     for ppo in (plain, ours):
         ppo.collect()
