@@ -13,47 +13,64 @@ from typing import Any
 import numpy as np
 import torch
 
-from metta_fast.bench.side import composed_side
+from metta_fast.bench.side import BURN_IN_EPOCHS, composed_side
 from metta_fast.config import Config
 from metta_fast.envs import make_factory
+from metta_fast.ppo.backend import configure_torch
+from metta_fast.ppo.transfer import pin
 from metta_fast.resolve import resolve
 from metta_fast.spec import Array
-from metta_fast.vector import make_vector
+from metta_fast.vector import Block, make_vector
 
 
 class Stepper:
-    """Our environments in one block: actions in, rows out; counts the actions that reached an environment."""
+    """Our environments: actions in, rows out; counts the actions that reached an environment.
 
-    def __init__(self, config: Config) -> None:
+    Where the policy is on a GPU, rows lie in pinned memory, as with us.
+    """
+
+    def __init__(self, config: Config, blocks: int = 1) -> None:
         self.factory = make_factory(config.env)
         self.spec = self.factory.spec
         vector = config.vector
         self.vec = make_vector(
             self.factory,
             backend=vector.backend,
-            num_blocks=1,
+            num_blocks=blocks,
             num_workers=vector.num_workers,
             num_threads=vector.num_threads,
             worker_timeout_s=vector.worker_timeout_s,
         )
+        if config.trainer.device == "cuda":
+            pin(self.vec.slab, self)
         (self.leaf,) = self.spec.obs
         self.steps = 0
+        self._held: dict[int, Block] = {}
+
+    def start(self) -> None:
+        """Reset everything: every block is on its way."""
+        self.vec.async_reset(0, stagger=self.spec.stagger)
+        self._held, self._next = {}, 0
 
     def reset(self) -> Array:
-        """The first observations, [agents, …]."""
-        self.vec.async_reset(0, stagger=self.spec.stagger)
-        self.block = self.vec.recv()
-        return self.block.rows.obs[self.leaf]
+        """The first observations of the first block, [agents, …]."""
+        self.start()
+        return self.recv().obs[self.leaf]
 
     def send(self, actions: Array) -> None:
+        """Actions of the block that was received last."""
         rows = self.block.rows
         self.steps += int(np.count_nonzero(rows.mask))
         width = rows.action.shape[1]
         self.vec.send(self.block, actions.reshape(-1, width).astype(rows.action.dtype, copy=False))
 
     def recv(self) -> Any:
-        """The next rows."""
-        self.block = self.vec.recv()
+        """The next rows: of each block in its turn, whichever is ready first."""
+        while self._next not in self._held:
+            block = self.vec.recv()
+            self._held[block.index] = block
+        self.block = self._held.pop(self._next)
+        self._next = (self._next + 1) % len(self.vec.blocks)
         return self.block.rows
 
     def spaces(self) -> tuple[Any, Any]:
@@ -74,13 +91,14 @@ class Stepper:
 class Trained:
     """A peer's training; what is built takes its configuration, environments and device from here."""
 
-    def __init__(self, overrides: list[str]) -> None:
+    def __init__(self, overrides: list[str], blocks: int = 1) -> None:
         self.config = resolve(composed_side(overrides)).config
         torch.set_num_threads(self.config.trainer.torch_threads)
         torch.manual_seed(self.config.seed)
-        self.stepper = Stepper(self.config)
-        self.horizon = self.config.trainer.batch_size // self.stepper.spec.num_agents
         self.device = torch.device(self.config.trainer.device)
+        configure_torch(self.config.trainer, self.device)
+        self.stepper = Stepper(self.config, blocks)
+        self.horizon = self.config.trainer.batch_size // self.stepper.spec.num_agents
 
     def epoch(self) -> None:
         """The library's own: a rollout and its update."""
@@ -90,10 +108,14 @@ class Trained:
         """A note on how it differs from what the library is by itself, or ""."""
         return {"ready": True, "note": ""}
 
-    def round(self, seconds: float) -> dict[str, Any]:
+    def burn_in(self, seconds: float) -> dict[str, Any]:
+        """A round of at least BURN_IN_EPOCHS epochs."""
+        return self.round(seconds, BURN_IN_EPOCHS)
+
+    def round(self, seconds: float, least: int = 1) -> dict[str, Any]:
         """Whole epochs for at least so many seconds: {"steps_per_s", "epochs"}."""
         first, start, epochs = self.stepper.steps, self._now(), 0
-        while epochs == 0 or self._now() - start < seconds:
+        while epochs < least or time.perf_counter() - start < seconds:
             self.epoch()
             epochs += 1
         elapsed = self._now() - start

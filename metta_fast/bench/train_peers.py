@@ -1,24 +1,26 @@
 """The child's program of `--train`: builds another library's trainer on our environments, then answers (serve.py).
 
-{"do": "build", "kind": "sb3", "overrides": […]}      then {"do": "round", "seconds": …}
+{"do": "build", "kind": "sb3", "overrides": […], …}      then {"do": "burn_in" | "round", "seconds": …}
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 from metta_fast.bench.peer_env import Trained
 from metta_fast.bench.serve import serve
 
 
-def build(kind: str, overrides: list[str]) -> Trained:
-    """One of the kinds of beside.py; imports its library."""
+def build(kind: str, overrides: list[str], **options: Any) -> Trained:
+    """One of the kinds of beside.py, with its options; imports its library."""
     if kind == "sb3":
         from metta_fast.bench.train_sb3 import SB3
 
-        return SB3(overrides)
+        return SB3(overrides, **options)
     if kind == "puffer":
         from metta_fast.bench.train_puffer import Puffer
 
-        return Puffer(overrides)
+        return Puffer(overrides, **options)
     raise ValueError(f"kind {kind!r}: expected sb3 or puffer")
 
 

@@ -6,58 +6,76 @@ same numbers in its place, and the row says so: the rest of its trainer needs no
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
-import pufferlib
 import torch
-from pufferlib import pufferl
+from pufferlib import pufferl, pytorch
 from torch import Tensor, nn
 
+from metta_fast.bench.gpu_plain import plain_policy
 from metta_fast.bench.peer_env import Stepper, Trained
 from metta_fast.policy import make_policy
 from metta_fast.ppo.advantage._kernel import advantage_cpu
 from metta_fast.spec import Array
 
+warnings.filterwarnings("default", category=RuntimeWarning)
+"""Its import makes errors of them, also of those that torch's compiler gives."""
 REPLACED = "its advantage kernel does not load beside this torch: ours computes the same in its place"
 
 
-class Rows(pufferlib.PufferEnv):  # type: ignore[misc]
-    """All agents as one native environment."""
+class Blocks:
+    """Our blocks as PufferLib's trainer asks for them: no copies, one steps while the policy works on another."""
 
     def __init__(self, stepper: Stepper) -> None:
         self.stepper = stepper
         self.single_observation_space, self.single_action_space = stepper.spaces()
-        self.num_agents = self.agents_per_batch = stepper.spec.num_agents
-        super().__init__()
+        self.num_agents = stepper.spec.num_agents
+        blocks = stepper.vec.blocks
+        self.agents_per_batch = blocks[0].size
+        self._agents = [np.arange(block.start, block.stop) for block in blocks]
 
-    def reset(self, seed: int | None = None) -> Any:
-        self.observations[...] = self.stepper.reset()
-        return self.observations, []
+    def async_reset(self, seed: int) -> None:
+        self.stepper.start()
 
-    def step(self, actions: Array) -> Any:
-        self.stepper.send(np.asarray(actions))
+    def recv(self) -> tuple[Any, ...]:
         rows = self.stepper.recv()
-        self.observations[...] = rows.obs[self.stepper.leaf]
-        self.rewards[...] = rows.reward
-        self.terminals[...] = rows.terminal
-        self.truncations[...] = rows.truncation
-        return self.observations, self.rewards, self.terminals, self.truncations, []
+        agents = self._agents[self.stepper.block.index]
+        teacher, infos = None, ()
+        obs = rows.obs[self.stepper.leaf]
+        return obs, rows.reward, rows.terminal, rows.truncation, teacher, infos, agents, rows.mask
+
+    def send(self, actions: Array) -> None:
+        self.stepper.send(actions)
 
     def close(self) -> None:
         self.stepper.vec.close()
 
 
 class Network(nn.Module):
-    """Ours as PufferLib calls it: logits, one tensor for each head, and the value."""
+    """Ours as PufferLib calls it: logits, one tensor for each head, and the value.
 
-    def __init__(self, run: Trained) -> None:
+    Args:
+        plain: on a GPU, with layers of torch in place of our first layer's kernels.
+        compile_mode: of torch.compile, for rollout and update; None: not compiled. (PufferLib's own setting
+            compiles the update's forward pass alone.)
+    """
+
+    def __init__(self, run: Trained, plain: bool, compile_mode: str | None) -> None:
         super().__init__()
-        self.policy = make_policy(run.config.policy, run.stepper.spec)
+        policy = make_policy(run.config.policy, run.stepper.spec)
+        self.policy = plain_policy(policy) if plain else policy
         self.hidden_size = run.config.policy.hidden_size
         self.leaf, self.nvec = run.stepper.leaf, run.stepper.spec.action.nvec
+        self.compute = compiled(self._compute, compile_mode)
 
     def forward(self, observations: Tensor, state: Any = None) -> Any:
+        return self.compute(observations)
+
+    forward_eval = forward
+
+    def _compute(self, observations: Tensor) -> Any:
         n = len(observations)
         reset = torch.zeros(1, n, dtype=torch.bool, device=observations.device)
         start = self.policy.initial_state(n, observations.device)
@@ -65,7 +83,10 @@ class Network(nn.Module):
         logits = out.params[0].split(list(self.nvec), -1)
         return (logits[0] if len(logits) == 1 else logits), out.value[0]
 
-    forward_eval = forward
+
+def compiled(function: Any, mode: str | None) -> Any:
+    """`function` by torch.compile, for each shape anew; as it is with None."""
+    return function if mode is None else torch.compile(function, mode=mode, dynamic=False)
 
 
 @torch.no_grad()
@@ -99,14 +120,25 @@ def advantage(
 
 
 class Puffer(Trained):
-    """Compiled where our run is."""
+    """Its trainer.
 
-    def __init__(self, overrides: list[str]) -> None:
-        super().__init__(overrides)
+    Args:
+        blocks: of environments, one of which steps while the policy works on another.
+        compile_mode, plain: of its network; its sampling is compiled as well.
+    """
+
+    def __init__(
+        self,
+        overrides: list[str],
+        blocks: int = 1,
+        compile_mode: str | None = None,
+        plain: bool = False,
+    ) -> None:
+        super().__init__(overrides, blocks)
         trainer, spec = self.config.trainer, self.stepper.spec
         if spec.action.kind == "box":
             raise RuntimeError("continuous actions: its policy would be another network")
-        self.replaced = not pufferl._C_AVAILABLE
+        self.replaced = not (pufferl.ADVANTAGE_CUDA if self.device.type == "cuda" else pufferl._C_AVAILABLE)
         if self.replaced:
             pufferl.compute_puff_advantage = advantage
         settings = {
@@ -114,7 +146,7 @@ class Puffer(Trained):
             "batch_size": trainer.batch_size, "bptt_horizon": trainer.bptt_horizon, "use_rnn": False,
             "minibatch_size": trainer.minibatch_size, "max_minibatch_size": trainer.minibatch_size,
             "update_epochs": trainer.update_epochs, "total_timesteps": trainer.total_timesteps,
-            "compile": trainer.compile, "compile_mode": "max-autotune-no-cudagraphs", "compile_fullgraph": False,
+            "compile": False, "compile_mode": "", "compile_fullgraph": False,
             "precision": "bfloat16" if trainer.precision == "bf16" else "float32",
             "optimizer": "adam", "learning_rate": trainer.learning_rate, "anneal_lr": False,
             "adam_beta1": 0.9, "adam_beta2": 0.999, "adam_eps": 1e-8,
@@ -123,9 +155,10 @@ class Puffer(Trained):
             "max_grad_norm": trainer.max_grad_norm or 1e9, "vtrace_rho_clip": 1.0, "vtrace_c_clip": 1.0,
             "prio_alpha": 0.0, "prio_beta0": 1.0, "checkpoint_interval": 1 << 40, "data_dir": "",
         }  # fmt: skip
-        network = Network(self).to(self.device)
-        self.trainer = pufferl.PuffeRL(settings, Rows(self.stepper), network)
-        self.trainer.print_dashboard = lambda *_, **__: None
+        network = Network(self, plain, compile_mode).to(self.device)
+        pytorch.sample_logits = compiled(pytorch.sample_logits, compile_mode)
+        pufferl.PuffeRL.print_dashboard = lambda *_, **__: None
+        self.trainer = pufferl.PuffeRL(settings, Blocks(self.stepper), network)
 
     def ready(self) -> dict[str, Any]:
         return {"ready": True, "note": REPLACED if self.replaced else ""}

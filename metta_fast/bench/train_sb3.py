@@ -1,4 +1,8 @@
-"""Stable-Baselines3's PPO on our environments, with our encoder and our sizes."""
+"""Stable-Baselines3's PPO on our environments, with our encoder and our sizes.
+
+Its episodes' ends are told apart by Python for each of its environments, and each one cut short asks the policy for a
+value of its own: that is its way, whatever the environments are.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +16,10 @@ from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 from stable_baselines3.common.vec_env import VecEnv
 from torch import Tensor
 
+from metta_fast.bench.gpu_plain import plain_policy
 from metta_fast.bench.peer_env import Stepper, Trained
 from metta_fast.policy import make_policy
+from metta_fast.ppo.backend import autocast
 from metta_fast.spec import Array
 
 NOTHING: dict[str, Any] = {}
@@ -58,24 +64,30 @@ class Rows(VecEnv):  # type: ignore[misc]
 
 
 class Encoder(BaseFeaturesExtractor):  # type: ignore[misc]
-    """Ours; SB3 hands every observation over as floats."""
+    """Ours, in its precision; SB3 hands every observation over as floats."""
 
-    def __init__(self, observation_space: Any, run: Any) -> None:
+    def __init__(self, observation_space: Any, run: Any, plain: bool) -> None:
         super().__init__(observation_space, run.config.policy.hidden_size)
         policy: Any = make_policy(run.config.policy, run.stepper.spec)
-        self.encoder: Any = policy.encoder
+        self.encoder: Any = (plain_policy(policy) if plain else policy).encoder
         self.leaf = run.stepper.leaf
         self.kind = getattr(torch, run.stepper.spec.obs[self.leaf].dtype)
+        self.trainer = run.config.trainer
 
     def forward(self, observations: Tensor) -> Tensor:
-        found: Tensor = self.encoder({self.leaf: observations.to(self.kind)[None]})[0].float()
+        with autocast(self.trainer, observations.device):
+            found: Tensor = self.encoder({self.leaf: observations.to(self.kind)[None]})[0].float()
         return found
 
 
 class SB3(Trained):
-    """Its linear heads on our encoder."""
+    """Its linear heads on our encoder.
 
-    def __init__(self, overrides: list[str]) -> None:
+    Args:
+        plain: on a GPU, with layers of torch in place of our first layer's kernels.
+    """
+
+    def __init__(self, overrides: list[str], plain: bool = False) -> None:
         super().__init__(overrides)
         trainer = self.config.trainer
         self.model: Any = PPO(
@@ -94,7 +106,7 @@ class SB3(Trained):
             device=self.device,
             policy_kwargs={
                 "features_extractor_class": Encoder,
-                "features_extractor_kwargs": {"run": self},
+                "features_extractor_kwargs": {"run": self, "plain": plain},
                 "net_arch": [],
             },
         )

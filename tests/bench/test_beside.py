@@ -12,11 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from metta_fast.bench import advantage, beside, libraries, vector_peers
-from metta_fast.bench.child import Child
+from metta_fast.bench.child import Child, Failed
 from metta_fast.bench.libraries import Library
 from metta_fast.bench.main import main
 from metta_fast.bench.peer_env import Stepper
 from metta_fast.bench.report import Report
+from metta_fast.bench.ways import PUFFER_ON_GPU, SB3_ON_GPU, Way, on_cpu, ways
 from metta_fast.compose import compose
 from metta_fast.config import TrainerConfig
 from metta_fast.errors import UserError
@@ -193,15 +194,78 @@ def test_steps_of_peers_are_actions_of_agents_that_are_trained_on():
     assert stepper.steps == 50 * 8 * 4 // 5
 
 
-def peer(kind):
+def test_blocks_come_in_their_order():
+    stepper = Stepper(resolve(compose(SMALL)).config, 2)
+    try:
+        stepper.start()
+        order = []
+        for _ in range(20):
+            rows = stepper.recv()
+            order.append(stepper.block.index)
+            assert len(rows.reward) == 4
+            stepper.send(np.ones(4, np.int64))
+    finally:
+        stepper.vec.close()
+    assert order == [0, 1] * 10
+    assert stepper.steps == 20 * 4 * 4 // 5
+
+
+def test_ways_of_a_peer_by_device():
+    config = resolve(compose(SMALL)).config
+    assert [way.label for way in ways("puffer", config, [1, 8])] == ["1 thread", "8 threads"]
+    assert on_cpu([8]) == [Way("", ("trainer.torch_threads=8",))]
+    config.trainer.compile = True
+    assert [way.options for way in ways("puffer", config, [1])] == [{"compile_mode": "default"}]
+    assert [way.options for way in ways("sb3", config, [1])] == [{}]
+    config.trainer.device = "cuda"
+    assert ways("puffer", config, [1]) == list(PUFFER_ON_GPU)
+    assert ways("sb3", config, [1]) == list(SB3_ON_GPU)
+    for found in (SB3_ON_GPU, PUFFER_ON_GPU):
+        assert len({way.label for way in found}) == len(found)
+        assert [way.plain for way in found].count(True) == 1
+        for way in found:
+            compose([*beside.words(SMALL), *way.words])
+
+
+def test_ours_stands_beside_the_fastest_way_and_the_one_without_our_kernels():
+    def entrant(name, *, plain=False):
+        return beside.Entrant(name, None, dict, way=Way(options={"plain": plain}))
+
+    speeds = {"a": [3.0], "b": [2.0], "c": [1.0]}
+    assert beside.theirs_to_compare([entrant("b"), entrant("a")], speeds) == ["a"]
+    assert beside.theirs_to_compare([entrant("b"), entrant("a"), entrant("c", plain=True)], speeds) == [
+        "a",
+        "c",
+    ]
+    assert beside.theirs_to_compare([entrant("b"), entrant("a", plain=True)], speeds) == ["a"]
+
+
+def test_a_peer_that_fails_in_a_round_is_left_out_of_the_rest():
+    code = (
+        "import sys\nprint('{\"steps_per_s\": 7}', flush=True)\nsys.stdin.readline()\nsys.stdin.readline()"
+        '\nprint(\'{"error": "out of memory"}\', flush=True)\nsys.stdin.read()'
+    )
+    failures = []
+    with Child("fails", command=[sys.executable, "-c", code]) as child:
+        turns = beside.Turns(child, 0.1, failures.append)
+        assert turns() == {"steps_per_s": 7}
+        assert not turns.failed
+        assert [turns()["steps_per_s"], turns()["steps_per_s"]] == [0.0, 0.0]
+        assert turns.failed
+    assert [failed.why for failed in failures] == ["out of memory"]
+    assert isinstance(failures[0], Failed)
+
+
+def peer(kind, **options):
     from metta_fast.bench.train_peers import build
 
-    return build(kind, SMALL)
+    return build(kind, SMALL, **options)
 
 
-def test_stable_baselines3_trains_our_environments():
+@pytest.mark.parametrize("plain", [False, True])
+def test_stable_baselines3_trains_our_environments(plain):
     pytest.importorskip("stable_baselines3")
-    run = peer("sb3")
+    run = peer("sb3", plain=plain)
     try:
         before = [p.clone() for p in run.model.policy.parameters()]
         found = run.round(0.01)
@@ -212,9 +276,10 @@ def test_stable_baselines3_trains_our_environments():
         run.close()
 
 
-def test_pufferlib_trains_our_environments():
+@pytest.mark.parametrize("options", [{}, {"blocks": 2, "plain": True}])
+def test_pufferlib_trains_our_environments(options):
     pytest.importorskip("pufferlib.pufferl")
-    run = peer("puffer")
+    run = peer("puffer", **options)
     try:
         before = [p.clone() for p in run.trainer.policy.parameters()]
         assert run.round(0.01)["epochs"] == 1
