@@ -3,7 +3,8 @@
     advantages ─► each pass: order of segments ─► each minibatch: gradients.py ─► step.py
 
 Nothing here waits for the device: what step.py sums stays there until `sums` is read after the update. (On the CPU
-target_kl ends the update at once.) On a GPU the whole update can be one CUDA graph.
+target_kl ends the update at once.) On a GPU the whole update can be one CUDA graph, or where that would grow too large
+each minibatch.
 """
 
 from __future__ import annotations
@@ -27,6 +28,10 @@ from metta_fast.ppo.revalue import revalue
 from metta_fast.ppo.schedule import clip_coef, learning_rate
 from metta_fast.ppo.step import SUMS, Step
 from metta_fast.ppo.timer import Timer
+
+WHOLE_UPDATE = 128
+"""Most minibatches of an update that is one CUDA graph. Each has some tens of nodes, and a graph of 100,000 takes
+seconds to make and hundreds of MiB."""
 
 
 class Learner:
@@ -91,7 +96,24 @@ class Learner:
         why = self._not_capturable() if graphs else None
         if why:
             say(f"the update runs without a CUDA graph, which is slower: {why}")
-        self._run = Graph("update", self._work, enabled=graphs and not why, say=say)
+        graphs = graphs and not why
+        whole = self._minibatches * config.update_epochs <= WHOLE_UPDATE
+        self._run = Graph("update", self._work, enabled=graphs and whole, say=say)
+        self._single = self._make_single(say) if graphs and not whole else None
+        """Graphs of one minibatch whose step is due or not; None: not used."""
+        self._now = torch.empty_like(self._order[0, : self._segments])
+        """Segments of the minibatch that those graphs work on."""
+
+    def _make_single(self, say: Say) -> dict[bool, Graph]:
+        pool = torch.cuda.graph_pool_handle()
+
+        def graph(due: bool) -> Graph:
+            def work() -> None:
+                self._minibatch(self._now, None, due)
+
+            return Graph("update's minibatch", work, enabled=True, say=say, pool=pool)
+
+        return {due: graph(due) for due in (False, True)}
 
     def _not_capturable(self) -> str | None:
         """What needs the host in the middle of an update, or None."""
@@ -189,11 +211,18 @@ class Learner:
                 segments = self._order[number, i * self._segments : (i + 1) * self._segments]
             else:
                 segments, weight = self.hooks.sample(context)
-            stats = self.gradients(segments, weight)
             context.update += 1
-            if not self.step(stats, due=context.update % self.config.gradient_accumulation == 0):
+            due = context.update % self.config.gradient_accumulation == 0
+            if self._single is not None and not self.step.watching:
+                self._now.copy_(segments)
+                self._single[due]()
+            elif not self._minibatch(segments, weight, due):
                 return False
         return True
+
+    def _minibatch(self, segments: Tensor, weight: Tensor | None, due: bool) -> bool:
+        """Gradients of the segments [B], and the step if one is due. Returns False as `_pass`."""
+        return self.step(self.gradients(segments, weight), due=due)
 
     def _watched_cpu_pass(self, order: Tensor) -> bool:
         """A pass by `_cpu_update`, which keeps its gradients to itself: the hooks see torch's, of the same rows."""

@@ -128,6 +128,25 @@ def test_graphs_change_nothing(keys: dict[str, Any], blocks: int) -> None:
     assert all(step.row.captured and step.last.captured for step in graphed.rollout._steps)
 
 
+@pytest.mark.parametrize(
+    "keys", [{}, {"gradient_accumulation": 3}, {"recompute": "minibatch"}, {"compile": True}]
+)
+def test_an_update_too_large_for_one_graph_has_one_for_its_minibatches(
+    keys: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("metta_fast.ppo.learner.WHOLE_UPDATE", 5)
+    ours = cuda_ppo(minibatches=3, update_epochs=2, cuda_graphs=True, **keys)
+    plain = cuda_ppo(minibatches=3, update_epochs=2, **keys)
+    for ppo in (ours, plain):
+        run(ppo, 3)
+    assert ours.notes == []
+    assert ours.learner._single[True].captured
+    assert ours.learner._single[False].captured == ("gradient_accumulation" in keys)
+    torch.testing.assert_close(
+        weights(ours), weights(plain), rtol=1e-3, atol=1e-2 if "compile" in keys else 1e-5
+    )
+
+
 class Reading(TinyPolicy):
     """Asks the device for a number in its forward pass, as users' policies may."""
 

@@ -88,7 +88,7 @@ def test_a_rollout_ahead_changes_nothing(lstm: bool) -> None:
             ppo.collect()
             ppo.update()
         same(ahead.state_dict(), plain.state_dict())
-        same(ahead.env_state()(), plain.env_state())
+        same(ahead.env_state()(), plain.env_state()())
         assert figures(ahead) == figures(plain)
 
 

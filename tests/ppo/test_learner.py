@@ -350,3 +350,22 @@ def test_a_resume_without_environment_state_starts_new_episodes() -> None:
     resumed.update()
     assert resumed.steps > ppo.steps
     resumed.rollout.vec.close()
+
+
+@pytest.mark.parametrize(
+    "trainer", [{}, {"gradient_accumulation": 2}, {"recompute": "minibatch", "lstm": True}]
+)
+def test_minibatches_on_their_own_are_the_same_update(
+    trainer: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with graphs, of which there are none on the CPU: each works on the segments that lie in `_now`."""
+    keys: dict[str, Any] = {"minibatches": 4, "update_epochs": 2} | trainer
+    whole = make_ppo(tickers(4), **keys)
+    monkeypatch.setattr("torch.cuda.graph_pool_handle", lambda: None)
+    single = make_ppo(tickers(4), **keys)
+    graphs = single.learner._make_single(print)
+    for graph in graphs.values():
+        graph.enabled = False
+    single.learner._single = graphs
+    assert torch.equal(weights(run(whole, 3)), weights(run(single, 3)))
+    assert torch.equal(whole.learner.sums, single.learner.sums)
