@@ -24,8 +24,9 @@ import numpy
 from Cython.Build import cythonize
 from setuptools import Extension, setup
 
-FAST_MATH = {"_cpu_update": ["-ffp-contract=fast", "-fno-math-errno"]}
-"""What never runs on a GPU may fuse products and sums."""
+FAST_MATH = ["-ffp-contract=fast", "-fno-math-errno"]
+NEVER_ON_A_GPU = {"_cpu_act", "_cpu_update", "_grid_update", "_sparse_layer"}
+"""They may fuse products and sums."""
 ROOT = Path(__file__).parent
 SANITIZE = os.environ.get("MF_SANITIZE", "")  # what -fsanitize= is told: address, undefined, thread, …
 DEBUG = os.environ.get("MF_DEBUG") == "1" or bool(SANITIZE)
@@ -98,7 +99,7 @@ def extensions() -> list[Extension]:
             source = source.relative_to(ROOT)
             headers = [
                 str(h.relative_to(ROOT))
-                for folder in {source.parent, Path("envs/native")}
+                for folder in {source.parent, Path("envs/native"), Path("metta_fast/policy")}
                 for h in (ROOT / folder).rglob("*.h")
             ]
             found.append(
@@ -106,7 +107,7 @@ def extensions() -> list[Extension]:
                     ".".join((package, *parts)),
                     [str(source)],
                     depends=headers,
-                    extra_compile_args=CFLAGS + FAST_MATH.get(source.stem, []),
+                    extra_compile_args=CFLAGS + FAST_MATH * (source.stem in NEVER_ON_A_GPU),
                     include_dirs=[numpy.get_include(), str(source.parent), "envs/native", *include],
                     extra_objects=objects,
                     extra_link_args=LDFLAGS,

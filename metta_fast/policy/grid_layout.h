@@ -43,53 +43,86 @@ static inline void mf_put_facing(mf_pairs *p, int32_t base, uint8_t orientation)
         mf_put(p, base + 15 + (orientation >> 1), orientation & 1 ? 1.0f : -1.0f);
 }
 
-/* The three bytes of a compact cell that is not empty. */
-static inline void mf_compact_cell(mf_pairs *p, int32_t base, const uint8_t *cell, const float *scale) {
+/* The pair is written at `n` in any case and counted where its value is not 0: no branch to guess wrong. */
+static inline int32_t mf_put_at(mf_pairs *p, int32_t n, int32_t column, float value) {
+    p->column[n] = column;
+    p->value[n] = value;
+    return n + (value != 0.0f);
+}
+
+/* Columns 15–23 of a compact cell: what an agent's or a converter's other two bytes say; the number of pairs then. */
+static inline int32_t mf_compact_more(mf_pairs *p, int32_t n, int32_t base, const uint8_t *cell, const float *scale) {
     const uint8_t kind = cell[0], low = cell[2] & 15, high = cell[2] >> 4;
-    mf_put_kind(p, base, kind);
     if (kind == 1 && cell[1]) {
         const uint8_t bits = (uint8_t)(cell[1] - 1);
-        mf_put_facing(p, base, bits & 3);
-        mf_put_nonzero(p, base + 17, (float)(bits >> 2 & 1));
-        mf_put_nonzero(p, base + 18, (float)(bits >> 3 & 15) * (1.0f / 15.0f));
-        mf_put_nonzero(p, base + 19, scale[low]);
-        mf_put_nonzero(p, base + 20, scale[high]);
+        n = mf_put_at(p, n, base + 15 + (bits >> 1 & 1), bits & 1 ? 1.0f : -1.0f);
+        n = mf_put_at(p, n, base + 17, (float)(bits >> 2 & 1));
+        n = mf_put_at(p, n, base + 18, (float)(bits >> 3 & 15) * (1.0f / 15.0f));
+        n = mf_put_at(p, n, base + 19, scale[low]);
+        n = mf_put_at(p, n, base + 20, scale[high]);
     } else if (kind >= 3 && kind <= 14) {
-        mf_put_nonzero(p, base + 21, cell[1] ? 1.0f : 0.0f);
-        mf_put_nonzero(p, base + 22, scale[low]);
-        mf_put_nonzero(p, base + 23, scale[high]);
+        n = mf_put_at(p, n, base + 21, cell[1] ? 1.0f : 0.0f);
+        n = mf_put_at(p, n, base + 22, scale[low]);
+        n = mf_put_at(p, n, base + 23, scale[high]);
     }
+    return n;
 }
+
+/* Bit i: byte i of these 64 is not 0. */
+static inline uint64_t mf_nonzero_bytes(const uint8_t *bytes) {
+    uint64_t found = 0;
+    for (int32_t i = 0; i < 8; i++) {
+        uint64_t eight;
+        memcpy(&eight, bytes + 8 * i, 8);
+        eight = (((eight & 0x7f7f7f7f7f7f7f7fu) + 0x7f7f7f7f7f7f7f7fu) | eight) >> 7 & 0x0101010101010101u;
+        found |= (eight * 0x0102040810204080u >> 56) << 8 * i; /* the bytes' lowest bits side by side */
+    }
+    return found;
+}
+
+enum { MF_STRIDE = 63 }; /* bytes that are searched for cells at once: 21 cells of 3 bytes */
 
 static inline void mf_decode_compact(mf_pairs *p, const uint8_t *obs, const float *scale) {
     const uint8_t *own = obs + 3 * MF_CELLS;
     const int32_t base = MF_COMPACT_OWN;
-    p->count = 0;
-    for (int32_t i = 0; i < MF_CELLS; i++)
-        if (obs[3 * i])
-            mf_compact_cell(p, MF_COMPACT_CELL * i, obs + 3 * i, scale);
-    for (int32_t i = 0; i < 10; i++)
-        mf_put_nonzero(p, base + i, scale[own[i]]);
-    if (own[10] < 4)
-        mf_put(p, base + 10 + own[10], 1.0f);
-    if (own[11]) {
-        mf_put(p, base + 14, 1.0f);
-        mf_put(p, base + 15, (float)own[11] * 0.1f);
+    int32_t n = 0, more = 0, place[MF_CELLS];
+    for (int32_t first = 0; first < 3 * MF_CELLS; first += MF_STRIDE) {
+        uint64_t kinds = mf_nonzero_bytes(obs + first) & 0x1249249249249249u; /* every third byte */
+        if (first + MF_STRIDE > 3 * MF_CELLS)
+            kinds &= ((uint64_t)1 << (3 * MF_CELLS - first)) - 1;
+        for (; kinds; kinds &= kinds - 1) {
+            const int32_t at = first + __builtin_ctzll(kinds);
+            p->column[n] = MF_COMPACT_CELL / 3 * at + obs[at] - 1;
+            p->value[n] = 1.0f;
+            n += obs[at] <= MF_KINDS;
+            place[more] = at;
+            more += obs[at] != 2 && obs[at] < MF_KINDS; /* a wall or a block carries nothing else */
+        }
     }
-    mf_put_nonzero(p, base + 16, (float)own[12] * (1.0f / 15.0f));
-    mf_put_nonzero(p, base + 17, (float)own[13] * 0.125f);
-    mf_put_nonzero(p, base + 18, (float)own[14] * 0.125f);
-    if (own[15] < MF_ACTIONS)
-        mf_put(p, base + 19 + own[15], 1.0f);
-    mf_put_nonzero(p, base + 28, (float)own[16] * 0.125f);
-    mf_put_nonzero(p, base + 29, scale[own[17]]);
-    mf_put_nonzero(p, base + 30, (float)own[18] * (1.0f / 255.0f));
+    for (int32_t i = 0; i < more; i++)
+        n = mf_compact_more(p, n, MF_COMPACT_CELL / 3 * place[i], obs + place[i], scale);
+    for (int32_t i = 0; i < 10; i++)
+        n = mf_put_at(p, n, base + i, scale[own[i]]);
+    p->column[n] = base + 10 + own[10];
+    p->value[n] = 1.0f;
+    n += own[10] < 4;
+    n = mf_put_at(p, n, base + 14, own[11] ? 1.0f : 0.0f);
+    n = mf_put_at(p, n, base + 15, (float)own[11] * 0.1f);
+    n = mf_put_at(p, n, base + 16, (float)own[12] * (1.0f / 15.0f));
+    n = mf_put_at(p, n, base + 17, (float)own[13] * 0.125f);
+    n = mf_put_at(p, n, base + 18, (float)own[14] * 0.125f);
+    p->column[n] = base + 19 + own[15];
+    p->value[n] = 1.0f;
+    n += own[15] < MF_ACTIONS;
+    n = mf_put_at(p, n, base + 28, (float)own[16] * 0.125f);
+    n = mf_put_at(p, n, base + 29, scale[own[17]]);
+    n = mf_put_at(p, n, base + 30, (float)own[18] * (1.0f / 255.0f));
     for (int32_t bit = 0; bit < 8; bit++)
-        mf_put_nonzero(p, base + 31 + bit, (float)(own[19] >> bit & 1));
-    if (own[20])
-        mf_compact_cell(p, base + 39, own + 20, scale);
-    else
-        mf_put(p, base + 63, 1.0f);
+        n = mf_put_at(p, n, base + 31 + bit, (float)(own[19] >> bit & 1));
+    p->column[n] = own[20] ? base + 39 + own[20] - 1 : base + 63;
+    p->value[n] = 1.0f;
+    n += own[20] <= MF_KINDS;
+    p->count = mf_compact_more(p, n, base + 39, own + 20, scale);
 }
 
 static inline void mf_decode_dense(mf_pairs *p, const uint8_t *obs, const float *scale) {

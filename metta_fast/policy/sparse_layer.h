@@ -24,15 +24,17 @@ static inline mf_decoder mf_layout(int32_t layout, ptrdiff_t *bytes) {
     }
 }
 
-static inline void mf_gather(const mf_pairs *p, const float *weight, const float *bias, float *out, ptrdiff_t width) {
+/* out [width] = bias + Σ value[i] * weight[column[i]] over `count` pairs */
+static inline void mf_gather(int32_t count, const int32_t *column, const float *values, const float *weight,
+                             const float *bias, float *out, ptrdiff_t width) {
     ptrdiff_t h = 0;
     for (; h + MF_STRIP <= width; h += MF_STRIP) {
         mf_vec sum[MF_VECS];
         for (int v = 0; v < MF_VECS; v++)
             sum[v] = ((const mf_vec *)(bias + h))[v];
-        for (int32_t i = 0; i < p->count; i++) {
-            const mf_vec *row = (const mf_vec *)(weight + p->column[i] * width + h);
-            const float value = p->value[i];
+        for (int32_t i = 0; i < count; i++) {
+            const mf_vec *row = (const mf_vec *)(weight + column[i] * width + h);
+            const float value = values[i];
             for (int v = 0; v < MF_VECS; v++)
                 sum[v] += value * row[v];
         }
@@ -42,29 +44,29 @@ static inline void mf_gather(const mf_pairs *p, const float *weight, const float
     if (h == width)
         return;
     memcpy(out + h, bias + h, sizeof(float) * (size_t)(width - h));
-    for (int32_t i = 0; i < p->count; i++)
+    for (int32_t i = 0; i < count; i++)
         for (ptrdiff_t k = h; k < width; k++)
-            out[k] += p->value[i] * weight[p->column[i] * width + k];
+            out[k] += values[i] * weight[column[i] * width + k];
 }
 
-/* grad_weight[column, lo:hi] += value * grad[lo:hi] */
-static inline void mf_scatter(const mf_pairs *p, float *grad_weight, const float *grad, ptrdiff_t width,
-                              ptrdiff_t lo, ptrdiff_t hi) {
+/* grad_weight[column[i], lo:hi] += value[i] * grad[lo:hi] for `count` pairs */
+static inline void mf_scatter(int32_t count, const int32_t *column, const float *values, float *grad_weight,
+                              const float *grad, ptrdiff_t width, ptrdiff_t lo, ptrdiff_t hi) {
     ptrdiff_t h = lo;
     for (; h + MF_STRIP <= hi; h += MF_STRIP) {
         mf_vec g[MF_VECS];
         for (int v = 0; v < MF_VECS; v++)
             g[v] = ((const mf_vec *)(grad + h))[v];
-        for (int32_t i = 0; i < p->count; i++) {
-            mf_vec *row = (mf_vec *)(grad_weight + p->column[i] * width + h);
-            const float value = p->value[i];
+        for (int32_t i = 0; i < count; i++) {
+            mf_vec *row = (mf_vec *)(grad_weight + column[i] * width + h);
+            const float value = values[i];
             for (int v = 0; v < MF_VECS; v++)
                 row[v] += value * g[v];
         }
     }
-    for (int32_t i = 0; i < p->count; i++)
+    for (int32_t i = 0; i < count; i++)
         for (ptrdiff_t k = h; k < hi; k++)
-            grad_weight[p->column[i] * width + k] += p->value[i] * grad[k];
+            grad_weight[column[i] * width + k] += values[i] * grad[k];
 }
 
 /* Rows [lo, hi) of obs [rows, bytes] into out [rows, width]. */
@@ -75,7 +77,7 @@ static inline void mf_layer_forward(int32_t layout, const uint8_t *obs, const fl
     mf_pairs pairs;
     for (ptrdiff_t r = lo; r < hi; r++) {
         decode(&pairs, obs + r * bytes, scale);
-        mf_gather(&pairs, weight, bias, out + r * width, width);
+        mf_gather(pairs.count, pairs.column, pairs.value, weight, bias, out + r * width, width);
     }
 }
 
@@ -88,7 +90,7 @@ static inline void mf_layer_backward(int32_t layout, const uint8_t *obs, const f
     mf_pairs pairs;
     for (ptrdiff_t r = 0; r < rows; r++) {
         decode(&pairs, obs + r * bytes, scale);
-        mf_scatter(&pairs, grad_weight, grad + r * width, width, lo, hi);
+        mf_scatter(pairs.count, pairs.column, pairs.value, grad_weight, grad + r * width, width, lo, hi);
     }
 }
 

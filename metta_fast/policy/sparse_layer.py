@@ -31,7 +31,7 @@ GRAIN = 256
 STRIP = 64
 """Outputs that the kernel keeps in registers: threads take whole strips in the backward pass."""
 
-_SCALE = (torch.arange(256, dtype=torch.float32) + 1.0).log2().mul(0.5).contiguous()
+SCALE = (torch.arange(256, dtype=torch.float32) + 1.0).log2().mul(0.5).contiguous()
 
 
 class SparseLayer(nn.Module):
@@ -112,7 +112,7 @@ def sparse_layer(obs: Tensor, weight: Tensor, bias: Tensor, layout: int) -> Tens
     obs, weight, bias = obs.contiguous(), weight.contiguous(), bias.contiguous()
     rows, width = obs.shape[0], weight.shape[1]
     out = torch.empty(rows, width)
-    at = [x.data_ptr() for x in (obs, _SCALE, weight, bias, out)]
+    at = [x.data_ptr() for x in (obs, SCALE, weight, bias, out)]
     share(lambda lo, hi: _sparse_layer.forward(layout, *at, width, lo, hi), rows, GRAIN)
     return out
 
@@ -123,7 +123,7 @@ def sparse_layer_grad(obs: Tensor, grad: Tensor, columns: int, layout: int) -> T
     obs, grad = obs.contiguous(), grad.float().contiguous()
     rows, width = grad.shape
     grad_weight = torch.zeros(columns, width)
-    at = [x.data_ptr() for x in (obs, _SCALE, grad, grad_weight)]
+    at = [x.data_ptr() for x in (obs, SCALE, grad, grad_weight)]
     share(
         lambda lo, hi: _sparse_layer.backward(layout, *at, rows, width, lo, hi),
         width,

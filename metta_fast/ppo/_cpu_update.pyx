@@ -29,15 +29,17 @@ cdef extern from "cpu_update.h" nogil:
     ctypedef struct mf_view:
         mf_leaf *leaf
         int leaves
-    ctypedef struct mf_rollout:
-        mf_view actor
-        mf_view critic
-        const float *action
+    ctypedef struct mf_rows:
         const float *logprob
         const float *value
         const float *advantage
         const float *returns
         const uint8_t *mask
+    ctypedef struct mf_rollout:
+        mf_view actor
+        mf_view critic
+        const float *action
+        mf_rows rows
     ctypedef struct mf_settings:
         float clip, vf_coef, vf_clip, entropy_coef, max_norm, target_kl
         double rate, beta1, beta2, epsilon
@@ -86,11 +88,11 @@ cdef class Networks:
              uintptr_t mask):
         """The rollout's other arrays."""
         self.rollout.action = <const float *>action
-        self.rollout.logprob = <const float *>logprob
-        self.rollout.value = <const float *>value
-        self.rollout.advantage = <const float *>advantage
-        self.rollout.returns = <const float *>returns
-        self.rollout.mask = <const uint8_t *>mask
+        self.rollout.rows.logprob = <const float *>logprob
+        self.rollout.rows.value = <const float *>value
+        self.rollout.rows.advantage = <const float *>advantage
+        self.rollout.rows.returns = <const float *>returns
+        self.rollout.rows.mask = <const uint8_t *>mask
 
     def run(self, uintptr_t rows, long total, int each, double step, dict settings, double[::1] sums):
         """`mf_pass`; settings by the fields' names."""

@@ -7,14 +7,11 @@
 #ifndef MF_CPU_UPDATE_H
 #define MF_CPU_UPDATE_H
 
-#include <math.h>
 #include <stdlib.h>
 
-#include "cpu_dense.h"
+#include "cpu_ppo.h"
 
 enum { MF_W1, MF_B1, MF_W2, MF_B2, MF_W3, MF_B3, MF_TENSORS };
-enum { MF_POLICY, MF_VALUE, MF_ENTROPY, MF_KL, MF_CLIPPED, MF_NORM, MF_MINIBATCHES, MF_STEPS, MF_SUMS };
-
 enum { MF_MOST_LEAVES = 16 };
 
 #define MF_LEAST_LOG_STD -10.0f
@@ -57,18 +54,11 @@ typedef struct {
     int leaves;
 } mf_view;
 
-/* The rollout, flat: row r is row r of each. */
 typedef struct {
     mf_view actor, critic;
-    const float *action, *logprob, *value, *advantage, *returns;
-    const uint8_t *mask;
+    const float *action;
+    mf_rows rows;
 } mf_rollout;
-
-typedef struct {
-    float clip, vf_coef, vf_clip, entropy_coef, max_norm, target_kl; /* vf_clip, target_kl < 0: none */
-    double rate, beta1, beta2, epsilon;
-    int normalize_advantage;
-} mf_settings;
 
 MF_INLINE int mf_pad(int n) { return (n + 7) / 8 * 8; }
 
@@ -217,7 +207,7 @@ static int mf_gather(mf_update *u, const mf_rollout *from, const int64_t *rows, 
     int count = 0;
     for (int b = 0; b < n; b++) {
         const int64_t row = rows[b];
-        if (!from->mask[row])
+        if (!from->rows.mask[row])
             continue;
         mf_read(&from->actor, row, u->x + (long)count * u->actor.padded_in);
         if (u->y != u->x)
@@ -232,7 +222,8 @@ static void mf_loss(mf_update *u, const mf_rollout *from, const mf_settings *s, 
 {
     const int width = u->actions, ldo = u->actor.padded_out, ldv = u->critic.padded_out;
     const double each = 1.0 / n;
-    double mean = 0, deviation = 0, entropy = 0;
+    const mf_scale scale = mf_advantage_scale(&from->rows, s, u->kept, n);
+    double entropy = 0;
     float spread[width], inverse[width], grad_std[width];
     for (int j = 0; j < width; j++) {
         const float raw = u->log_std.weight[j];
@@ -240,11 +231,6 @@ static void mf_loss(mf_update *u, const mf_rollout *from, const mf_settings *s, 
         spread[j] = log_std + MF_HALF_LOG_2PI, inverse[j] = expf(-log_std), grad_std[j] = 0;
         entropy += log_std + 0.5f + MF_HALF_LOG_2PI;
     }
-    for (int b = 0; b < n; b++)
-        mean += from->advantage[u->kept[b]] * each;
-    for (int b = 0; b < n; b++)
-        deviation += (from->advantage[u->kept[b]] - mean) * (from->advantage[u->kept[b]] - mean) * each;
-    deviation = sqrt(deviation) + 1e-8;
     for (int b = 0; b < n; b++) {
         const int64_t row = u->kept[b];
         const float *action = from->action + row * width, *out = u->actor.out + (long)b * ldo;
@@ -253,30 +239,13 @@ static void mf_loss(mf_update *u, const mf_rollout *from, const mf_settings *s, 
             distance[j] = (action[j] - out[j]) * inverse[j];
             logprob += -0.5f * distance[j] * distance[j] - spread[j];
         }
-        float advantage = from->advantage[row];
-        if (s->normalize_advantage)
-            advantage = (float)((advantage - mean) / deviation);
-        const float log_ratio = logprob - from->logprob[row], ratio = expf(log_ratio);
-        const float low = 1 - s->clip, high = 1 + s->clip;
-        const float clipped = ratio < low ? low : ratio > high ? high : ratio;
-        const int bound = clipped * advantage < ratio * advantage; /* the clip holds: no gradient */
-        const float grad = bound ? 0.0f : (float)(-each * advantage * ratio);
-        stats[MF_POLICY] -= each * (bound ? clipped * advantage : ratio * advantage);
-        stats[MF_KL] += each * (ratio - 1 - log_ratio);
-        stats[MF_CLIPPED] += fabsf(ratio - 1) > s->clip ? each : 0;
+        float grad;
+        mf_row_loss(&from->rows, s, scale, each, row, logprob, u->critic.out[(long)b * ldv], stats, &grad,
+                    &u->critic.dout[(long)b * ldv]);
         for (int j = 0; j < width; j++) {
             u->actor.dout[(long)b * ldo + j] = grad * distance[j] * inverse[j];
             grad_std[j] += grad * (distance[j] * distance[j] - 1);
         }
-        const float value = u->critic.out[(long)b * ldv], old = from->value[row], returns = from->returns[row];
-        float error = (value - returns) * (value - returns), slope = 2 * (value - returns);
-        if (s->vf_clip >= 0 && fabsf(value - old) > s->vf_clip) {
-            const float near = old + (value > old ? s->vf_clip : -s->vf_clip);
-            if ((near - returns) * (near - returns) > error)
-                error = (near - returns) * (near - returns), slope = 0;
-        }
-        stats[MF_VALUE] += 0.5 * each * error;
-        u->critic.dout[(long)b * ldv] = (float)(0.5 * s->vf_coef * each) * slope;
     }
     stats[MF_ENTROPY] = n ? entropy : 0;
     for (int j = 0; j < width; j++) {
@@ -303,25 +272,6 @@ static double mf_squares(const mf_tensor *t)
     return total;
 }
 
-static void mf_adam(mf_tensor *t, const mf_settings *s, float shrink, double step)
-{
-    const float beta1 = (float)s->beta1, beta2 = (float)s->beta2, rest1 = (float)(1 - s->beta1);
-    const float rest2 = (float)(1 - s->beta2), epsilon = (float)s->epsilon;
-    const float size = (float)(s->rate / (1 - pow(s->beta1, step)));
-    const float root = (float)(1 / sqrt(1 - pow(s->beta2, step)));
-    for (int i = 0; i < t->rows; i++) {
-        const float *grad = t->grad + (long)i * t->ld;
-        float *restrict w = t->weight + (long)i * t->columns, *restrict m = t->first + (long)i * t->columns;
-        float *restrict v = t->second + (long)i * t->columns;
-        for (int j = 0; j < t->columns; j++) {
-            const float g = grad[j] * shrink;
-            m[j] = beta1 * m[j] + rest1 * g;
-            v[j] = beta2 * v[j] + rest2 * g * g;
-            w[j] -= size * m[j] / (sqrtf(v[j]) * root + epsilon);
-        }
-    }
-}
-
 static void mf_step(mf_update *u, const mf_settings *s, double step, double *sums)
 {
     mf_tensor *tensor[2 * MF_TENSORS + 1] = {&u->log_std};
@@ -330,9 +280,15 @@ static void mf_step(mf_update *u, const mf_settings *s, double step, double *sum
     double squares = 0;
     for (int i = 0; i < 2 * MF_TENSORS + 1; i++)
         squares += mf_squares(tensor[i]);
-    const float norm = (float)sqrt(squares), shrink = s->max_norm > 0 ? s->max_norm / (norm + 1e-6f) : 1.0f;
-    for (int i = 0; i < 2 * MF_TENSORS + 1; i++)
-        mf_adam(tensor[i], s, shrink > 1 ? 1.0f : shrink, step);
+    const float norm = (float)sqrt(squares);
+    const mf_adam adam = mf_adam_at(s, step, mf_shrink(s, norm));
+    for (int i = 0; i < 2 * MF_TENSORS + 1; i++) {
+        const mf_tensor *t = tensor[i];
+        for (int row = 0; row < t->rows; row++) {
+            const long at = (long)row * t->columns;
+            mf_adam_step(&adam, t->columns, t->grad + (long)row * t->ld, t->weight + at, t->first + at, t->second + at);
+        }
+    }
     sums[MF_NORM] += norm;
     sums[MF_STEPS] += 1;
 }

@@ -19,10 +19,10 @@ from torch import Tensor, nn
 from metta_fast.buffers import Buffers
 from metta_fast.config import TrainerConfig
 from metta_fast.ppo.advantage import compute_advantage
-from metta_fast.ppo.cpu_update import CpuUpdate, supports
 from metta_fast.ppo.gradients import Gradients
 from metta_fast.ppo.graph import Graph, Say
 from metta_fast.ppo.hooks import Context, Hooks
+from metta_fast.ppo.native_update import native_update
 from metta_fast.ppo.random import ORDER, Keyed
 from metta_fast.ppo.revalue import revalue
 from metta_fast.ppo.schedule import clip_coef, learning_rate
@@ -78,13 +78,9 @@ class Learner:
         self._revalues = config.recompute != "epoch"
         if self._revalues:
             self.gather.rollout_value = torch.empty_like(buffers.value)
-        self._cpu_update: Any = None
-        if (
-            hooks.sample is None
-            and not hooks.extra_loss
-            and supports(policy, buffers, config, device) is None
-        ):
-            self._cpu_update = CpuUpdate(policy, buffers, config, self.step.optimizer, self.gradients.clip)
+        self._cpu_update: Any = native_update(
+            policy, buffers, config, device, hooks, self.step.optimizer, self.gradients.clip
+        )
         self._segments = config.minibatch_size // config.bptt_horizon
         self._minibatches = buffers.num_segments // self._segments
         self._order = torch.empty(

@@ -16,14 +16,14 @@ typedef float mf_u8 __attribute__((vector_size(32), aligned(4), may_alias));
 
 enum { MF_RELU, MF_TANH, MF_ELU };
 
-/* C[0:MR, 0:8·NV] = A·B (+ bias): entry (i, k) of A lies at a[i·ai + k·ak]. */
+/* C[0:MR, 0:8·NV] = A·B + from: entry (i, k) of A lies at a[i·ai + k·ak], row i of `from` (NULL: zeros) i·ldf on. */
 MF_INLINE void mf_block(const int MR, const int NV, int inner, const float *a, long ai, long ak, const float *b,
-                        long ldb, const float *bias, float *c, long ldc)
+                        long ldb, const float *from, long ldf, float *c, long ldc)
 {
     mf_v8 sum[4][2];
     for (int i = 0; i < MR; i++)
         for (int j = 0; j < NV; j++)
-            sum[i][j] = bias ? (mf_v8)(*(const mf_u8 *)(bias + 8 * j)) : (mf_v8){0};
+            sum[i][j] = from ? (mf_v8)(*(const mf_u8 *)(from + i * ldf + 8 * j)) : (mf_v8){0};
     for (int k = 0; k < inner; k++) {
         mf_v8 row[2];
         for (int j = 0; j < NV; j++)
@@ -37,26 +37,40 @@ MF_INLINE void mf_block(const int MR, const int NV, int inner, const float *a, l
             *(mf_u8 *)(c + i * ldc + 8 * j) = sum[i][j];
 }
 
-/* c [rows, columns] = A [rows, inner] · b [inner, columns] (+ bias [columns]); columns % 8 == 0. */
-static void mf_product(int rows, int columns, int inner, const float *a, long ai, long ak, const float *b, long ldb,
-                       const float *bias, float *c, long ldc)
+/* c [rows, columns] = A [rows, inner] · b [inner, columns] + from, a matrix or (ldf 0) one row; columns % 8 == 0. */
+static void mf_product_from(int rows, int columns, int inner, const float *a, long ai, long ak, const float *b,
+                            long ldb, const float *from, long ldf, float *c, long ldc)
 {
     for (int j = 0; j < columns;) {
         const int wide = j + 16 <= columns;
-        const float *from = bias ? bias + j : 0;
+        const float *f = from ? from + j : 0;
         int i = 0;
-        for (; i + 4 <= rows; i += 4)
+        for (; i + 4 <= rows; i += 4, f = f ? f + 4 * ldf : 0)
             if (wide)
-                mf_block(4, 2, inner, a + i * ai, ai, ak, b + j, ldb, from, c + i * ldc + j, ldc);
+                mf_block(4, 2, inner, a + i * ai, ai, ak, b + j, ldb, f, ldf, c + i * ldc + j, ldc);
             else
-                mf_block(4, 1, inner, a + i * ai, ai, ak, b + j, ldb, from, c + i * ldc + j, ldc);
-        for (; i < rows; i++)
+                mf_block(4, 1, inner, a + i * ai, ai, ak, b + j, ldb, f, ldf, c + i * ldc + j, ldc);
+        for (; i < rows; i++, f = f ? f + ldf : 0)
             if (wide)
-                mf_block(1, 2, inner, a + i * ai, ai, ak, b + j, ldb, from, c + i * ldc + j, ldc);
+                mf_block(1, 2, inner, a + i * ai, ai, ak, b + j, ldb, f, ldf, c + i * ldc + j, ldc);
             else
-                mf_block(1, 1, inner, a + i * ai, ai, ak, b + j, ldb, from, c + i * ldc + j, ldc);
+                mf_block(1, 1, inner, a + i * ai, ai, ak, b + j, ldb, f, ldf, c + i * ldc + j, ldc);
         j += wide ? 16 : 8;
     }
+}
+
+/* c = A·b (+ bias [columns], or NULL) */
+MF_INLINE void mf_product(int rows, int columns, int inner, const float *a, long ai, long ak, const float *b, long ldb,
+                          const float *bias, float *c, long ldc)
+{
+    mf_product_from(rows, columns, inner, a, ai, ak, b, ldb, bias, 0, c, ldc);
+}
+
+/* c += A·b */
+MF_INLINE void mf_product_add(int rows, int columns, int inner, const float *a, long ai, long ak, const float *b,
+                              long ldb, float *c, long ldc)
+{
+    mf_product_from(rows, columns, inner, a, ai, ak, b, ldb, c, ldc, c, ldc);
 }
 
 /* e^x for x <= 0, to 1e-7; without branches, so that loops become vectors. */
@@ -101,13 +115,19 @@ static void mf_activate_gradient(int kind, const float *y, float *grad, long n)
             grad[i] *= y[i] > 0 ? 1.0f : y[i] + 1.0f;
 }
 
-/* sums [columns] of rows x [rows, columns]. */
-static void mf_column_sums(const float *x, int rows, int columns, float *sums)
+/* sums [columns] += the sums of x [rows, ld]'s columns. */
+static void mf_add_columns(const float *x, int rows, int columns, long ld, float *sums)
 {
-    memset(sums, 0, sizeof(float) * columns);
     for (int i = 0; i < rows; i++)
         for (int j = 0; j < columns; j++)
-            sums[j] += x[(long)i * columns + j];
+            sums[j] += x[i * ld + j];
+}
+
+/* sums [columns] of rows x [rows, columns]. */
+MF_INLINE void mf_column_sums(const float *x, int rows, int columns, float *sums)
+{
+    memset(sums, 0, sizeof(float) * columns);
+    mf_add_columns(x, rows, columns, columns, sums);
 }
 
 #endif

@@ -1,0 +1,133 @@
+"""What the updates in C have in common: which rows a pass has, PPO's settings, Adam's state in torch's tensors.
+
+    cpu_update.py   robots: two small networks, one core
+    grid_update.py  grids: one network, several threads
+
+Place in the flow: learner.py runs a pass over the batch with one of them where `native_update` finds one. Weights and
+Adam's moments stay torch's, and are changed in place: checkpoints and all else know nothing of it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from metta_fast.buffers import Buffers
+from metta_fast.config import TrainerConfig
+from metta_fast.ppo.hooks import Hooks
+
+ACTIVATIONS = {"relu": 0, "tanh": 1, "elu": 2}
+"""Their numbers in policy/cpu_dense.h."""
+
+
+def native_update(
+    policy: Any,
+    buffers: Buffers,
+    config: TrainerConfig,
+    device: torch.device,
+    hooks: Hooks,
+    optimizer: Any,
+    clip: Tensor,
+) -> NativeUpdate | None:
+    """The update in C that knows this policy and these settings; None: it is torch's.
+
+    Args:
+        optimizer: an Adam over all of the policy's parameters.
+        clip: [], PPO's clip, read by each `run`.
+    """
+    from metta_fast.ppo import cpu_update, grid_update
+
+    if hooks.sample is not None or hooks.extra_loss or unsupported(policy, config, device) is not None:
+        return None
+    kinds: tuple[tuple[Any, type[NativeUpdate]], ...] = (
+        (cpu_update.supports, cpu_update.CpuUpdate),
+        (grid_update.supports, grid_update.GridUpdate),
+    )
+    for supports, kind in kinds:
+        if supports(policy, buffers, config) is None:
+            return kind(policy, buffers, config, optimizer, clip)
+    return None
+
+
+def unsupported(policy: Any, config: TrainerConfig, device: torch.device) -> str | None:
+    """What stands against all of them, or None. (Hooks are the learner's to look at.)"""
+    if device.type != "cpu" or config.precision != "fp32" or config.compile:
+        return "trainer.device, precision or compile"
+    if config.advantage == "vtrace" or config.recompute == "minibatch" or config.gradient_accumulation > 1:
+        return "trainer.advantage, recompute or gradient_accumulation"
+    hooks = len(policy._forward_pre_hooks) + len(policy._forward_hooks)
+    if hooks > (getattr(policy, "normalizer", None) is not None):
+        return "hooks on the policy"
+    if any(not p.requires_grad or p.dtype != torch.float32 for p in policy.parameters()):
+        return "frozen weights, or not float32"
+    return None
+
+
+class NativeUpdate:
+    """Changes the policy's weights and the optimizer's state. All arrays are read where they lie."""
+
+    def __init__(
+        self, policy: Any, buffers: Buffers, config: TrainerConfig, optimizer: Any, clip: Tensor
+    ) -> None:
+        """As `native_update`."""
+        self._policy, self._buffers, self._config, self._optimizer = policy, buffers, config, optimizer
+        self._clip = clip
+        self._parameters: list[Tensor] = []
+        """In the order in which C has them: for the kind to fill."""
+        self._within = (torch.arange(buffers.bptt_horizon) * buffers.num_agents).unsqueeze(0)
+
+    def run(self, order: Tensor, rollout_value: Tensor, sums: Tensor) -> bool:
+        """One pass over the segments in the order given; `sums` (learner.SUMS) are added to.
+
+        Returns:
+            False: target_kl was passed, and the rest of the pass left out.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no run(order, rollout_value, sums)")
+
+    def _rows(self, order: Tensor) -> Tensor:
+        """Numbers of the segments' rows, int64 [segments · bptt_horizon]."""
+        b = self._buffers
+        n = b.num_agents
+        first = order // n * (b.bptt_horizon * n) + order % n
+        return (first.unsqueeze(1) + self._within).flatten().contiguous()
+
+    def _settings(self) -> dict[str, Any]:
+        """mf_settings (cpu_ppo.h) as they are now."""
+        c, group = self._config, self._optimizer.param_groups[0]
+        return {
+            "clip": float(self._clip),
+            "vf_coef": c.vf_coef,
+            "vf_clip": -1.0 if c.vf_clip_coef is None else c.vf_clip_coef,
+            "entropy_coef": c.entropy_coef,
+            "max_norm": c.max_grad_norm,
+            "target_kl": -1.0 if c.target_kl is None else c.target_kl,
+            "rate": float(group["lr"]),
+            "beta1": group["betas"][0],
+            "beta2": group["betas"][1],
+            "epsilon": group["eps"],
+            "normalize_advantage": int(c.normalize_advantage),
+        }
+
+    def _steps(self) -> float:
+        """The steps taken so far; Adam's state of each parameter is made where it is missing."""
+        state = self._optimizer.state
+        for p in self._parameters:
+            if not state[p]:
+                state[p]["step"] = torch.zeros((), dtype=torch.float32)
+                state[p]["exp_avg"], state[p]["exp_avg_sq"] = torch.zeros_like(p), torch.zeros_like(p)
+        return float(state[self._parameters[0]]["step"])
+
+    def _addresses(self) -> list[tuple[int, int, int]]:
+        """(weight, first moment, second moment) of each parameter, after `_steps`."""
+        state = self._optimizer.state
+        return [
+            (p.data_ptr(), state[p]["exp_avg"].data_ptr(), state[p]["exp_avg_sq"].data_ptr())
+            for p in self._parameters
+        ]
+
+    def _count_steps(self, steps: float) -> None:
+        """So many steps were taken in all."""
+        for parameter in self._parameters:
+            self._optimizer.state[parameter]["step"].fill_(steps)
