@@ -68,7 +68,7 @@ class Network(nn.Module):
         self.policy = plain_policy(policy) if plain else policy
         self.hidden_size = run.config.policy.hidden_size
         self.leaf, self.nvec = run.stepper.leaf, run.stepper.spec.action.nvec
-        self.compute = compiled(self._compute, compile_mode)
+        self.compute = self._compute if compile_mode is None else compiled(self._compute, compile_mode)
 
     def forward(self, observations: Tensor, state: Any = None) -> Any:
         return self.compute(observations)
@@ -84,9 +84,9 @@ class Network(nn.Module):
         return (logits[0] if len(logits) == 1 else logits), out.value[0]
 
 
-def compiled(function: Any, mode: str | None) -> Any:
-    """`function` by torch.compile, for each shape anew; as it is with None."""
-    return function if mode is None else torch.compile(function, mode=mode, dynamic=False)
+def compiled(function: Any, mode: str) -> Any:
+    """`function` by torch.compile, for each shape anew."""
+    return torch.compile(function, mode=mode, dynamic=False)
 
 
 @torch.no_grad()
@@ -156,7 +156,9 @@ class Puffer(Trained):
             "prio_alpha": 0.0, "prio_beta0": 1.0, "checkpoint_interval": 1 << 40, "data_dir": "",
         }  # fmt: skip
         network = Network(self, plain, compile_mode).to(self.device)
-        pytorch.sample_logits = compiled(pytorch.sample_logits, compile_mode)
+        if compile_mode is not None:
+            # Without graphs: a graph of its own would overwrite the network's output that it is given.
+            pytorch.sample_logits = compiled(pytorch.sample_logits, "default")
         pufferl.PuffeRL.print_dashboard = lambda *_, **__: None
         self.trainer = pufferl.PuffeRL(settings, Blocks(self.stepper), network)
 
