@@ -22,6 +22,7 @@ from metta_fast.algorithm import Metrics
 from metta_fast.buffers import Buffers
 from metta_fast.config import Config
 from metta_fast.policy.weights import OTHER_NETWORK, load_weights
+from metta_fast.ppo import cpu_rollout
 from metta_fast.ppo.backend import AUTOCAST, autocast, configure_torch, has_triton
 from metta_fast.ppo.episode_stats import EpisodeStats
 from metta_fast.ppo.graph_rollout import GraphRollout
@@ -122,7 +123,11 @@ class PPO:
         """Rollout, or what stands in its place; `_common` are arguments that the learner takes as well."""
         zero_copy = self.config.vector.zero_copy
         if not self.graphs:
-            return Rollout(self.vec, self.policy, self.buffers, zero_copy=zero_copy, **self._common)
+            against = cpu_rollout.supports(
+                self.policy, self.buffers, self.vec, self.config.trainer, self.device
+            )
+            kind = Rollout if against else cpu_rollout.CpuRollout
+            return kind(self.vec, self.policy, self.buffers, zero_copy=zero_copy, **self._common)
         return GraphRollout(
             self.vec,
             self.policy,

@@ -1,0 +1,80 @@
+"""A rollout's step of a grid policy on the CPU (cpu_act.h), without the GIL, for threads to share.
+
+Called by cpu_act.py, which checks what it is given. Numbers named as arrays are addresses of contiguous ones.
+"""
+
+from libc.stdint cimport int32_t, uint8_t, uintptr_t
+
+cdef extern from "cpu_act.h" nogil:
+    enum: MF_MOST_HEADS
+    ctypedef struct mf_grid_net:
+        int layout, hidden, outputs, heads
+        int *nvec
+        const float *scale
+        const float *w1
+        const float *b1
+        const float *w2
+        const float *b2
+        const float *w3
+        const float *b3
+    ctypedef struct mf_actor:
+        mf_grid_net net
+    ctypedef struct mf_act_rows:
+        int rows
+        const uint8_t *obs
+        const float *noise
+        int32_t *action
+        int32_t *given
+        float *logprob
+        float *value
+    mf_actor *mf_actor_new(const mf_grid_net *net, int slots)
+    void mf_actor_free(mf_actor *actor)
+    void mf_grid_net_pack(mf_grid_net *net)
+    void mf_act(mf_actor *actor, const mf_act_rows *rows, int slot)
+
+
+cdef class Actor:
+    """A network's copies of weights, and the rows that it works on: begin, then act of each slot."""
+
+    cdef mf_actor *actor
+    cdef mf_act_rows rows
+
+    def __cinit__(self, int layout, uintptr_t scale, int hidden, nvec, int slots):
+        """scale: float32 [256]; nvec: of the heads."""
+        cdef mf_grid_net net
+        if not 0 < len(nvec) <= MF_MOST_HEADS:
+            raise ValueError(f"{len(nvec)} heads, expected 1 to {MF_MOST_HEADS}")
+        net.layout, net.hidden, net.heads = layout, hidden, len(nvec)
+        net.scale, net.outputs = <const float *>scale, sum(nvec) + 1
+        for i, choices in enumerate(nvec):
+            net.nvec[i] = choices
+        self.actor = mf_actor_new(&net, slots)
+        if self.actor == NULL:
+            raise MemoryError
+
+    def __dealloc__(self):
+        if self.actor != NULL:
+            mf_actor_free(self.actor)
+
+    def weights(self, uintptr_t w1, uintptr_t b1, uintptr_t w2, uintptr_t b2, uintptr_t w3, uintptr_t b3):
+        """Take in the weights as they are now; the first layer's are read where they lie."""
+        cdef mf_grid_net *net = &self.actor.net
+        net.w1, net.b1, net.w2 = <const float *>w1, <const float *>b1, <const float *>w2
+        net.b2, net.w3, net.b3 = <const float *>b2, <const float *>w3, <const float *>b3
+        with nogil:
+            mf_grid_net_pack(net)
+
+    def begin(self, int rows, uintptr_t obs, uintptr_t noise, uintptr_t action, uintptr_t given, uintptr_t logprob,
+              uintptr_t value):
+        """uint8 [rows, bytes], float32 [rows, heads]; int32 [rows, heads] twice, float32 [rows] twice.
+        noise 0: values alone."""
+        self.rows.rows, self.rows.obs, self.rows.noise = rows, <const uint8_t *>obs, <const float *>noise
+        self.rows.action, self.rows.given = <int32_t *>action, <int32_t *>given
+        self.rows.logprob, self.rows.value = <float *>logprob, <float *>value
+
+    def act(self, int lo, int hi):
+        """Slots [lo, hi): their shares of the rows."""
+        cdef int slot
+        with nogil:
+            for slot in range(lo, hi):
+                mf_act(self.actor, &self.rows, slot)

@@ -1,0 +1,50 @@
+"""A rollout's step of a grid policy on the CPU by C (cpu_act.h): bytes and noise to actions, log-probabilities, values.
+
+Place in the flow: ppo/cpu_rollout.py calls it for each row of a block.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from metta_fast.policy._cpu_act import Actor  # type: ignore[attr-defined]
+from metta_fast.policy.grid_net import grid_net
+from metta_fast.policy.sparse_layer import SCALE
+from metta_fast.policy.threads import share
+
+LEAST_ROWS = 128
+"""Of a block, for each thread."""
+
+
+class CpuAct:
+    """Call `weights` before the first rows and whenever they have changed."""
+
+    def __init__(self, policy: Any, rows: int) -> None:
+        """policy: one for which grid_net.not_a_grid_net gives None. rows: of a block, for the number of threads."""
+        self._net = net = grid_net(policy)
+        self.leaf = net.leaf
+        self._slots = max(1, min(torch.get_num_threads(), rows // LEAST_ROWS))
+        self._actor = Actor(net.first.layout.index, SCALE.data_ptr(), net.hidden, net.nvec, self._slots)
+
+    def weights(self) -> None:
+        """Take in the policy's weights as they are now."""
+        self._actor.weights(*(p.data_ptr() for p in self._net.parameters()))
+
+    def values(self, obs: Tensor, value: Tensor) -> None:
+        """obs uint8 [n, …] → value [n]."""
+        self._actor.begin(len(value), obs.data_ptr(), 0, 0, 0, 0, value.data_ptr())
+        share(self._actor.act, self._slots, 1)
+
+    def __call__(
+        self, obs: Tensor, noise: Tensor, action: Tensor, given: int, logprob: Tensor, value: Tensor
+    ) -> None:
+        """obs uint8 [n, …], noise float32 [n, W] → action int32 [n, W], logprob [n], value [n]; all contiguous.
+
+        given: address of int32 [n, W], which gets the actions too.
+        """
+        arrays = (x.data_ptr() for x in (obs, noise, action))
+        self._actor.begin(len(value), *arrays, given, logprob.data_ptr(), value.data_ptr())
+        share(self._actor.act, self._slots, 1)

@@ -1,0 +1,60 @@
+"""One rollout with environments and a grid policy on the CPU: a row's inference is one call of C (policy/cpu_act.py).
+
+Place in the flow: as rollout.py, which drives the vector. What is drawn is what torch draws, up to rounding.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from metta_fast.buffers import Buffers
+from metta_fast.config import TrainerConfig
+from metta_fast.policy.cpu_act import CpuAct
+from metta_fast.policy.grid_net import grid_net, not_a_grid_net
+from metta_fast.ppo.rollout import Rollout
+from metta_fast.vector.api import Block, VectorEnv
+
+
+def supports(
+    policy: Any, buffers: Buffers, vec: VectorEnv, config: TrainerConfig, device: torch.device
+) -> str | None:
+    """What stands against it, or None."""
+    if device.type != "cpu" or config.precision != "fp32" or config.compile:
+        return "trainer.device, precision or compile"
+    if policy._forward_pre_hooks or policy._forward_hooks:
+        return "hooks on the policy"
+    against = not_a_grid_net(policy)
+    if against is not None:
+        return against
+    if buffers.obs[grid_net(policy).leaf].dtype != torch.uint8 or buffers.action.dtype != torch.int32:
+        return "observations or actions of another dtype"
+    given = [block.rows.action for block in vec.blocks]
+    if any(array.dtype != np.int32 or not array.flags.c_contiguous for array in given):
+        return "the vector's actions are not int32 side by side"
+    return None
+
+
+class CpuRollout(Rollout):
+    """As `Rollout`, where `supports` gives None."""
+
+    def __init__(self, *args: Any, **keys: Any) -> None:
+        super().__init__(*args, **keys)
+        self._acts = CpuAct(self.policy, max(block.size for block in self.vec.blocks))
+
+    def collect(self, epoch: int) -> None:
+        self._acts.weights()
+        super().collect(epoch)
+
+    def _act_on(self, block: Block, t: int) -> None:
+        buffers, a, b = self.buffers, block.start, block.stop
+        obs, value = buffers.obs[self._acts.leaf][t, a:b], buffers.value[t, a:b]
+        if t == buffers.horizon:
+            self._acts.values(obs, value)
+        else:
+            given = block.rows.action.ctypes.data
+            arrays = (buffers.action[t, a:b], given, buffers.logprob[t, a:b], value)
+            self._acts(obs, self._noise[t, a:b], *arrays)
+        self.timer.lap("inference")
