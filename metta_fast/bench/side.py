@@ -220,7 +220,7 @@ class _Runner:
         metrics = self.algorithm.metrics()
         self.algorithm.state_dict()
         if self._with_env:
-            self.parts.vec.state_dict()
+            self.algorithm.env_state()
         for name, value in metrics.items():
             if name.startswith("perf/time/"):
                 phase = name.removeprefix("perf/time/")
