@@ -1,9 +1,11 @@
-"""A rollout's step of a grid policy on the CPU (cpu_act.h), without the GIL, for threads to share.
+"""A rollout's step of a grid policy on the CPU (cpu_act.h), on several threads, without the GIL.
 
 Called by cpu_act.py, which checks what it is given. Numbers named as arrays are addresses of contiguous ones.
 """
 
-from libc.stdint cimport int32_t, uint8_t, uintptr_t
+import os
+
+from libc.stdint cimport int32_t, int64_t, uint8_t, uintptr_t
 
 cdef extern from "cpu_act.h" nogil:
     enum: MF_MOST_HEADS
@@ -17,8 +19,11 @@ cdef extern from "cpu_act.h" nogil:
         const float *b2
         const float *w3
         const float *b3
+    ctypedef struct mf_team:
+        pass
     ctypedef struct mf_actor:
         mf_grid_net net
+        mf_team team
     ctypedef struct mf_act_rows:
         int rows
         const uint8_t *obs
@@ -27,20 +32,20 @@ cdef extern from "cpu_act.h" nogil:
         int32_t *given
         float *logprob
         float *value
-    mf_actor *mf_actor_new(const mf_grid_net *net, int slots)
+    mf_actor *mf_actor_new(const mf_grid_net *net, int threads, int64_t spin_ns)
+    int mf_team_start(mf_team *team)
     void mf_actor_free(mf_actor *actor)
     void mf_grid_net_pack(mf_grid_net *net)
-    void mf_act(mf_actor *actor, const mf_act_rows *rows, int slot)
+    void mf_act(mf_actor *actor, const mf_act_rows *rows)
 
 
 cdef class Actor:
-    """A network's copies of weights, and the rows that it works on: begin, then act of each slot."""
+    """A network's copies of weights, and the threads."""
 
     cdef mf_actor *actor
-    cdef mf_act_rows rows
 
-    def __cinit__(self, int layout, uintptr_t scale, int hidden, nvec, int slots):
-        """scale: float32 [256]; nvec: of the heads."""
+    def __cinit__(self, int layout, uintptr_t scale, int hidden, nvec, int threads, double spin_s):
+        """scale: float32 [256]; nvec: of the heads; threads: the caller is one of them; spin_s: how long idle ones spin."""
         cdef mf_grid_net net
         if not 0 < len(nvec) <= MF_MOST_HEADS:
             raise ValueError(f"{len(nvec)} heads, expected 1 to {MF_MOST_HEADS}")
@@ -48,9 +53,12 @@ cdef class Actor:
         net.scale, net.outputs = <const float *>scale, sum(nvec) + 1
         for i, choices in enumerate(nvec):
             net.nvec[i] = choices
-        self.actor = mf_actor_new(&net, slots)
+        self.actor = mf_actor_new(&net, threads, <int64_t>(spin_s * 1e9))
         if self.actor == NULL:
             raise MemoryError
+        error = mf_team_start(&self.actor.team)
+        if error:
+            raise OSError(error, f"cannot start {threads - 1} threads: {os.strerror(error)}")
 
     def __dealloc__(self):
         if self.actor != NULL:
@@ -64,17 +72,13 @@ cdef class Actor:
         with nogil:
             mf_grid_net_pack(net)
 
-    def begin(self, int rows, uintptr_t obs, uintptr_t noise, uintptr_t action, uintptr_t given, uintptr_t logprob,
-              uintptr_t value):
-        """uint8 [rows, bytes], float32 [rows, heads]; int32 [rows, heads] twice, float32 [rows] twice.
+    def act(self, int count, uintptr_t obs, uintptr_t noise, uintptr_t action, uintptr_t given, uintptr_t logprob,
+            uintptr_t value):
+        """uint8 [count, bytes], float32 [count, heads]; int32 [count, heads] twice, float32 [count] twice.
         noise 0: values alone."""
-        self.rows.rows, self.rows.obs, self.rows.noise = rows, <const uint8_t *>obs, <const float *>noise
-        self.rows.action, self.rows.given = <int32_t *>action, <int32_t *>given
-        self.rows.logprob, self.rows.value = <float *>logprob, <float *>value
-
-    def act(self, int lo, int hi):
-        """Slots [lo, hi): their shares of the rows."""
-        cdef int slot
+        cdef mf_act_rows rows
+        rows.rows, rows.obs, rows.noise = count, <const uint8_t *>obs, <const float *>noise
+        rows.action, rows.given = <int32_t *>action, <int32_t *>given
+        rows.logprob, rows.value = <float *>logprob, <float *>value
         with nogil:
-            for slot in range(lo, hi):
-                mf_act(self.actor, &self.rows, slot)
+            mf_act(self.actor, &rows)

@@ -6,12 +6,9 @@
 #define MF_CPU_ACT_H
 
 #include "cpu_grid.h"
+#include "team.h"
 
-typedef struct {
-    mf_grid_net net;
-    int slots;
-    mf_grid_tile *tile; /* one for each slot */
-} mf_actor;
+enum { MF_PARTS = 4 }; /* a block is cut into so many for each thread: whoever is free takes the next */
 
 /* What a block of rows has: bytes and uniform noise [rows, heads] in; out actions [rows, heads], twice, log-probability
  * and value [rows]. noise NULL: values alone. */
@@ -23,28 +20,44 @@ typedef struct {
     float *logprob, *value;
 } mf_act_rows;
 
+typedef struct {
+    mf_grid_net net;
+    int threads, parts;
+    mf_grid_tile *tile; /* one for each thread */
+    _Atomic int *taken; /* whether it is in use */
+    mf_team team;
+    const mf_act_rows *rows;
+} mf_actor;
+
 static void mf_actor_free(mf_actor *actor)
 {
-    for (int i = 0; actor->tile && i < actor->slots; i++)
+    mf_team_free(&actor->team);
+    for (int i = 0; actor->tile && i < actor->threads; i++)
         mf_grid_tile_free(&actor->tile[i]);
     mf_grid_net_free(&actor->net);
     free(actor->tile);
+    free(actor->taken);
     free(actor);
 }
 
-/* NULL: no memory. */
-static mf_actor *mf_actor_new(const mf_grid_net *net, int slots)
+static int32_t mf_act_parts(void *of, int32_t lo, int32_t hi);
+
+/* threads: the caller is one of them. NULL: no memory. Start its team before use. */
+static mf_actor *mf_actor_new(const mf_grid_net *net, int threads, int64_t spin_ns)
 {
     mf_actor *actor = calloc(1, sizeof *actor);
     if (!actor)
         return 0;
-    actor->net = *net, actor->slots = slots;
-    actor->tile = calloc(slots, sizeof *actor->tile);
-    int whole = actor->tile && mf_grid_net_make(&actor->net);
-    for (int i = 0; whole && i < slots; i++)
+    actor->net = *net, actor->threads = threads, actor->parts = threads > 1 ? MF_PARTS * threads : 1;
+    actor->tile = calloc(threads, sizeof *actor->tile);
+    actor->taken = calloc(threads, sizeof *actor->taken);
+    int whole = actor->tile && actor->taken && mf_grid_net_make(&actor->net);
+    for (int i = 0; whole && i < threads; i++)
         whole = mf_grid_tile_make(&actor->tile[i], &actor->net);
-    if (whole)
+    if (whole && mf_team_make(&actor->team, 1, threads - 1, spin_ns)) {
+        mf_team_job(&actor->team, 0, mf_act_parts, actor, actor->parts);
         return actor;
+    }
     mf_actor_free(actor);
     return 0;
 }
@@ -75,13 +88,10 @@ static void mf_sample(const mf_grid_net *net, mf_grid_tile *tile, const mf_act_r
     memcpy(rows->logprob + at, logprob, sizeof(float) * n);
 }
 
-/* Slot i's share of the rows. */
-static void mf_act(mf_actor *actor, const mf_act_rows *rows, int i)
+/* Rows [at, end). */
+static void mf_act_on(const mf_grid_net *net, mf_grid_tile *tile, const mf_act_rows *rows, int at, int end)
 {
-    const mf_grid_net *net = &actor->net;
-    mf_grid_tile *tile = &actor->tile[i];
-    const int end = (int)((long)rows->rows * (i + 1) / actor->slots);
-    for (int at = (int)((long)rows->rows * i / actor->slots); at < end; at += MF_TILE) {
+    for (; at < end; at += MF_TILE) {
         const int n = end - at < MF_TILE ? end - at : MF_TILE;
         mf_layer_forward(net->layout, rows->obs + at * net->bytes, net->scale, net->w1, net->b1, tile->h1, net->hidden,
                          0, n);
@@ -90,6 +100,25 @@ static void mf_act(mf_actor *actor, const mf_act_rows *rows, int i)
             mf_sample(net, tile, rows, at, n);
         memcpy(rows->value + at, tile->logit[net->outputs - 1], sizeof(float) * n);
     }
+}
+
+static int32_t mf_act_parts(void *of, int32_t lo, int32_t hi)
+{
+    mf_actor *actor = of;
+    const long rows = actor->rows->rows;
+    int i = 0;
+    while (atomic_exchange(&actor->taken[i], 1)) /* there is one for each thread */
+        i = (i + 1) % actor->threads;
+    mf_act_on(&actor->net, &actor->tile[i], actor->rows, (int)(rows * lo / actor->parts),
+              (int)(rows * hi / actor->parts));
+    atomic_store(&actor->taken[i], 0);
+    return 0;
+}
+
+static void mf_act(mf_actor *actor, const mf_act_rows *rows)
+{
+    actor->rows = rows;
+    mf_team_do(&actor->team, 0);
 }
 
 #endif

@@ -7,27 +7,22 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from metta_fast.policy._cpu_act import Actor  # type: ignore[attr-defined]
 from metta_fast.policy.grid_net import grid_net
 from metta_fast.policy.sparse_layer import SCALE
-from metta_fast.policy.threads import share
-
-LEAST_ROWS = 128
-"""Of a block, for each thread."""
 
 
 class CpuAct:
     """Call `weights` before the first rows and whenever they have changed."""
 
-    def __init__(self, policy: Any, rows: int) -> None:
-        """policy: one for which grid_net.not_a_grid_net gives None. rows: of a block, for the number of threads."""
+    def __init__(self, policy: Any, threads: int, spin_s: float = 0.0) -> None:
+        """policy: one for which grid_net.not_a_grid_net gives None. threads: the caller is one of them.
+        spin_s: how long idle ones spin."""
         self._net = net = grid_net(policy)
         self.leaf = net.leaf
-        self._slots = max(1, min(torch.get_num_threads(), rows // LEAST_ROWS))
-        self._actor = Actor(net.first.layout.index, SCALE.data_ptr(), net.hidden, net.nvec, self._slots)
+        self._actor = Actor(net.first.layout.index, SCALE.data_ptr(), net.hidden, net.nvec, threads, spin_s)
 
     def weights(self) -> None:
         """Take in the policy's weights as they are now."""
@@ -35,8 +30,7 @@ class CpuAct:
 
     def values(self, obs: Tensor, value: Tensor) -> None:
         """obs uint8 [n, …] → value [n]."""
-        self._actor.begin(len(value), obs.data_ptr(), 0, 0, 0, 0, value.data_ptr())
-        share(self._actor.act, self._slots, 1)
+        self._actor.act(len(value), obs.data_ptr(), 0, 0, 0, 0, value.data_ptr())
 
     def __call__(
         self, obs: Tensor, noise: Tensor, action: Tensor, given: int, logprob: Tensor, value: Tensor
@@ -46,5 +40,4 @@ class CpuAct:
         given: address of int32 [n, W], which gets the actions too.
         """
         arrays = (x.data_ptr() for x in (obs, noise, action))
-        self._actor.begin(len(value), *arrays, given, logprob.data_ptr(), value.data_ptr())
-        share(self._actor.act, self._slots, 1)
+        self._actor.act(len(value), *arrays, given, logprob.data_ptr(), value.data_ptr())

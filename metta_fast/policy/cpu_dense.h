@@ -86,7 +86,7 @@ MF_INLINE float mf_exp(float x)
     return e * power;
 }
 
-static void mf_activate(int kind, float *x, long n)
+static inline void mf_activate(int kind, float *x, long n)
 {
     if (kind == MF_TANH)
         for (long i = 0; i < n; i++) {
@@ -102,7 +102,7 @@ static void mf_activate(int kind, float *x, long n)
 }
 
 /* Gradients [n] of an activation's input from those of its output y, in place. */
-static void mf_activate_gradient(int kind, const float *y, float *grad, long n)
+static inline void mf_activate_gradient(int kind, const float *y, float *grad, long n)
 {
     if (kind == MF_TANH)
         for (long i = 0; i < n; i++)
@@ -116,7 +116,7 @@ static void mf_activate_gradient(int kind, const float *y, float *grad, long n)
 }
 
 /* sums [columns] += the sums of x [rows, ld]'s columns. */
-static void mf_add_columns(const float *x, int rows, int columns, long ld, float *sums)
+static inline void mf_add_columns(const float *x, int rows, int columns, long ld, float *sums)
 {
     for (int i = 0; i < rows; i++)
         for (int j = 0; j < columns; j++)

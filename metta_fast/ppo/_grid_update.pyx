@@ -1,7 +1,9 @@
-"""A minibatch of PPO's update for a grid policy on the CPU (grid_update.h), in pieces without the GIL for threads to share.
+"""A pass of PPO's update for a grid policy on the CPU (grid_update.h), without the GIL.
 
 Called by grid_update.py, which checks what it is given. Numbers named as arrays are addresses of contiguous ones.
 """
+
+import os
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uintptr_t
 
@@ -23,8 +25,11 @@ cdef extern from "grid_update.h" nogil:
         float *weight
         float *first
         float *second
+    ctypedef struct mf_team:
+        pass
     ctypedef struct mf_grid_update:
         mf_grid_net net
+        mf_team team
         mf_tensor *tensor
     ctypedef struct mf_rows:
         const float *logprob
@@ -40,35 +45,22 @@ cdef extern from "grid_update.h" nogil:
         float clip, vf_coef, vf_clip, entropy_coef, max_norm, target_kl
         double rate, beta1, beta2, epsilon
         int normalize_advantage
-    ctypedef struct mf_adam:
-        pass
-    mf_grid_update *mf_grid_update_new(const mf_grid_net *net, const long *sizes, int slots, int most)
+    mf_grid_update *mf_grid_update_new(const mf_grid_net *net, const long *sizes, int slots, int64_t spin_ns, int most)
     void mf_grid_update_free(mf_grid_update *u)
-    void mf_grid_begin(mf_grid_update *u, const mf_grid_rollout *rollout, const mf_settings *s, const int64_t *rows,
-                       int count)
-    void mf_grid_rows(mf_grid_update *u, const mf_grid_rollout *rollout, const mf_settings *s, int slot)
-    double mf_grid_count(const mf_grid_update *u, double *sums)
-    void mf_grid_drop(mf_grid_update *u)
-    void mf_grid_sum(mf_grid_update *u, int slot)
-    float mf_grid_norm(const mf_grid_update *u, double *sums)
-    void mf_grid_step(mf_grid_update *u, const mf_adam *adam, int slot)
-    float mf_shrink(const mf_settings *s, float norm)
-    mf_adam mf_adam_at(const mf_settings *s, double step, float shrink)
+    int mf_team_start(mf_team *team)
+    int mf_grid_pass(mf_grid_update *u, const mf_grid_rollout *rollout, const mf_settings *s, const int64_t *rows,
+                     long total, int each, double step, double *sums)
 
 
-cdef class Minibatch:
-    """A network's copies of weights and every slot's memory. The calls of a minibatch, in their order:
-
-    begin; rows of each slot; count; then drop, or sum of each slot; norm; step of each slot.
-    """
+cdef class Network:
+    """A network's copies of weights, every slot's memory, and the threads."""
 
     cdef mf_grid_update *u
     cdef mf_grid_rollout rollout
-    cdef mf_settings settings
-    cdef mf_adam adam
 
-    def __cinit__(self, int layout, uintptr_t scale, int hidden, nvec, sizes, int slots, int most):
-        """scale: float32 [256]; nvec: of the heads; sizes: of the six tensors; most: rows of a minibatch."""
+    def __cinit__(self, int layout, uintptr_t scale, int hidden, nvec, sizes, int slots, double spin_s, int most):
+        """scale: float32 [256]; nvec: of the heads; sizes: of the six tensors; slots: threads, the caller one of them;
+        spin_s: how long idle ones spin; most: rows of a minibatch."""
         cdef mf_grid_net net
         cdef long[MF_TENSORS] numbers
         if not 0 < len(nvec) <= MF_MOST_HEADS or len(sizes) != MF_TENSORS:
@@ -79,9 +71,12 @@ cdef class Minibatch:
             net.nvec[i] = choices
         for i, size in enumerate(sizes):
             numbers[i] = size
-        self.u = mf_grid_update_new(&net, numbers, slots, most)
+        self.u = mf_grid_update_new(&net, numbers, slots, <int64_t>(spin_s * 1e9), most)
         if self.u == NULL:
             raise MemoryError
+        error = mf_team_start(&self.u.team)
+        if error:
+            raise OSError(error, f"cannot start {slots - 1} threads: {os.strerror(error)}")
 
     def __dealloc__(self):
         if self.u != NULL:
@@ -108,46 +103,12 @@ cdef class Minibatch:
         self.rollout.rows.returns = <const float *>returns
         self.rollout.rows.mask = <const uint8_t *>mask
 
-    def begin(self, dict settings, uintptr_t rows, int count):
-        """settings by the fields' names; rows: int64 [count], numbers of the minibatch's rows."""
-        self.settings = settings
-        with nogil:
-            mf_grid_begin(self.u, &self.rollout, &self.settings, <const int64_t *>rows, count)
-
-    def rows(self, int lo, int hi):
-        """Slots [lo, hi): gradients and statistics of their rows."""
-        cdef int slot
-        with nogil:
-            for slot in range(lo, hi):
-                mf_grid_rows(self.u, &self.rollout, &self.settings, slot)
-
-    def count(self, double[::1] sums):
-        """Add the minibatch's statistics to step.SUMS; its KL."""
+    def run(self, uintptr_t rows, long total, int each, double step, dict settings, double[::1] sums):
+        """`mf_grid_pass`; settings by the fields' names."""
+        cdef mf_settings s = settings
+        cdef int whole
         if sums.shape[0] != MF_SUMS:
             raise ValueError(f"sums has {sums.shape[0]} entries, not {MF_SUMS}")
-        return mf_grid_count(self.u, &sums[0])
-
-    def drop(self):
-        """The minibatch takes no step."""
-        mf_grid_drop(self.u)
-
-    def sum(self, int lo, int hi):
-        """Slots [lo, hi): their shares of the gradients added up."""
-        cdef int slot
         with nogil:
-            for slot in range(lo, hi):
-                mf_grid_sum(self.u, slot)
-
-    def norm(self, double step, double[::1] sums):
-        """Count step number `step` and its gradient's norm."""
-        self.adam = mf_adam_at(&self.settings, step, mf_shrink(&self.settings, mf_grid_norm(self.u, &sums[0])))
-
-    def step(self, int lo, int hi):
-        """Slots [lo, hi): their shares of the weights take the step."""
-        cdef int slot
-        with nogil:
-            for slot in range(lo, hi):
-                mf_grid_step(self.u, &self.adam, slot)
-
-
-MOST_HEADS = MF_MOST_HEADS
+            whole = mf_grid_pass(self.u, &self.rollout, &s, <const int64_t *>rows, total, each, step, &sums[0])
+        return bool(whole)

@@ -16,6 +16,10 @@ from metta_fast.policy.cpu_act import CpuAct
 from metta_fast.policy.grid_net import grid_net, not_a_grid_net
 from metta_fast.ppo.rollout import Rollout
 from metta_fast.vector.api import Block, VectorEnv
+from metta_fast.vector.threads import spin_seconds
+
+LEAST_ROWS = 64
+"""Of a block, for each thread."""
 
 
 def supports(
@@ -42,7 +46,9 @@ class CpuRollout(Rollout):
 
     def __init__(self, *args: Any, **keys: Any) -> None:
         super().__init__(*args, **keys)
-        self._acts = CpuAct(self.policy, max(block.size for block in self.vec.blocks))
+        rows = max(block.size for block in self.vec.blocks)
+        threads = max(1, min(torch.get_num_threads(), rows // LEAST_ROWS))
+        self._acts = CpuAct(self.policy, threads, spin_seconds(threads - 1))
 
     def collect(self, epoch: int) -> None:
         self._acts.weights()

@@ -19,9 +19,9 @@ from metta_fast.buffers import Buffers
 from metta_fast.config import TrainerConfig
 from metta_fast.policy.grid_net import grid_net, not_a_grid_net
 from metta_fast.policy.sparse_layer import SCALE
-from metta_fast.policy.threads import share
-from metta_fast.ppo._grid_update import Minibatch  # type: ignore[attr-defined]
+from metta_fast.ppo._grid_update import Network  # type: ignore[attr-defined]
 from metta_fast.ppo.native_update import NativeUpdate
+from metta_fast.vector.threads import spin_seconds
 
 LEAST_ROWS = 512
 """Of a minibatch, for each thread: its gradients of all weights must be worth adding up."""
@@ -60,37 +60,25 @@ class GridUpdate(NativeUpdate):
         self._leaf = net.leaf
         self._parameters = [*net.parameters()]
         self._slots = slots or max(1, min(torch.get_num_threads(), config.minibatch_size // LEAST_ROWS))
-        self._minibatch = Minibatch(
+        self._network = Network(
             net.first.layout.index,
             SCALE.data_ptr(),
             net.hidden,
             net.nvec,
             [p.numel() for p in self._parameters],
             self._slots,
+            spin_seconds(self._slots - 1),
             config.minibatch_size,
         )
 
     def run(self, order: Tensor, rollout_value: Tensor, sums: Tensor) -> bool:
         """As NativeUpdate.run."""
-        b, most, part = self._buffers, self._config.target_kl, self._minibatch
-        steps, each = self._steps(), self._config.minibatch_size
-        part.tensors(self._addresses())
+        b, steps = self._buffers, self._steps()
+        self._network.tensors(self._addresses())
         arrays = (b.obs[self._leaf], b.action, b.logprob, rollout_value, b.advantage, b.returns, b.mask)
-        part.arrays(*(array.data_ptr() for array in arrays))
-        rows, settings, found = self._rows(order), self._settings(), np.zeros(len(sums))
-        whole = True
-        for minibatch in range(len(rows) // each):
-            part.begin(settings, rows[minibatch * each :].data_ptr(), each)
-            share(part.rows, self._slots, 1)
-            kl = part.count(found)
-            if most is not None and kl > most:
-                part.drop()
-                whole = False
-                break
-            share(part.sum, self._slots, 1)
-            steps += 1
-            part.norm(steps, found)
-            share(part.step, self._slots, 1)
+        self._network.arrays(*(array.data_ptr() for array in arrays))
+        rows, each, found = self._rows(order), self._config.minibatch_size, np.zeros(len(sums))
+        whole: bool = self._network.run(rows.data_ptr(), len(rows), each, steps, self._settings(), found)
         sums += torch.from_numpy(found).to(sums.dtype)
-        self._count_steps(steps)
+        self._count_steps(steps + found[-1])
         return whole
