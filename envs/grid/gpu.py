@@ -9,9 +9,12 @@ from pathlib import Path
 
 from metta_fast.cuda.compile import Source
 from metta_fast.envs.grid._grid import GridParams
+from metta_fast.envs.grid.config import OBSERVATIONS
 from metta_fast.spec import Array
 
 HERE = Path(__file__).resolve().parent
+LANES_BYTES = 1296
+"""Scratch of a warp that writes tokens: a word for each cell and token (grid_observe.h checks that it is enough)."""
 
 
 class GridProgram:
@@ -22,6 +25,7 @@ class GridProgram:
         self._params = GridParams(record, table)
         self.table = table
         self.state_bytes: int = self._params.layout()["size"]
+        self.lanes_bytes = LANES_BYTES if record["observation"] == tuple(OBSERVATIONS).index("tokens") else 0
         self.shortest = int(record["max_steps"])
         kinds = {"MAP": int(record["map_kind"]), "OBSERVATION": int(record["observation"])}
         self.source = Source(
@@ -29,7 +33,7 @@ class GridProgram:
             "".join(f"#define GRID_ONLY_{name}(c) {kind}\n" for name, kind in kinds.items())
             + '#include "grid_rules.h"\n#define MF_ENV grid\n#include "gpu_shell.h"\n',
             include=(HERE, HERE.parent / "native"),
-            options=(f"-DMF_PARAMS_BYTES={len(self.params(0))}",),
+            options=(f"-DMF_PARAMS_BYTES={len(self.params(0))}", f"-DMF_LANES_BYTES={LANES_BYTES}"),
         )
 
     def params(self, table: int) -> bytes:

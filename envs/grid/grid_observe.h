@@ -78,15 +78,19 @@ MF_FN void grid_facing(const GridAgent *a, int32_t *dr, int32_t *dc) {
    read again after every byte written. */
 typedef struct {
     uint8_t *out, *dropped; /* dropped: for tokens past the last */
-    int32_t lanes;          /* who write beside each other */
+    uint32_t *words;        /* or null; else tokens go there, one a word */
 } GridTokens;
 
 /* Write token number `count`; returns the new count. It stays only if `keep` is 1, else the next one takes its
-   place: that spares a branch. (With many lanes that place is another's.) */
+   place: that spares a branch. (As words, that place is another lane's.) */
 MF_FN int32_t grid_emit_if(GridTokens t, int32_t count, int32_t location, int32_t feature, int32_t value, int32_t keep) {
+    if (t.words) {
+        if (keep && count < GRID_TOKENS)
+            t.words[count] = (uint32_t)(location | feature << 8 | (value & 255) << 16);
+        return count + keep;
+    }
     uint8_t *token = count < GRID_TOKENS ? t.out + 3 * count : t.dropped;
-    if (t.lanes == 1 || keep)
-        token[0] = (uint8_t)location, token[1] = (uint8_t)feature, token[2] = (uint8_t)value;
+    token[0] = (uint8_t)location, token[1] = (uint8_t)feature, token[2] = (uint8_t)value;
     return count + keep;
 }
 
@@ -165,38 +169,73 @@ MF_FN int32_t grid_emit_globals(const Grid *g, GridTokens t, const GridAgent *a)
     return grid_emit_nonzero(t, n, 0x55, 13, g->p->reward_items);
 }
 
-/* By many lanes, each four cells that follow each other: they are counted before they are written. */
-enum { GRID_LANE_CELLS = (GRID_CELLS + 31) / 32 };
-MF_FN void grid_share_tokens(const Grid *g, const GridAgent *a, GridTokens t, int32_t corner, int32_t lane) {
-    int32_t location[GRID_LANE_CELLS], cell[GRID_LANE_CELLS], mine = 0, total;
+#if defined(__CUDACC__) || defined(__HIPCC__)
+static_assert(4 * (GRID_CELLS + GRID_TOKENS) <= MF_LANES_BYTES, "tokens need more scratch than the host gives");
+
+/* List the window's cells that are not empty, by rank: location << 16 | cell. Returns how many. */
+MF_FN int32_t grid_list_seen(const Grid *g, const GridAgent *a, uint32_t *list, int32_t lane) {
+    enum { EACH = (GRID_CELLS + 31) / 32 };
+    int32_t location[EACH], cell[EACH], n = 0;
     MF_UNROLL
-    for (int32_t i = 0; i < GRID_LANE_CELLS; i++) {
-        const int32_t rank = mf_min(GRID_LANE_CELLS * lane + i, GRID_CELLS - 1);
-        location[i] = GRID_LOCATION[rank];
-        const int32_t r = location[i] >> 4, c = location[i] & 15;
-        const int32_t seen = rank == GRID_LANE_CELLS * lane + i && (grid_window_row(g, a, r) >> c & 1);
-        cell[i] = seen ? g->cells[corner + r * g->c->width + c] : 0;
-        mine += cell[i] ? grid_count_cell(g, cell[i]) : 0;
+    for (int32_t i = 0; i < EACH; i++) { /* all are read before the first is waited for */
+        location[i] = GRID_LOCATION[mf_min(lane + 32 * i, GRID_CELLS - 1)];
+        const int32_t row = a->row - GRID_PAD + (location[i] >> 4), col = a->col - GRID_PAD + (location[i] & 15);
+        const int32_t there = lane + 32 * i < GRID_CELLS && grid_on_map(g, row, col);
+        cell[i] = there ? *grid_cell(g, row, col) : 0;
     }
-    const int32_t globals = grid_emit_globals(g, t, a); /* the same bytes by all */
-    int32_t n = globals + MF_LANES_SUM(mine, lane, &total);
     MF_UNROLL
-    for (int32_t i = 0; i < GRID_LANE_CELLS; i++)
+    for (int32_t i = 0; i < EACH; i++) {
+        const uint32_t seen = MF_LANES_VOTE(cell[i]);
         if (cell[i])
-            n = grid_emit_cell(g, t, n, location[i], cell[i]);
-    for (int32_t k = globals + total + lane; k < GRID_TOKENS; k += t.lanes)
-        grid_emit(t, k, 255, 255, 255);
+            list[n + mf_lanes_before(seen, lane)] = (uint32_t)(location[i] << 16 | cell[i]);
+        n += MF_POPCOUNT(seen);
+    }
+    MF_LANES_SYNC();
+    return n;
 }
 
+/* Eight bytes of the row at a time, from tokens that are a word each. */
+MF_FN void grid_write_tokens(const uint32_t *words, int32_t count, uint8_t *out, int32_t lane) {
+    for (int32_t i = lane; i < 3 * GRID_TOKENS / 8; i += 32) {
+        const int32_t first = 8 * i / 3, shift = 8 * (8 * i - 3 * first);
+        uint64_t token[4];
+        MF_UNROLL
+        for (int32_t k = 0; k < 4; k++)
+            token[k] = first + k < count ? words[first + k] : 0xffffff;
+        const uint64_t low = token[0] | token[1] << 24 | token[2] << 48, high = token[2] >> 16 | token[3] << 8;
+        ((uint64_t *)out)[i] = low >> shift | high << 8 << (56 - shift);
+    }
+}
+
+/* By a warp: a lane for each cell that is seen, which counts its tokens before it writes them. */
+MF_FN void grid_share_tokens(const Grid *g, const GridAgent *a, uint8_t *out, int32_t lane) {
+    uint32_t *list = (uint32_t *)MF_LANES_SCRATCH();
+    const GridTokens t = {0, 0, list + GRID_CELLS};
+    const int32_t seen = grid_list_seen(g, a, list, lane);
+    int32_t n = grid_emit_globals(g, t, a); /* the same words by all */
+    for (int32_t first = 0; first < seen; first += 32) {
+        const int32_t entry = first + lane < seen ? (int32_t)list[first + lane] : 0, cell = entry & 0xffff;
+        int32_t total;
+        const int32_t below = MF_LANES_SUM(cell ? grid_count_cell(g, cell) : 0, lane, &total);
+        if (cell)
+            grid_emit_cell(g, t, n + below, entry >> 16, cell);
+        n += total;
+    }
+    MF_LANES_SYNC();
+    grid_write_tokens(t.words, mf_min(n, GRID_TOKENS), out, lane);
+}
+#endif
+
 MF_FN void grid_observe_tokens(const Grid *g, const GridAgent *a, uint8_t *out, int32_t lane, int32_t lanes) {
+#if defined(__CUDACC__) || defined(__HIPCC__)
+    grid_share_tokens(g, a, out, lane);
+    (void)lanes;
+#else
     uint8_t dropped[3];
-    const GridTokens t = {out, dropped, lanes};
+    const GridTokens t = {out, dropped, 0};
     const int32_t corner = (a->row - GRID_PAD) * g->c->width + a->col - GRID_PAD; /* may lie off the map */
     uint64_t seen[2];
-    if (lanes > 1) {
-        grid_share_tokens(g, a, t, corner, lane);
-        return;
-    }
+    (void)lane, (void)lanes;
     /* in pieces that become vector stores: a whole one becomes `rep stos`, slow to start */
     for (int32_t i = 0; i < 3 * GRID_TOKENS; i += 120)
         MF_FILL(out + i, 255, 120);
@@ -209,6 +248,7 @@ MF_FN void grid_observe_tokens(const Grid *g, const GridAgent *a, uint8_t *out, 
         }
     if (n < GRID_TOKENS) /* what was not kept */
         grid_emit(t, n, 255, 255, 255);
+#endif
 }
 
 /* ---- dense ---- */

@@ -3,6 +3,7 @@
      grid_state.h    configuration, state, converters
      grid_maps.h     the map builders
      grid_observe.h  tokens, dense, compact
+     grid_lanes.h    a step by the lanes of a GPU's warp
      grid_rules.h    this file: the nine actions, and a step:
 
      begin: clear rewards, step + 1, converter events, shuffle the agents
@@ -263,7 +264,7 @@ MF_FN void grid_begin(const grid_params *p, uint8_t *state, uint64_t seed, uint3
         g.agents[k].reward = 0;
         g.order[k] = (uint16_t)k;
     }
-    grid_events(&g);
+    grid_events(&g, 0, 1);
     mf_rng_start(&rng, seed, env, g.head->lifetime, GRID_STREAM_ORDER);
     mf_shuffle(&rng, g.order, p->config.num_agents);
 }
@@ -286,6 +287,8 @@ MF_FN void grid_act(const grid_params *p, uint8_t *state, int32_t priority, int3
         a->stat[GRID_STAT_FAILED]++;
     }
 }
+
+MF_FN float grid_reward(const GridAgent *a) { return (float)a->reward * 0.001f; }
 
 /* r(1-p) + p * mean over the group, summed in agent order. */
 MF_FN void grid_share(const Grid *g, float *reward) {
@@ -312,7 +315,7 @@ MF_FN void grid_finish(const grid_params *p, uint8_t *state, float *reward, uint
     const int32_t done = g.head->step >= p->config.max_steps, terminates = p->config.limit_is_terminal != 0;
     g.head->pending_reset = done;
     for (int32_t k = 0; k < p->config.num_agents; k++) {
-        reward[k] = (float)g.agents[k].reward * 0.001f;
+        reward[k] = grid_reward(g.agents + k);
         terminal[k] = done && terminates;
         truncation[k] = done && !terminates;
         mask[k] = !done;
@@ -322,5 +325,9 @@ MF_FN void grid_finish(const grid_params *p, uint8_t *state, float *reward, uint
     if (p->config.group_reward_pct > 0.0f)
         grid_share(&g, reward);
 }
+
+#if defined(__CUDACC__) || defined(__HIPCC__)
+#include "grid_lanes.h"
+#endif
 
 #endif

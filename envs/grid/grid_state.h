@@ -209,8 +209,8 @@ MF_FN void grid_exchange(const Grid *g, int32_t row, int32_t col, int32_t row2, 
     int16_t *a = grid_cell(g, row, col), *b = grid_cell(g, row2, col2);
     uint8_t *pa = grid_plane(g, row, col), *pb = grid_plane(g, row2, col2);
     if ((*a == 0) != (*b == 0)) {
-        *grid_bits(g, row, col) ^= grid_bit(col);
-        *grid_bits(g, row2, col2) ^= grid_bit(col2);
+        MF_TOGGLE(grid_bits(g, row, col), grid_bit(col));
+        MF_TOGGLE(grid_bits(g, row2, col2), grid_bit(col2));
     }
     const int16_t cell = *a;
     *a = *b;
@@ -265,13 +265,15 @@ MF_FN int32_t grid_try_start(const Grid *g, GridObject *o) {
 }
 
 MF_FN void grid_start(const Grid *g, GridObject *o) {
-    g->head->cache_next_due = mf_min(g->head->cache_next_due, grid_try_start(g, o));
+    const int32_t due = grid_try_start(g, o);
+    if (due != GRID_NEVER)
+        MF_LOWER(&g->head->cache_next_due, due);
 }
 
 MF_FN void grid_go_idle(const Grid *g, GridObject *o) {
     o->phase = GRID_IDLE;
     o->due = 0;
-    grid_start(g, o);
+    grid_try_start(g, o);
 }
 
 /* The event of a converter that is due: outputs and cool-down, or the end of the cool-down. */
@@ -291,19 +293,23 @@ MF_FN void grid_fire(const Grid *g, GridObject *o) {
     grid_paint_object(g, o);
 }
 
-/* Fire what is due, in object order. */
-MF_FN void grid_events(const Grid *g) {
+/* Fire what is due: an object's event changes nothing but that object. */
+MF_FN void grid_events(const Grid *g, int32_t lane, int32_t lanes) {
     GridHead *head = g->head;
+    int32_t next = GRID_NEVER;
     if (head->step < head->cache_next_due)
         return;
-    for (int32_t j = 0; j < head->num_objects; j++)
-        if (g->objects[j].phase != GRID_IDLE && g->objects[j].due <= head->step)
-            grid_fire(g, g->objects + j);
-    int32_t next = GRID_NEVER;
-    for (int32_t j = 0; j < head->num_objects; j++)
-        if (g->objects[j].phase != GRID_IDLE)
-            next = mf_min(next, g->objects[j].due);
-    head->cache_next_due = next;
+    for (int32_t j = lane; j < head->num_objects; j += lanes) {
+        GridObject *o = g->objects + j;
+        if (o->phase != GRID_IDLE && o->due <= head->step)
+            grid_fire(g, o);
+        if (o->phase != GRID_IDLE)
+            next = mf_min(next, o->due);
+    }
+    if (lanes > 1) /* a GPU's thread may step an env alone */
+        next = MF_LANES_MIN(next);
+    if (lane == 0)
+        head->cache_next_due = next;
 }
 
 #endif

@@ -36,6 +36,11 @@
                         writes this lane's share of the agent's observation; lanes 0 … lanes-1 together write
                         every byte. `out` is aligned to 8 bytes where obs_size is a multiple of 8.
 
+   and it may give, for the GPU alone, where it then defines MF_ADVANCE,
+
+     void    ENV_advance(params, state, seed, env, actions, reward, terminal, truncation, mask, stats, lane, lanes)
+                        what ENV_begin, ENV_act for all turns and ENV_finish do, by the lanes of a warp
+
    Lanes: the CPU passes (0, 1), the GPU the 32 threads of a warp, which run the same code side by side. In
    ENV_reset all lanes draw the same numbers and keep the same counts; what is written to the state is shared
    among them. MF_LANES_SYNC() stands between a write and what reads it in another lane; every lane must come
@@ -63,7 +68,12 @@ typedef unsigned long long uint64_t;
      MF_LANES_SYNC()      what any lane wrote before, every lane reads after it
      MF_LANES_VOTE(flag)  bit i: the flag of lane i is not 0
      MF_LANES_MIN(x)      the least int32_t of all lanes
-     MF_LANES_SUM(x, lane, total)   the sum of the int32_t of all lanes below; *total: of all lanes  */
+     MF_LANES_SUM(x, lane, total)   the sum of the int32_t of all lanes below; *total: of all lanes
+     MF_LANES_TAKE(x, from)         the int32_t x of lane `from`
+     MF_LANES_SCRATCH()   memory of the lanes together, on the GPU alone: MF_LANES_BYTES of the host, aligned to 16
+
+   What several lanes do to one word at once: MF_TOGGLE(at, bits), of uint32_t; MF_LOWER(at, x), to the least of
+   what it was and x, of int32_t.  */
 #if defined(__CUDACC__) || defined(__HIPCC__)
 #define MF_FN static __device__ __forceinline__
 #define MF_CONST static __device__ const
@@ -77,6 +87,13 @@ typedef unsigned long long uint64_t;
 #define MF_LANES_VOTE(flag) __ballot_sync(0xffffffffu, (flag) != 0)
 #define MF_LANES_MIN(x) mf_lanes_min(x)
 #define MF_LANES_SUM(x, lane, total) mf_lanes_sum(x, lane, total)
+#define MF_LANES_TAKE(x, from) __shfl_sync(0xffffffffu, x, from)
+#define MF_LANES_SCRATCH() mf_lanes_scratch()
+#define MF_TOGGLE(at, bits) ((void)atomicXor((at), (bits)))
+#define MF_LOWER(at, x) ((void)atomicMin((at), (x)))
+#ifndef MF_SCRATCH
+#define MF_SCRATCH extern __shared__ __align__(16) uint8_t mf_scratch[]
+#endif
 #else
 #define MF_FN static inline __attribute__((unused, always_inline))
 #define MF_CONST static const __attribute__((unused))
@@ -90,6 +107,10 @@ typedef unsigned long long uint64_t;
 #define MF_LANES_VOTE(flag) ((uint32_t)((flag) != 0))
 #define MF_LANES_MIN(x) (x)
 #define MF_LANES_SUM(x, lane, total) (*(total) = (x), 0)
+#define MF_LANES_TAKE(x, from) (x)
+#define MF_LANES_SCRATCH() ((uint8_t *)0)
+#define MF_TOGGLE(at, bits) ((void)(*(at) ^= (bits)))
+#define MF_LOWER(at, x) ((void)(*(at) = mf_min(*(at), (x))))
 #endif
 
 /* MF_NAME(reset) is grid_reset where MF_ENV is grid: for the shells. */
@@ -116,6 +137,11 @@ MF_FN int32_t mf_lanes_sum(int32_t x, int32_t lane, int32_t *total) {
     }
     *total = x;
     return below;
+}
+
+MF_FN uint8_t *mf_lanes_scratch(void) {
+    MF_SCRATCH;
+    return mf_scratch + threadIdx.y * MF_LANES_BYTES;
 }
 #endif
 

@@ -6,8 +6,9 @@
 
      mf_reset          every env anew, from nothing, and its rows        a block per env
      mf_build          the next episode of each env that has none ready  a warp for MF_BUILD_ENVS envs
-     mf_step           a step and its rows: lane 0 of a warp steps,      a block per env
-                       then every warp of the block observes
+     mf_step           a step and its rows: a warp steps (lane 0, or     a block per env
+                       all, where the rules say how), then every warp
+                       of the block observes
      mf_step_threads   the step alone                                    a thread per env
      mf_observe        the observations alone                            a warp per agent
 
@@ -22,10 +23,6 @@
 MF_FN void mf_warm_sector(const uint8_t *at) {
     asm volatile("prefetch.global.L1 [%0];" ::"l"(at));
 }
-#endif
-
-#ifndef MF_SCRATCH
-#define MF_SCRATCH extern __shared__ __align__(16) uint8_t mf_scratch[]
 #endif
 
 enum { MF_WARP = 32, MF_BUILD_ENVS = 8 };
@@ -99,6 +96,22 @@ MF_FN void mf_advance(const MF_NAME(params) * p, const mf_world *w, const mf_row
         r->reset[k] = 0;
 }
 
+/* The same by the lanes of a warp. */
+MF_FN void mf_advance_lanes(const MF_NAME(params) * p, const mf_world *w, const mf_rows *r, int32_t env, int32_t lane) {
+#ifdef MF_ADVANCE
+    const int32_t agents = MF_NAME(num_agents)(p);
+    const int64_t row = (int64_t)env * agents;
+    for (int32_t k = lane; k < agents; k += MF_WARP)
+        r->reset[row + k] = 0;
+    MF_NAME(advance)(p, mf_state(p, w, env), *w->seed, w->first_env + (uint32_t)env,
+                     r->action + row * MF_NAME(action_width), r->reward + row, r->terminal + row, r->truncation + row,
+                     r->mask + row, r->stats + row * MF_NAME(stats), lane, MF_WARP);
+#else
+    if (lane == 0)
+        mf_advance(p, w, r, env);
+#endif
+}
+
 /* Observations of an env, by the warps of a block. */
 MF_FN void mf_observe_env(const MF_NAME(params) * p, const mf_world *w, const mf_rows *r, int32_t env) {
     const int32_t agents = MF_NAME(num_agents)(p), size = MF_NAME(obs_size)(p);
@@ -158,8 +171,8 @@ MF_KERNEL mf_step(MF_GIVEN MF_NAME(params) p, MF_GIVEN mf_world w, MF_GIVEN mf_r
         MF_LANES_SYNC();
         if (ended)
             mf_renew(&p, &w, &r, env, lane);
-        else if (lane == 0)
-            mf_advance(&p, &w, &r, env);
+        else
+            mf_advance_lanes(&p, &w, &r, env, lane);
     }
     __syncthreads();
     mf_observe_env(&p, &w, &r, env);

@@ -69,6 +69,28 @@ MF_FN void mf_shuffle(mf_rng *r, uint16_t *list, int32_t n) {
     }
 }
 
+/* list = what mf_shuffle makes of 0 … n-1 with a generator just started. Each lane follows numbers of its own from place
+   to place: the exchanges need not wait for each other. Every lane must come. */
+MF_FN void mf_shuffled_lanes(const mf_rng *r, uint16_t *list, int32_t n, int32_t lane, int32_t lanes) {
+    for (int32_t first = 0; first < n; first += lanes) {
+        int32_t place = first + lane;
+        for (int32_t from = 0; from < n - 1; from += lanes) {
+            const int32_t draw = from + lane, top = n - 1 - draw;
+            const uint32_t counter[4] = {r->env, r->t, r->stream, (uint32_t)draw >> 2};
+            uint32_t word[4];
+            mf_philox(r->key, counter, word);
+            const uint32_t low = draw & 1 ? word[1] : word[0], high = draw & 1 ? word[3] : word[2];
+            const int32_t other = (int32_t)(((uint64_t)(draw & 2 ? high : low) * (uint32_t)(top + 1)) >> 32);
+            for (int32_t k = 0; k < mf_min(lanes, n - 1 - from); k++) {
+                const int32_t i = n - 1 - from - k, j = MF_LANES_TAKE(other, k);
+                place = place == i ? j : place == j ? i : place;
+            }
+        }
+        if (first + lane < n)
+            list[place] = (uint16_t)(first + lane);
+    }
+}
+
 /* The same by lanes, at most 32: each draws blocks of its own, then one of them exchanges. `draws` is scratch for
    MF_SHUFFLE_DRAWS numbers that no lane reads or writes otherwise. */
 enum { MF_SHUFFLE_DRAWS = 128 };

@@ -40,6 +40,8 @@ from metta_fast.vector.gpu_rows import buffer_rows, copy_rows, named, on_host, o
 from metta_fast.vector.layout import split
 
 WARP = 32
+AGENTS_OF_A_WARP, MOST_WARPS = 6, 8
+"""Whose observations a warp of a step writes, one after another; so many warps at most."""
 OBSERVERS = 4
 """Warps of a block that writes observations alone (shape="split")."""
 WARM_BYTES = 128 * 1024
@@ -56,6 +58,8 @@ class Program(Protocol):
     source: Source
     state_bytes: int
     """Of one env, a multiple of 64."""
+    lanes_bytes: int
+    """Of shared memory that a warp needs to write observations; 0, or what MF_LANES_BYTES was defined as."""
     shortest: int
     """Steps of the shortest episode, but for the first of each env."""
     table: Array | None
@@ -99,7 +103,8 @@ class GpuVector:
 
     Args:
         num_blocks: contiguous ranges of environments for recv and send; attached: no meaning.
-        shape: "warp": one kernel, a block of `warps` warps per environment; "split": one with a thread per
+        shape: "warp": one kernel, a block of `warps` warps per environment (by default more for more agents, whose
+            observations they share); "split": one with a thread per
             environment, then one with a warp per agent.
         load: source and device → the module of kernels (tests put an emulator here).
 
@@ -115,11 +120,13 @@ class GpuVector:
         device: torch.device | str = "cuda",
         *,
         shape: str = "warp",
-        warps: int = 1,
+        warps: int | None = None,
         load: Callable[[Source, torch.device], Any] = load_module,
     ) -> None:
         if shape not in ("warp", "split"):
             raise ValueError(f"shape={shape!r}: expected 'warp' or 'split'")
+        if warps is None:
+            warps = min(-(-factory.spec.agents_per_env // AGENTS_OF_A_WARP), MOST_WARPS)
         if not 1 <= warps <= 32:
             raise ValueError(f"warps={warps}: expected 1 … 32")
         self.spec = spec = factory.spec
@@ -142,6 +149,7 @@ class GpuVector:
         self._seed = torch.zeros(1, dtype=torch.int64, device=device)
         self._seed_value = 0
         self._warm = _warm_bytes(program.state_bytes, spec.num_envs, self._module.multiprocessors)
+        self._lanes_bytes = program.lanes_bytes
         self._scratch = program.state_bytes if program.state_bytes <= SHARED_BYTES else 0
         self.slab: Array = np.empty(0, np.uint8)
         self.env_ranges = split(spec.num_envs, num_blocks)
@@ -317,8 +325,7 @@ class GpuVector:
         )
         given = self._params, self._world(0, envs), pointers(self.spec, rows)
         self._reset = [
-            self._kernels["reset"].prepare((envs, 1), (WARP, self._warps), *given, ctypes.c_int32(stagger))
-            for stagger in (0, 1)
+            self._by_warps("reset", envs, self._warps, *given, ctypes.c_int32(stagger)) for stagger in (0, 1)
         ]
         self._block_steps = [
             [self._builder(lo, hi), *self._steps(rows, lo, hi)] for lo, hi in self.env_ranges
@@ -336,7 +343,7 @@ class GpuVector:
         args = self._params, self._world(start, stop), pointers(self.spec, rows)
         envs = stop - start
         if self._shape == "warp":
-            return [self._kernels["step"].prepare((envs, 1), (WARP, self._warps), *args)]
+            return [self._by_warps("step", envs, self._warps, *args)]
         return [
             self._kernels["step_threads"].prepare((-(-envs // WARP), 1), (WARP, 1), *args),
             self._observer(rows, start, stop, OBSERVERS),
@@ -346,7 +353,13 @@ class GpuVector:
         """The launch that writes observations alone; warps: of a block, an agent each."""
         args = self._params, self._world(start, stop), pointers(self.spec, rows)
         blocks = -(-(stop - start) * self.spec.agents_per_env // warps)
-        return self._kernels["observe"].prepare((blocks, 1), (WARP, warps), *args)
+        return self._by_warps("observe", blocks, warps, *args)
+
+    def _by_warps(self, kernel: str, blocks: int, warps: int, *args: Any) -> Any:
+        """A launch of blocks of warps that write observations."""
+        return self._kernels[kernel].prepare(
+            (blocks, 1), (WARP, warps), *args, shared=warps * self._lanes_bytes
+        )
 
 
 def _with_index(device: torch.device) -> torch.device:

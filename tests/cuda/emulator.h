@@ -126,6 +126,19 @@ static inline int32_t __shfl_xor_sync(uint32_t, int32_t x, int far) {
     __syncwarp();
     return theirs;
 }
+static inline int32_t __shfl_sync(uint32_t, int32_t x, int from) {
+    return __shfl_xor_sync(0, x, (int)(emulator::current % 32) ^ from);
+}
+static inline uint32_t atomicXor(uint32_t *at, uint32_t bits) {
+    const uint32_t was = *at;
+    *at ^= bits;
+    return was;
+}
+static inline int32_t atomicMin(int32_t *at, int32_t x) {
+    const int32_t was = *at;
+    *at = was < x ? was : x;
+    return was;
+}
 static inline void __trap() {
     snprintf(emulator::problem, sizeof emulator::problem, "block %u: __trap()", blockIdx.x);
     emulator::pause(emulator::DONE);

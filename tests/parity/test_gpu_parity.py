@@ -11,8 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from metta_fast.envs.grid.config import ACTIONS, ITEMS
+from metta_fast.envs.grid.config import ACTIONS, ITEMS, STATS
 from metta_fast.envs.grid.env import GridFactory
+from metta_fast.envs.grid.state import state_views
 from tests.cuda.engines import ENGINES, RecordFactory, Twins, busy_actions, needs_card, needs_compiler
 from tests.parity.grid_cases import Case, cases
 
@@ -110,6 +111,31 @@ def test_large_maps(engine) -> None:
     ):
         factory = GridFactory(2 if engine == "emulated" else 300, objects=counts, max_steps=6, **keys)
         play(Twins(engine, factory, warps=4), 3, 9)
+
+
+@pytest.mark.parametrize("agents", [5, 31, 40])
+@pytest.mark.parametrize("engine", ENGINES)
+def test_turns_that_meet(engine, agents) -> None:
+    """So crowded that most turns depend on others: moves after one another, swaps with those that were just moved or
+    thaw, two at one converter, robbers robbed; fewer turns than lanes, and more."""
+    factory = GridFactory(
+        3 if engine == "emulated" else 500,
+        num_agents=agents, room_size=[5, agents // 3 + 4], objects={"mine_red": 4, "lasery": 6, "block": 2},
+        recipes={"mine_red": {"initial": 9, "cooldown": 1}, "lasery": {"inputs": {}, "initial": 9, "max_output": 20}},
+        actions=list(ACTIONS), freeze_duration=3, max_steps=25, observation="tokens",
+    )  # fmt: skip
+    twins = Twins(engine, factory)
+    rng = np.random.default_rng(agents)
+    twins.reset(agents)
+    for step in range(24):
+        actions = busy_actions(rng, twins.vec.spec.num_agents)
+        often = rng.random(len(actions)) < 0.6  # move, trade, attack, swap
+        actions[often] = np.stack(
+            [rng.choice([1, 3, 4, 5, 6, 6], often.sum()), rng.integers(0, 2, often.sum())], 1
+        )
+        twins.step(actions, states=engine == "emulated" or step % 8 == 7)
+    stats = sum(state_views(factory.record, state)["agent_stat"].sum(0) for state in twins.batch.states)
+    assert (stats[[STATS.index(name) for name in ("hits", "moves")]] > 0).all(), stats
 
 
 @pytest.mark.parametrize("builder", BUILDERS)
