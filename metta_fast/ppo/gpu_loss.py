@@ -1,4 +1,4 @@
-"""The Triton kernels from a policy's first layer to the loss and back (gpu_tail.py launches them).
+"""The Triton kernels from a policy's first layer, or its memory, to the loss and back (gpu_tail.py launches them).
 
     gather   programs over rows: which rows of the buffers; partial moments of their advantages
     tail     programs over one tile of rows or several: forward, loss, backward; what belongs to no row is added up
@@ -6,8 +6,9 @@
     finish   programs over columns of these lines: gradients of weights, statistics, loss
 
 Columns of the partial sums: 8 statistics (5 used), second layer's weight [H, H], heads [H, C], second layer's bias [H],
-heads' bias [C]. A line of the heads has C = W · P columns: head w's choice i at w · P + i, the value in the last.
-`source` [C] names each column's row of the heads' weight, −1: none; its logit is then `empty` [C], 0 or −inf.
+heads' bias [C]; after a memory without those of the second layer. A line of the heads has C = W · P columns: head w's
+choice i at w · P + i, the value in the last. `source` [C] names each column's row of the heads' weight, −1: none; its
+logit is then `empty` [C], 0 or −inf.
 
 Sums are in a fixed order: the same minibatch gives the same bits.
 """
@@ -79,11 +80,13 @@ def tail_kernel(
     x, rows, weight, moments, mask, action, logprob, value, advantage, returns,
     second, second_bias, heads, heads_bias, source, empty, grad_x, partials,
     clip_coef, count, segments, parts, line, vf_clip, vf_coef, entropy_coef,
-    H: tl.constexpr, HEADS: tl.constexpr, W: tl.constexpr, P: tl.constexpr, PARTS: tl.constexpr,
+    H: tl.constexpr, SECOND: tl.constexpr, HEADS: tl.constexpr, W: tl.constexpr, P: tl.constexpr, PARTS: tl.constexpr,
     NORMALIZE: tl.constexpr, CLIP_VALUE: tl.constexpr, WEIGHTED: tl.constexpr, SPLIT: tl.constexpr,
     HOW: tl.constexpr, TILES: tl.constexpr, B: tl.constexpr,
 ):  # fmt: skip
-    """TILES tiles of B rows. SPLIT: layers are 16-bit, and the heads' float32 weights a sum of three such numbers.
+    """TILES tiles of B rows. SECOND: x is the first layer's output, and the second layer is here; else x is what the
+    heads read, and `second` is not. SPLIT: layers are 16-bit, and the heads' float32 weights a sum of three such
+    numbers.
 
     128 rows and 8 warps: Triton gives 16 lines to each warp in a chain of products, so fewer rows would be computed
     twice. Every product is waited for where it is (wait_group 0); none of them shares a left factor kept in registers.
@@ -99,7 +102,8 @@ def tail_kernel(
     is_value = (column == C - 1)[None, :]
 
     share, mean, scale = all_moments(moments, parts, PARTS)
-    matrix = tl.load(second + lane[:, None] * H + lane[None, :]).to(kind)  # [out, in]
+    if SECOND:
+        matrix = tl.load(second + lane[:, None] * H + lane[None, :]).to(kind)  # [out, in]
     of = tl.load(source + column)
     known = of >= 0
     out_matrix = tl.load(heads + of[None, :] * H + lane[:, None], mask=known[None, :], other=0.0)  # [H, C]
@@ -113,10 +117,11 @@ def tail_kernel(
 
     # What is added up over the rows: in memory between tiles, as it would fill half of the registers.
     to = partials + program * line
+    S: tl.constexpr = H if SECOND else 0
     to_second = to + STATISTICS + lane[:, None] * H + lane[None, :]
-    to_heads = to + STATISTICS + H * H + lane[:, None] * C + column[None, :]
-    to_second_bias = to + STATISTICS + H * H + H * C + lane
-    to_heads_bias = to + STATISTICS + H * H + H * C + H + column
+    to_heads = to + STATISTICS + S * H + lane[:, None] * C + column[None, :]
+    to_second_bias = to + STATISTICS + S * H + H * C + lane
+    to_heads_bias = to + STATISTICS + S * H + H * C + S + column
     sum_policy = tl.zeros([B], tl.float32)
     sum_value = tl.zeros([B], tl.float32)
     sum_entropy = tl.zeros([B], tl.float32)
@@ -129,7 +134,7 @@ def tail_kernel(
         there = i < count
         row = tl.load(rows + i, mask=there, other=0)
         at = i[:, None] * H + lane[None, :]
-        hidden = relu(tl.load(x + at, mask=there[:, None], other=0.0))
+        given = tl.load(x + at, mask=there[:, None], other=0.0)
         live = there & (tl.load(mask + row, mask=there, other=0) != 0)
         old_logprob = tl.load(logprob + row, mask=there, other=0.0)
         target = tl.load(returns + row, mask=there, other=0.0)
@@ -145,9 +150,13 @@ def tail_kernel(
             gain = gain * tl.load(weight + i % segments, mask=there, other=0.0)
 
         # ---- forward ----
-        bias = tl.load(second_bias + lane).to(kind).to(tl.float32)[None, :]
         zero = tl.zeros([B, H], tl.float32)
-        hidden_2 = relu(times(hidden, tl.trans(matrix), zero, HOW) + bias).to(kind)
+        if SECOND:
+            hidden = relu(given)
+            bias = tl.load(second_bias + lane).to(kind).to(tl.float32)[None, :]
+            hidden_2 = relu(times(hidden, tl.trans(matrix), zero, HOW) + bias).to(kind)
+        else:
+            hidden_2 = given
         if SPLIT:
             acc = times(hidden_2, parts_of, tl.zeros([B, 4 * C], tl.float32), HOW)
             acc = tl.sum(tl.reshape(acc, [B, C, 4]), 2)
@@ -205,15 +214,18 @@ def tail_kernel(
         before = tl.load(to_heads, mask=more, other=0.0)
         tl.store(to_heads, times(tl.trans(hidden_2), d_out, before, HOW))
         d_hidden = times(d_out, tl.trans(rounded), zero, HOW)
-        d_hidden = tl.where(hidden_2 <= 0.0, 0.0, d_hidden).to(kind)
-        before = tl.load(to_second_bias, mask=more, other=0.0)
-        tl.store(to_second_bias, before + tl.sum(d_hidden.to(tl.float32), 0))
-        before = tl.load(to_second, mask=more, other=0.0)
-        tl.store(to_second, times(tl.trans(d_hidden), hidden, before, HOW))
-        d_x = times(d_hidden, matrix, zero, HOW)
-        # Read again rather than kept in registers; asked for differently, lest the compiler makes one load of both.
-        again = tl.load(x + at, mask=there[:, None], other=0.0, eviction_policy="evict_first")
-        tl.store(grad_x + at, tl.where(again <= 0.0, 0.0, d_x.to(kind)), mask=there[:, None])
+        if SECOND:
+            d_hidden = tl.where(hidden_2 <= 0.0, 0.0, d_hidden).to(kind)
+            before = tl.load(to_second_bias, mask=more, other=0.0)
+            tl.store(to_second_bias, before + tl.sum(d_hidden.to(tl.float32), 0))
+            before = tl.load(to_second, mask=more, other=0.0)
+            tl.store(to_second, times(tl.trans(d_hidden), hidden, before, HOW))
+            d_x = times(d_hidden, matrix, zero, HOW)
+            # Read again rather than kept in registers; asked for differently, lest the compiler makes one load of both.
+            again = tl.load(x + at, mask=there[:, None], other=0.0, eviction_policy="evict_first")
+            tl.store(grad_x + at, tl.where(again <= 0.0, 0.0, d_x.to(kind)), mask=there[:, None])
+        else:
+            tl.store(grad_x + at, d_hidden.to(kind), mask=there[:, None])
         tl.debug_barrier()  # sums of this tile are written before any thread reads them
 
     tl.store(to + 0, tl.sum(sum_policy, 0) * share)
@@ -227,12 +239,13 @@ def tail_kernel(
 def finish_kernel(
     partials, source, grad_second, grad_second_bias, grad_heads, grad_heads_bias, stats, loss,
     programs, line, vf_coef, entropy_coef,
-    H: tl.constexpr, C: tl.constexpr, PROGRAMS: tl.constexpr, BLOCK: tl.constexpr,
+    H: tl.constexpr, SECOND: tl.constexpr, C: tl.constexpr, PROGRAMS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Sums over the programs of BLOCK columns of the partial sums, stored where they belong."""
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     program = tl.arange(0, PROGRAMS)
-    there = (program < programs)[:, None] & (at < STATISTICS + H * H + H * C + H + C)[None, :]
+    S: tl.constexpr = H if SECOND else 0
+    there = (program < programs)[:, None] & (at < STATISTICS + S * H + H * C + S + C)[None, :]
     total = tl.sum(tl.load(partials + program[:, None] * line + at[None, :], mask=there, other=0.0), 0)
     if tl.program_id(0) == 0:
         tl.store(stats + at, total, mask=at < 5)
@@ -241,14 +254,16 @@ def finish_kernel(
         )
         tl.store(loss, tl.sum(tl.where(at < 3, coefficient * total, 0.0), 0))
     at -= STATISTICS
-    tl.store(grad_second + at, total, mask=(at >= 0) & (at < H * H))
-    at -= H * H
+    if SECOND:
+        tl.store(grad_second + at, total, mask=(at >= 0) & (at < H * H))
+        at -= H * H
     here = (at >= 0) & (at < H * C)
     of = tl.load(source + at % C, mask=here, other=-1)
     tl.store(grad_heads + of * H + at // C, total, mask=here & (of >= 0))
     at -= H * C
-    tl.store(grad_second_bias + at, total, mask=(at >= 0) & (at < H))
-    at -= H
+    if SECOND:
+        tl.store(grad_second_bias + at, total, mask=(at >= 0) & (at < H))
+        at -= H
     here = (at >= 0) & (at < C)
     of = tl.load(source + at, mask=here, other=-1)
     tl.store(grad_heads_bias + of, total, mask=here & (of >= 0))

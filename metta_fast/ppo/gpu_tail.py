@@ -2,7 +2,7 @@
 
     tail = Tail(policy, buffers, config, clip)    # if supports(policy, config) is None
     batch = tail.gather(segments)                 # rows of the buffers, moments of their advantages
-    result = tail(x, batch, rollout_value)        # x [R, H]: the first layer's output for batch.rows
+    result = tail(x, batch, rollout_value)        # x [R, H]: the first layer's output for batch.rows; minGRU's, if any
     result.loss.backward()
 
 In place of some eighty of torch's and Inductor's. The same loss as loss.py after the same network as network.py under
@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from metta_fast.buffers import Buffers
 from metta_fast.config import TrainerConfig
+from metta_fast.policy.cores import MinGRUCore
 from metta_fast.policy.network import Network, beyond_plain
 from metta_fast.ppo.gpu_loss import STATISTICS, finish_kernel, gather_kernel, tail_kernel
 from metta_fast.ppo.loss import STATS, Loss
@@ -57,7 +58,7 @@ def supports(policy: nn.Module, config: TrainerConfig) -> str | None:
         return "trainer.recompute=minibatch wants the values"
     if config.precision != "bf16":
         return f"trainer.precision={config.precision}"
-    if beyond := beyond_plain(policy):
+    if beyond := beyond_plain(policy, MinGRUCore):
         return beyond
     assert isinstance(policy, Network)
     if policy.heads.in_features not in WIDTHS:
@@ -87,7 +88,10 @@ class Tail:
 
     def __init__(self, policy: Network, buffers: Buffers, config: TrainerConfig, clip: Tensor) -> None:
         encoder: Any = policy.encoder
-        self._second, self._heads = encoder.second, policy.heads
+        self.layers: list[nn.Linear] = (
+            [policy.heads] if policy.core is not None else [encoder.second, policy.heads]
+        )
+        """What is computed here: all layers after the first one, or after the memory."""
         self._buffers, self._config, self._clip = buffers, config, clip
         self.scaled = config.gradient_accumulation > 1
         """The loss is divided before its gradient is taken; else that is 1, and not looked at."""
@@ -117,37 +121,29 @@ class Tail:
         return Rows(rows, moments, n)
 
     def __call__(self, x: Tensor, batch: Rows, value: Tensor, weight: Tensor | None = None) -> Loss:
-        """The loss, with gradients for x, the second layer and the heads. (Its `ratio` is empty.)
+        """The loss, with gradients for x and the weights of `layers`. (Its `ratio` is empty.)
 
         Args:
             x: [R, H] bf16. value: [T+1, N] float32, the rollout's values. weight: [segments], of the advantages.
         """
         if weight is not None:
             weight = weight.to(x.device, torch.float32).contiguous()
-        loss, stats = _Tail.apply(
-            x,
-            self._second.weight,
-            self._second.bias,
-            self._heads.weight,
-            self._heads.bias,
-            self,
-            batch,
-            value,
-            weight,
-        )
+        weights = [p for layer in self.layers for p in (layer.weight, layer.bias)]
+        loss, stats = _Tail.apply(x, *weights, self, batch, value, weight)
         return Loss(loss, stats, stats.new_empty(0))
 
     def run(
         self, x: Tensor, layers: tuple[Tensor, ...], batch: Rows, value: Tensor, weight: Tensor | None
     ) -> tuple[Tensor, Tensor, list[Tensor]]:
-        """Loss [], statistics [5] and the gradients of x and `layers`: weights and biases of the second and heads."""
+        """Loss [], statistics [5] and the gradients of x and `layers`: weights and biases of the module's layers."""
         b, c = self._buffers, self._config
         (count, width), (heads, choices) = x.shape, self.choices
         x = x.contiguous()
         tiles = triton.cdiv(count, ROWS)
         per_program = triton.cdiv(tiles, PROGRAMS)
         programs = triton.cdiv(tiles, per_program)
-        line = int(STATISTICS) + (width + 1) * (width + heads * choices)
+        second = len(self.layers) == 2
+        line = int(STATISTICS) + (width + 1) * heads * choices + (width * (width + 1) if second else 0)
         line = triton.cdiv(line, 32) * 32
         partials = torch.empty(programs, line, device=x.device)
         gradients = [torch.empty_like(tensor) for tensor in (x, *layers)]
@@ -156,16 +152,16 @@ class Tail:
         parts = batch.moments.shape[1]
         tail_kernel[(programs,)](
             x, batch.rows, x if weight is None else weight, batch.moments, b.mask, b.action, b.logprob, value,
-            b.advantage, b.returns, *layers, self.source, self.empty, gradients[0], partials,
-            self._clip, count, batch.segments, parts, line, c.vf_clip_coef or 0.0, c.vf_coef, c.entropy_coef,
-            H=width, HEADS=b.action.shape[2], W=heads, P=choices, PARTS=triton.next_power_of_2(parts),
+            b.advantage, b.returns, *(layers if second else (x, x, *layers)), self.source, self.empty, gradients[0],
+            partials, self._clip, count, batch.segments, parts, line, c.vf_clip_coef or 0.0, c.vf_coef, c.entropy_coef,
+            H=width, SECOND=second, HEADS=b.action.shape[2], W=heads, P=choices, PARTS=triton.next_power_of_2(parts),
             NORMALIZE=c.normalize_advantage, CLIP_VALUE=c.vf_clip_coef is not None, WEIGHTED=weight is not None,
             SPLIT=split, HOW="ieee", TILES=per_program, B=ROWS, num_warps=8,
         )  # fmt: skip
-        second, second_bias, head, head_bias = gradients[1:]
+        targets = gradients[1:] if second else (x, x, *gradients[1:])
         finish_kernel[(triton.cdiv(line, COLUMNS),)](
-            partials, self.source, second, second_bias, head, head_bias, stats, loss, programs, line,
-            c.vf_coef, c.entropy_coef, H=width, C=heads * choices, PROGRAMS=triton.next_power_of_2(programs),
+            partials, self.source, *targets, stats, loss, programs, line, c.vf_coef, c.entropy_coef,
+            H=width, SECOND=second, C=heads * choices, PROGRAMS=triton.next_power_of_2(programs),
             BLOCK=COLUMNS, num_warps=8,
         )  # fmt: skip
         return loss, stats, gradients

@@ -1,7 +1,8 @@
 """The gradients of a minibatch: gather ─► policy, loss ─► backward.
 
-Everything after the first layer by three kernels of Triton (gpu_tail.py) where they know the policy and graphs are
-on; else torch, compiled or not. Place in the flow: learner.py chooses the segments, step.py uses the gradients.
+Everything after the first layer (of a policy with memory: after that) by three kernels of Triton (gpu_tail.py) where
+they know the policy and graphs are on; else torch, compiled or not. Place in the flow: learner.py chooses the segments,
+step.py uses the gradients.
 """
 
 from __future__ import annotations
@@ -46,7 +47,11 @@ class Gradients:
         """PPO's clip, of the present update. A tensor everywhere: a compiled or captured step would keep a number."""
         self.gather = Gather(buffers, device)
         self.tail: Any = self._make_tail() if graphs else None
-        """Three launches for everything after the first layer, or None."""
+        """Three launches for everything after the first layer or the memory, or None."""
+        self._remembers: Any = self._remember if self.tail and policy.core is not None else None
+        """What lies between the first layer and `tail`: compiled, or None."""
+        if self._remembers is not None and compile_mode is not None:
+            self._remembers = torch.compile(self._remember, mode=compile_mode, dynamic=False)
         self._compiled = compile_mode is not None and not self.tail
         self._gathers = graphs and not hooks.extra_loss
         """The compiled step gathers its rows itself: one kernel reads and uses them. (An extra loss wants them.)"""
@@ -111,6 +116,24 @@ class Gradients:
         return first.to(product_dtype(rows.device.type))
 
     def _fused(self, segments: Tensor, weight: Tensor | None) -> tuple[Loss, Any]:
-        """`_forward_at`, all after the first layer by `tail`."""
+        """`_forward_at`, all after the first layer or the memory by `tail`."""
         batch = self.tail.gather(segments)
-        return self.tail(self.first_at(batch.rows), batch, self.gather.rollout_value, weight), None
+        x = self.first_at(batch.rows)
+        if self._remembers is not None:
+            x = self._remembers(x, self.gather.state(segments), self.gather.reset(segments))
+        return self.tail(x, batch, self.gather.rollout_value, weight), None
+
+    def _remember(self, x: Tensor, state: Tensor, reset: Tensor) -> Tensor:
+        """The first layer's output [L · B, H] → what the heads read [L · B, H]."""
+        encoder: Any = self.policy.encoder
+        hidden = encoder.second(x.relu()).relu().unflatten(0, reset.shape)
+        return self.policy.core(hidden, state, reset)[0].flatten(0, 1)
+
+    def rehearse(self, segments: Tensor) -> Tensor:
+        """As a call (cuda/ahead.py), without torch's compiler."""
+        compiled = self._remembers
+        if compiled is not None:
+            self._remembers = self._remember
+        stats = self(segments, None)
+        self._remembers = compiled
+        return stats

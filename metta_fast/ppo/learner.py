@@ -184,7 +184,7 @@ class Learner:
         if self.gradients.tail is None or self.step.fused is None:
             return
         self._advantage()
-        self.step.rehearse(self.gradients(self._order[0, : self._segments].zero_(), None))
+        self.step.rehearse(self.gradients.rehearse(self._order[0, : self._segments].zero_()))
 
     def _advantage(self) -> None:
         self.timer.lap("update")

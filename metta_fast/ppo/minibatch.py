@@ -78,14 +78,9 @@ class Gather:
                 picked = flat.index_select(0, rows)
             return picked.unflatten(0, shape).to(self.device, non_blocking=True)
 
-        layers, size = b.state.shape[1], b.state.shape[3]
-        if layers:
-            state = b.state[segments // b.num_agents, :, segments % b.num_agents].transpose(0, 1).contiguous()
-        else:
-            state = b.state.new_zeros(0, len(segments), size)
         return Minibatch(
             {name: take(leaf) for name, leaf in b.obs.items()},
-            state.to(self.device),
+            self.state(segments),
             take(b.reset),
             take(b.mask),
             take(b.action),
@@ -95,6 +90,22 @@ class Gather:
             take(b.returns),
             None if weight is None else weight.to(self.device),
         )
+
+    def state(self, segments: Tensor) -> Tensor:
+        """`Minibatch.state` of segments [B]."""
+        b = self.buffers
+        layers, size = b.state.shape[1], b.state.shape[3]
+        if layers:
+            state = b.state[segments // b.num_agents, :, segments % b.num_agents].transpose(0, 1).contiguous()
+        else:
+            state = b.state.new_zeros(0, len(segments), size)
+        return state.to(self.device)
+
+    def reset(self, segments: Tensor) -> Tensor:
+        """`Minibatch.reset` of segments [B], without their rows."""
+        b = self.buffers
+        whole = b.reset[: b.horizon].unflatten(0, (-1, b.bptt_horizon))
+        return whole[segments // b.num_agents, :, segments % b.num_agents].t().to(self.device)
 
     def put(self, array: Tensor, rows: Tensor, values: Tensor) -> None:
         """Write values [L, B] back to the rows of array [T or T+1, N]."""

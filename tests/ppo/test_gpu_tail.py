@@ -49,6 +49,7 @@ class Case:
         bptt: int = 3,
         masked: float = 0.2,
         dtype: torch.dtype | None = None,
+        core: str = "none",
         **keys: Any,
     ) -> None:
         torch.manual_seed(0)
@@ -57,7 +58,7 @@ class Case:
         )
         self.clip = torch.tensor(self.config.clip_coef, device=DEVICE)
         spec = EnvSpec("x", agents, 1, {"obs": Leaf((4,), "float32")}, ActionSpec("discrete", nvec))
-        policy = make_policy(PolicyConfig(hidden_size=width), spec).to(DEVICE)
+        policy = make_policy(PolicyConfig(hidden_size=width, core=core), spec).to(DEVICE)
         assert isinstance(policy, Network)
         with torch.no_grad():
             for p in policy.parameters():
@@ -96,9 +97,10 @@ class Case:
             **{k: getattr(batch, k).to(high) for k in ("logprob", "value", "advantage", "returns")}
         )
         x = self.x.clone().to(dtype).requires_grad_()
-        encoder: Any = policy.encoder
-        second, heads = encoder.second, policy.heads
-        hidden = F.relu(F.linear(F.relu(x), second.weight.to(dtype), second.bias.to(dtype)))
+        hidden, heads = x, policy.heads
+        if policy.core is None:
+            second: Any = policy.encoder.second
+            hidden = F.relu(F.linear(F.relu(x), second.weight.to(dtype), second.bias.to(dtype)))
         out = F.linear(hidden.to(high), heads.weight.to(high), heads.bias.to(high))
         out = out.unflatten(0, (self.buffers.bptt_horizon, len(self.segments)))
         logp = [part.log_softmax(-1) for part in out[..., :-1].split(policy.head.nvec, -1)]
@@ -110,7 +112,9 @@ class Case:
 
     def finished(self, result: Loss, x: Tensor) -> tuple[Loss, list[Tensor]]:
         encoder: Any = self.policy.encoder
-        layers = [*encoder.second.parameters(), *self.policy.heads.parameters()]
+        layers = [*self.policy.heads.parameters()]
+        if self.policy.core is None:
+            layers = [*encoder.second.parameters(), *layers]
         grads = torch.autograd.grad(result.loss / self.config.gradient_accumulation, [x, *layers])
         return result, list(grads)
 
@@ -154,6 +158,9 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "many heads": {"nvec": (2, 1, 2, 1, 1)},
     "narrow": {"width": 16},
     "wide": {"width": 128, "agents": 70},
+    "after a memory": {"core": "mingru"},
+    "after a memory, wide": {"core": "mingru", "width": 128, "agents": 70, "nvec": (16, 16)},
+    "after a memory, of 16 bits": {"core": "mingru", "width": 64, "dtype": torch.float16},
     "of 16 bits": {"width": 64, "dtype": torch.float16, "agents": 8, "bptt": 2},
 }
 
@@ -192,6 +199,7 @@ def test_several_tiles_a_program(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu_tail, "PROGRAMS", 3)
     monkeypatch.setattr(gpu_tail, "GATHERED", 64)
     check(Case(agents=150, width=64))
+    check(Case(agents=150, width=64, core="mingru"))
 
 
 @kernels
@@ -219,14 +227,14 @@ def test_what_is_not_finite_is_seen(where: str) -> None:
 
 
 @kernels
-@pytest.mark.parametrize("accumulated", [1, 2])
-def test_the_learner_learns_the_same(accumulated: int) -> None:
+@pytest.mark.parametrize(("core", "accumulated"), [("none", 1), ("none", 2), ("mingru", 1)])
+def test_the_learner_learns_the_same(core: str, accumulated: int) -> None:
     """An update by it, from the rows of the buffers to the weights."""
     learnt = []
     for fused in (False, True):
         factory = tickers(4)
         torch.manual_seed(0)
-        policy = make_policy(PolicyConfig(hidden_size=32), factory.spec)
+        policy = make_policy(PolicyConfig(hidden_size=32, core=core), factory.spec)
         settings = {"gradient_accumulation": accumulated, "precision": "bf16" if ON_GPU else "fp32"}
         ppo = make_ppo(factory, policy=policy, learning_rate=1e-3, device=DEVICE.type, **settings)
         learner: Any = ppo.learner
@@ -234,6 +242,7 @@ def test_the_learner_learns_the_same(accumulated: int) -> None:
             gradients = learner.gradients
             gradients.tail = Tail(policy, ppo.buffers, ppo.config.trainer, gradients.clip)  # type: ignore[arg-type]
             gradients._gathers = True
+            gradients._remembers = gradients._remember if core != "none" else None
         ppo.collect()
         ppo.update()
         ppo.rollout.vec.close()
@@ -254,6 +263,8 @@ def test_what_is_supported() -> None:
         assert "trainer." in str(supports(case.policy, config))
     assert supports(Case(width=48).policy, case.config) == "policy.hidden_size=48, not one of 16, 32, 64, 128"
     assert "action heads" in str(supports(Case(nvec=(40, 2)).policy, case.config))
+    assert supports(Case(core="mingru").policy, case.config) is None
+    assert supports(Case(core="lstm").policy, case.config) == "a policy with memory (LSTMCore)"
     assert columns((9, 9)) == (2, 16)
     assert columns((4,)) == (1, 16)
     assert columns((16, 16)) == (2, 32)
@@ -262,10 +273,10 @@ def test_what_is_supported() -> None:
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not ON_GPU, reason="needs a CUDA device")
-@pytest.mark.parametrize("width", [64, 128])
-def test_a_whole_minibatch(width: int) -> None:
+@pytest.mark.parametrize(("width", "core"), [(64, "none"), (128, "none"), (128, "mingru")])
+def test_a_whole_minibatch(width: int, core: str) -> None:
     """32768 rows; the same bits each time, and from a CUDA graph."""
-    case = Case(width=width, agents=3072, bptt=16)
+    case = Case(width=width, core=core, agents=3072, bptt=16)
     assert len(case.x) == 65536
     case.segments, case.x = case.segments[:2048], case.x[:32768]
     check(case)
@@ -275,7 +286,7 @@ def test_a_whole_minibatch(width: int) -> None:
         assert torch.equal(first.stats, again.stats)
         assert all(torch.equal(a, b) for a, b in zip(grads, others))
     tail, graph = case.tail(), torch.cuda.CUDAGraph()
-    layers = tuple(x.detach() for x in (*tail._second.parameters(), *tail._heads.parameters()))
+    layers = tuple(x.detach() for layer in tail.layers for x in layer.parameters())
     with torch.cuda.graph(graph):
         captured = tail.run(case.x, layers, tail.gather(case.segments), case.buffers.value, None)
     graph.replay()

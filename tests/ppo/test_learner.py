@@ -369,3 +369,14 @@ def test_minibatches_on_their_own_are_the_same_update(
     single.learner._single = graphs
     assert torch.equal(weights(run(whole, 3)), weights(run(single, 3)))
     assert torch.equal(whole.learner.sums, single.learner.sums)
+
+
+def test_a_memory_starts_from_the_same_without_the_rows() -> None:
+    ppo = make_ppo(tickers(5), horizon=12, bptt=4, minibatches=1, lstm=True)
+    ppo.collect()
+    gather, segments = ppo.learner.gather, torch.randperm(15)[:7]
+    batch = gather.minibatch(segments, gather.rows(segments))
+    assert batch.reset.any()
+    assert torch.equal(gather.reset(segments), batch.reset)
+    assert torch.equal(gather.state(segments), batch.state)
+    ppo.rollout.vec.close()

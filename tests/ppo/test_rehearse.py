@@ -128,7 +128,7 @@ def record(found: Launches) -> Any:
     return run
 
 
-def grid_ppo(kind: type[PPO] = DevicePPO, **keys: Any) -> PPO:
+def grid_ppo(kind: type[PPO] = DevicePPO, core: str = "none", **keys: Any) -> PPO:
     factory = make_factory(
         EnvConfig(num_envs=16, agents_per_env=4, params={"map": "arena", "room_size": [8, 8]})
     )
@@ -137,16 +137,19 @@ def grid_ppo(kind: type[PPO] = DevicePPO, **keys: Any) -> PPO:
         normalize_reward=True, **keys,
     )  # fmt: skip
     torch.manual_seed(0)
-    policy = make_policy(PolicyConfig(hidden_size=32), factory.spec)
+    policy = make_policy(PolicyConfig(hidden_size=32, core=core), factory.spec)
     vec: Any = (
         DeviceVector(factory) if kind is DevicePPO else make_vector(factory, backend="serial", num_blocks=2)
     )
     return kind(config, factory.spec, vec, policy, device=torch.device("cpu"))
 
 
-@pytest.mark.parametrize(("kind", "accumulation"), [(DevicePPO, 1), (DevicePPO, 2), (PPO, 1)])
+@pytest.mark.parametrize(
+    ("kind", "accumulation", "core"),
+    [(DevicePPO, 1, "none"), (DevicePPO, 2, "none"), (PPO, 1, "none"), (DevicePPO, 1, "mingru")],
+)
 def test_an_epoch_launches_what_was_rehearsed(
-    on_kernels: None, monkeypatch: pytest.MonkeyPatch, kind: type[PPO], accumulation: int
+    on_kernels: None, monkeypatch: pytest.MonkeyPatch, kind: type[PPO], accumulation: int, core: str
 ) -> None:
     from triton.runtime import JITFunction
 
@@ -160,7 +163,7 @@ def test_an_epoch_launches_what_was_rehearsed(
     )
     monkeypatch.setattr("triton.runtime.driver._active", Driver())
     run = JITFunction.run
-    ppo = grid_ppo(kind, gradient_accumulation=accumulation)
+    ppo = grid_ppo(kind, core, gradient_accumulation=accumulation)
     assert JITFunction.run is run
     ppo._compiling.wait()
 

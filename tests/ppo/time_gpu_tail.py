@@ -1,6 +1,6 @@
 """How long the learner's kernels from the first layer to the loss and back take, on a GPU.
 
-    python -m tests.ppo.time_gpu_tail [rows] [width]
+    python -m tests.ppo.time_gpu_tail [rows] [width] [core]
 
 Microseconds a minibatch, of 8 different ones replayed in one CUDA graph.
 """
@@ -17,14 +17,10 @@ from tests.policy.time_gpu_act import CALLS, us
 from tests.ppo.test_gpu_tail import Case
 
 
-def main(rows: int, width: int) -> None:
-    case = Case(width=width, nvec=(9, 9), agents=rows * 8 // 32, bptt=16, masked=0.0)
+def main(rows: int, width: int, core: str) -> None:
+    case = Case(width=width, core=core, nvec=(9, 9), agents=rows * 8 // 32, bptt=16, masked=0.0)
     segments = torch.randperm(case.buffers.num_segments, device="cuda").view(-1, rows // 16)
-    layers = tuple(
-        p.detach()
-        for layer in (case.policy.encoder.second, case.policy.heads)
-        for p in layer.parameters()  # type: ignore[union-attr]
-    )
+    layers = tuple(p.detach() for layer in case.tail().layers for p in layer.parameters())
     x = [torch.randn(rows, width, device="cuda").bfloat16() for _ in segments]
     print(f"{torch.cuda.get_device_name()}, {rows} rows, width {width}, {CALLS} calls")
     for programs in (128, 256):
@@ -42,5 +38,6 @@ def main(rows: int, width: int) -> None:
 
 
 if __name__ == "__main__":
-    given = [int(x) for x in sys.argv[1:]]
-    main(*(given + [32768, 128][len(given) :]))
+    given = sys.argv[1:]
+    rows, width, core = given + ["32768", "128", "none"][len(given) :]
+    main(int(rows), int(width), core)
