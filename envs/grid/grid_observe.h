@@ -314,18 +314,15 @@ MF_FN const uint8_t *grid_faced_cell(const Grid *g, const GridAgent *a) {
 
 enum { GRID_ROW_BYTES = GRID_VIEW * 3, GRID_OWN_AT = GRID_CELLS * 3 };
 
-/* Byte i of own. */
+/* Byte i of own, by one read without a branch: that of any other i where the byte is a number. */
 MF_FN uint8_t grid_own_byte(const Grid *g, const GridAgent *a, int32_t i) {
-    return i < 17   ? ((const uint8_t *)a)[i]
-           : i < 18 ? (uint8_t)grid_last_reward(a)
-           : i < 19 ? (uint8_t)g->head->cache_completion
-           : i < 20 ? (uint8_t)g->p->reward_items
-           : i < 23 ? grid_faced_cell(g, a)[i - 20]
-                    : (uint8_t)0;
+    const int32_t reward = grid_last_reward(a), completion = g->head->cache_completion;
+    const uint8_t byte = *(i < 17 ? (const uint8_t *)a + i : grid_faced_cell(g, a) + (i > 20 ? mf_min(i - 20, 2) : 0));
+    return (uint8_t)(i == 17 ? reward : i == 18 ? completion : i == 19 ? g->p->reward_items : i < 23 ? byte : 0);
 }
 
-/* One lane copies rows. Many write bytes beside each other's; each reads all of its own before it writes, as the
-   compiler must think that a write changes what is read next. */
+/* One lane copies rows. Many (24 or more) write bytes beside each other's; each reads all of its own before it writes, as
+   the compiler must think that a write changes what is read next. */
 MF_FN void grid_observe_compact(const Grid *g, const GridAgent *a, uint8_t *out, int32_t lane, int32_t lanes) {
     enum { AT_ONCE = (GRID_OWN_AT + 31) / 32 };
     const uint8_t *window = g->plane + a->row * g->p->plane_stride + 3 * a->col;
@@ -341,6 +338,7 @@ MF_FN void grid_observe_compact(const Grid *g, const GridAgent *a, uint8_t *out,
         own[23] = 0;
         return;
     }
+    const uint8_t own = grid_own_byte(g, a, lane);
     for (int32_t first = lane; first < GRID_OWN_AT; first += AT_ONCE * lanes) {
         uint8_t byte[AT_ONCE];
         MF_UNROLL
@@ -353,8 +351,8 @@ MF_FN void grid_observe_compact(const Grid *g, const GridAgent *a, uint8_t *out,
             if (first + k * lanes < GRID_OWN_AT)
                 out[first + k * lanes] = byte[k];
     }
-    for (int32_t i = lane; i < 24; i += lanes)
-        out[GRID_OWN_AT + i] = grid_own_byte(g, a, i);
+    if (lane < 24)
+        out[GRID_OWN_AT + lane] = own;
 }
 
 MF_FN void grid_observe(const grid_params *p, uint8_t *state, int32_t agent, uint8_t *out, int32_t lane,
