@@ -20,12 +20,12 @@ enum { MF_RELU, MF_TANH, MF_ELU };
 MF_INLINE void mf_block(const int MR, const int NV, int inner, const float *a, long ai, long ak, const float *b,
                         long ldb, const float *from, long ldf, float *c, long ldc)
 {
-    mf_v8 sum[4][2];
+    mf_v8 sum[4][3];
     for (int i = 0; i < MR; i++)
         for (int j = 0; j < NV; j++)
             sum[i][j] = from ? (mf_v8)(*(const mf_u8 *)(from + i * ldf + 8 * j)) : (mf_v8){0};
     for (int k = 0; k < inner; k++) {
-        mf_v8 row[2];
+        mf_v8 row[3];
         for (int j = 0; j < NV; j++)
             row[j] = *(const mf_u8 *)(b + k * ldb + 8 * j);
         for (int i = 0; i < MR; i++)
@@ -37,25 +37,35 @@ MF_INLINE void mf_block(const int MR, const int NV, int inner, const float *a, l
             *(mf_u8 *)(c + i * ldc + 8 * j) = sum[i][j];
 }
 
-/* c [rows, columns] = A [rows, inner] · b [inner, columns] + from, a matrix or (ldf 0) one row; columns % 8 == 0. */
+/* `mf_block` of any number of rows. */
+MF_INLINE void mf_strip(const int NV, int rows, int inner, const float *a, long ai, long ak, const float *b, long ldb,
+                        const float *from, long ldf, float *c, long ldc)
+{
+    for (; rows >= 4; rows -= 4, a += 4 * ai, c += 4 * ldc, from = from ? from + 4 * ldf : 0)
+        mf_block(4, NV, inner, a, ai, ak, b, ldb, from, ldf, c, ldc);
+    if (rows == 3)
+        mf_block(3, NV, inner, a, ai, ak, b, ldb, from, ldf, c, ldc);
+    else if (rows == 2)
+        mf_block(2, NV, inner, a, ai, ak, b, ldb, from, ldf, c, ldc);
+    else if (rows)
+        mf_block(1, NV, inner, a, ai, ak, b, ldb, from, ldf, c, ldc);
+}
+
+/* c [rows, columns] = A [rows, inner] · b [inner, columns] + from, a matrix or (ldf 0) one row; columns % 8 == 0.
+ * Strips of 24 columns come nearest to what a core with AVX2 can do; 8 left over would cost the most. */
 static void mf_product_from(int rows, int columns, int inner, const float *a, long ai, long ak, const float *b,
                             long ldb, const float *from, long ldf, float *c, long ldc)
 {
     for (int j = 0; j < columns;) {
-        const int wide = j + 16 <= columns;
+        const int left = (columns - j) / 8, wide = left == 2 || left == 4 ? 2 : left < 3 ? 1 : 3;
         const float *f = from ? from + j : 0;
-        int i = 0;
-        for (; i + 4 <= rows; i += 4, f = f ? f + 4 * ldf : 0)
-            if (wide)
-                mf_block(4, 2, inner, a + i * ai, ai, ak, b + j, ldb, f, ldf, c + i * ldc + j, ldc);
-            else
-                mf_block(4, 1, inner, a + i * ai, ai, ak, b + j, ldb, f, ldf, c + i * ldc + j, ldc);
-        for (; i < rows; i++, f = f ? f + ldf : 0)
-            if (wide)
-                mf_block(1, 2, inner, a + i * ai, ai, ak, b + j, ldb, f, ldf, c + i * ldc + j, ldc);
-            else
-                mf_block(1, 1, inner, a + i * ai, ai, ak, b + j, ldb, f, ldf, c + i * ldc + j, ldc);
-        j += wide ? 16 : 8;
+        if (wide == 3)
+            mf_strip(3, rows, inner, a, ai, ak, b + j, ldb, f, ldf, c + j, ldc);
+        else if (wide == 2)
+            mf_strip(2, rows, inner, a, ai, ak, b + j, ldb, f, ldf, c + j, ldc);
+        else
+            mf_strip(1, rows, inner, a, ai, ak, b + j, ldb, f, ldf, c + j, ldc);
+        j += 8 * wide;
     }
 }
 

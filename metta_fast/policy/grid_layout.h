@@ -7,6 +7,9 @@
 
 #include <stdint.h>
 #include <string.h>
+#ifdef __AVX2__
+#include <immintrin.h>
+#endif
 
 enum {
     MF_CELLS = 121, MF_CENTRE = 60, MF_VIEW = 11, MF_KINDS = 15, MF_ACTIONS = 9,
@@ -45,9 +48,11 @@ static inline void mf_put_facing(mf_pairs *p, int32_t base, uint8_t orientation)
 
 /* The pair is written at `n` in any case and counted where its value is not 0: no branch to guess wrong. */
 static inline int32_t mf_put_at(mf_pairs *p, int32_t n, int32_t column, float value) {
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
     p->column[n] = column;
     p->value[n] = value;
-    return n + (value != 0.0f);
+    return n + (bits != 0);
 }
 
 /* Columns 15–23 of a compact cell: what an agent's or a converter's other two bytes say; the number of pairs then. */
@@ -70,6 +75,12 @@ static inline int32_t mf_compact_more(mf_pairs *p, int32_t n, int32_t base, cons
 
 /* Bit i: byte i of these 64 is not 0. */
 static inline uint64_t mf_nonzero_bytes(const uint8_t *bytes) {
+#ifdef __AVX2__
+    const __m256i zero = _mm256_setzero_si256();
+    const __m256i low = _mm256_cmpeq_epi8(_mm256_loadu_si256((const __m256i *)bytes), zero);
+    const __m256i high = _mm256_cmpeq_epi8(_mm256_loadu_si256((const __m256i *)(bytes + 32)), zero);
+    return ~((uint64_t)(uint32_t)_mm256_movemask_epi8(high) << 32 | (uint32_t)_mm256_movemask_epi8(low));
+#else
     uint64_t found = 0;
     for (int32_t i = 0; i < 8; i++) {
         uint64_t eight;
@@ -78,6 +89,7 @@ static inline uint64_t mf_nonzero_bytes(const uint8_t *bytes) {
         found |= (eight * 0x0102040810204080u >> 56) << 8 * i; /* the bytes' lowest bits side by side */
     }
     return found;
+#endif
 }
 
 enum { MF_STRIDE = 63 }; /* bytes that are searched for cells at once: 21 cells of 3 bytes */
