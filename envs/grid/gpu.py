@@ -14,7 +14,7 @@ from metta_fast.spec import Array
 
 HERE = Path(__file__).resolve().parent
 LANES_BYTES = 1296
-"""Scratch of a warp that writes tokens: a word for each cell and token (grid_observe.h checks that it is enough)."""
+"""Scratch of a warp that writes tokens: a word for each cell and token (grid_tokens.h checks that it is enough)."""
 
 
 class GridProgram:

@@ -1,8 +1,8 @@
 /* grid_lanes.h: a step by the lanes of a GPU's warp, with the results of grid_begin, grid_act for all turns, and
    grid_finish.
 
-   Turns count one after another, but most have nothing to do with each other. A lane has a turn, and takes it as soon as
-   no earlier one that is still to come reaches a cell that it reaches:
+   Turns count one after another, but most have nothing to do with each other. A lane has a turn, and takes it as soon
+   as no earlier one that is still to come reaches a cell that it reaches:
 
      own   the agent's cell, where the turn may change what others find there
      aim   the other cell that it reads or changes
@@ -43,7 +43,8 @@ MF_FN int32_t grid_meet(uint32_t earlier, uint32_t later) {
 }
 
 /* The turns of a priority, those from `first` on, a lane each. */
-MF_FN void grid_act_lanes(const grid_params *p, uint8_t *state, int32_t first, const grid_action *actions, int32_t lane) {
+MF_FN void grid_act_lanes(const grid_params *p, uint8_t *state, int32_t first, const grid_action *actions,
+                          int32_t lane) {
     const Grid g = grid_open(p, state);
     const int32_t turn = first + lane, has_turn = turn < p->config.num_agents;
     const int32_t k = g.order[has_turn ? turn : first], action = actions[2 * k], arg = actions[2 * k + 1];
@@ -64,7 +65,8 @@ MF_FN void grid_act_lanes(const grid_params *p, uint8_t *state, int32_t first, c
     }
 }
 
-MF_FN void grid_attack_lanes(const grid_params *p, uint8_t *state, int32_t first, const grid_action *actions, int32_t lane) {
+MF_FN void grid_attack_lanes(const grid_params *p, uint8_t *state, int32_t first, const grid_action *actions,
+                             int32_t lane) {
     const Grid g = grid_open(p, state);
     const int32_t turn = first + lane, has_turn = turn < p->config.num_agents;
     const int32_t k = g.order[has_turn ? turn : first];

@@ -2,7 +2,7 @@
 
      grid_state.h    configuration, state, converters
      grid_maps.h     the map builders
-     grid_observe.h  tokens, dense, compact
+     grid_observe.h  tokens, dense, compact; grid_tokens.h: tokens by a GPU's warp
      grid_lanes.h    a step by the lanes of a GPU's warp
      grid_rules.h    this file: the nine actions, and a step:
 

@@ -69,8 +69,8 @@ MF_FN void mf_shuffle(mf_rng *r, uint16_t *list, int32_t n) {
     }
 }
 
-/* list = what mf_shuffle makes of 0 … n-1 with a generator just started. Each lane follows numbers of its own from place
-   to place: the exchanges need not wait for each other. Every lane must come. */
+/* list = what mf_shuffle makes of 0 … n-1 with a generator just started. Each lane follows numbers of its own from
+   place to place: the exchanges need not wait for each other. Every lane must come. */
 MF_FN void mf_shuffled_lanes(const mf_rng *r, uint16_t *list, int32_t n, int32_t lane, int32_t lanes) {
     for (int32_t first = 0; first < n; first += lanes) {
         int32_t place = first + lane;
