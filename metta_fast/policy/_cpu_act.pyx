@@ -27,6 +27,7 @@ cdef extern from "cpu_act.h" nogil:
     ctypedef struct mf_act_rows:
         int rows
         const uint8_t *obs
+        uint8_t *kept
         const float *noise
         int32_t *action
         int32_t *given
@@ -72,12 +73,13 @@ cdef class Actor:
         with nogil:
             mf_grid_net_pack(net)
 
-    def act(self, int count, uintptr_t obs, uintptr_t noise, uintptr_t action, uintptr_t given, uintptr_t logprob,
-            uintptr_t value):
-        """uint8 [count, bytes], float32 [count, heads]; int32 [count, heads] twice, float32 [count] twice.
-        noise 0: values alone."""
+    def act(self, int count, uintptr_t obs, uintptr_t kept, uintptr_t noise, uintptr_t action, uintptr_t given,
+            uintptr_t logprob, uintptr_t value):
+        """uint8 [count, bytes] twice, float32 [count, heads]; int32 [count, heads] twice, float32 [count] twice.
+        kept: gets the bytes. noise 0: values alone."""
         cdef mf_act_rows rows
         rows.rows, rows.obs, rows.noise = count, <const uint8_t *>obs, <const float *>noise
+        rows.kept = <uint8_t *>kept
         rows.action, rows.given = <int32_t *>action, <int32_t *>given
         rows.logprob, rows.value = <float *>logprob, <float *>value
         with nogil:

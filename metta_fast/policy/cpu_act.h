@@ -10,11 +10,12 @@
 
 enum { MF_PARTS = 4 }; /* a block is cut into so many for each thread: whoever is free takes the next */
 
-/* What a block of rows has: bytes and uniform noise [rows, heads] in; out actions [rows, heads], twice, log-probability
- * and value [rows]. noise NULL: values alone. */
+/* What a block of rows has: bytes and uniform noise [rows, heads] in; out the bytes, actions [rows, heads], twice,
+ * log-probability and value [rows]. noise NULL: values alone. */
 typedef struct {
     int rows;
     const uint8_t *obs;
+    uint8_t *kept;
     const float *noise;
     int32_t *action, *given;
     float *logprob, *value;
@@ -93,8 +94,9 @@ static void mf_act_on(const mf_grid_net *net, mf_grid_tile *tile, const mf_act_r
 {
     for (; at < end; at += MF_TILE) {
         const int n = end - at < MF_TILE ? end - at : MF_TILE;
-        mf_layer_forward(net->layout, rows->obs + at * net->bytes, net->scale, net->w1, net->b1, tile->h1, net->hidden,
-                         0, n);
+        uint8_t *obs = rows->kept + at * net->bytes;
+        memcpy(obs, rows->obs + at * net->bytes, n * net->bytes);
+        mf_layer_forward(net->layout, obs, net->scale, net->w1, net->b1, tile->h1, net->hidden, 0, n);
         mf_grid_forward(net, tile, n);
         if (rows->noise)
             mf_sample(net, tile, rows, at, n);

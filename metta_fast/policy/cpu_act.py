@@ -28,16 +28,23 @@ class CpuAct:
         """Take in the policy's weights as they are now."""
         self._actor.weights(*(p.data_ptr() for p in self._net.parameters()))
 
-    def values(self, obs: Tensor, value: Tensor) -> None:
-        """obs uint8 [n, …] → value [n]."""
-        self._actor.act(len(value), obs.data_ptr(), 0, 0, 0, 0, value.data_ptr())
+    def values(self, seen: int, obs: Tensor, value: Tensor) -> None:
+        """As a call, of the values alone."""
+        self._actor.act(len(value), seen, obs.data_ptr(), 0, 0, 0, 0, value.data_ptr())
 
     def __call__(
-        self, obs: Tensor, noise: Tensor, action: Tensor, given: int, logprob: Tensor, value: Tensor
+        self,
+        seen: int,
+        obs: Tensor,
+        noise: Tensor,
+        action: Tensor,
+        given: int,
+        logprob: Tensor,
+        value: Tensor,
     ) -> None:
-        """obs uint8 [n, …], noise float32 [n, W] → action int32 [n, W], logprob [n], value [n]; all contiguous.
+        """seen uint8 [n, …], noise float32 [n, W] → obs, the same, action int32 [n, W], logprob [n], value [n].
 
-        given: address of int32 [n, W], which gets the actions too.
+        All contiguous. seen, given: addresses; given int32 [n, W] gets the actions too.
         """
         arrays = (x.data_ptr() for x in (obs, noise, action))
-        self._actor.act(len(value), *arrays, given, logprob.data_ptr(), value.data_ptr())
+        self._actor.act(len(value), seen, *arrays, given, logprob.data_ptr(), value.data_ptr())

@@ -15,6 +15,9 @@ MOST_HEADS = 16
 """As in cpu_grid.h."""
 MOST_CHOICES = 256
 """Of all heads together."""
+MOST_HIDDEN = 512
+"""Wider layers are torch's: they no longer fit into a core's cache (at 512 an update takes 0.7 of torch's time, at 1024
+1.3)."""
 
 
 class GridNet(NamedTuple):
@@ -47,8 +50,8 @@ def not_a_grid_net(policy: Any) -> str | None:
     nvec = policy.head.nvec
     if len(nvec) > MOST_HEADS or sum(nvec) > MOST_CHOICES:
         return f"more than {MOST_HEADS} heads or {MOST_CHOICES} choices"
-    if encoder.second.out_features % 8:
-        return "policy.hidden_size is no multiple of 8"
+    if encoder.second.out_features % 8 or encoder.second.out_features > MOST_HIDDEN:
+        return f"policy.hidden_size is no multiple of 8, or above {MOST_HIDDEN}"
     if any(p.dtype != torch.float32 or not p.is_contiguous() for p in policy.parameters()):
         return "weights that are not float32, or not contiguous"
     return None

@@ -24,23 +24,34 @@ static inline mf_decoder mf_layout(int32_t layout, ptrdiff_t *bytes) {
     }
 }
 
+#define MF_STRIP_OF static inline __attribute__((always_inline)) void
+
+/* 8·vecs numbers of out = bias + Σ value[i] * weight[column[i]] over `count` pairs; all three begin at the strip. */
+MF_STRIP_OF mf_gather_strip(const int vecs, int32_t count, const int32_t *column, const float *values,
+                            const float *weight, const float *bias, float *out, ptrdiff_t width) {
+    mf_vec sum[MF_VECS];
+    for (int v = 0; v < vecs; v++)
+        sum[v] = ((const mf_vec *)bias)[v];
+    for (int32_t i = 0; i < count; i++) {
+        const mf_vec *row = (const mf_vec *)(weight + column[i] * width);
+        const float value = values[i];
+        for (int v = 0; v < vecs; v++)
+            sum[v] += value * row[v];
+    }
+    for (int v = 0; v < vecs; v++)
+        ((mf_vec *)out)[v] = sum[v];
+}
+
 /* out [width] = bias + Σ value[i] * weight[column[i]] over `count` pairs */
 static inline void mf_gather(int32_t count, const int32_t *column, const float *values, const float *weight,
                              const float *bias, float *out, ptrdiff_t width) {
     ptrdiff_t h = 0;
-    for (; h + MF_STRIP <= width; h += MF_STRIP) {
-        mf_vec sum[MF_VECS];
-        for (int v = 0; v < MF_VECS; v++)
-            sum[v] = ((const mf_vec *)(bias + h))[v];
-        for (int32_t i = 0; i < count; i++) {
-            const mf_vec *row = (const mf_vec *)(weight + column[i] * width + h);
-            const float value = values[i];
-            for (int v = 0; v < MF_VECS; v++)
-                sum[v] += value * row[v];
-        }
-        for (int v = 0; v < MF_VECS; v++)
-            ((mf_vec *)(out + h))[v] = sum[v];
-    }
+    for (; h + MF_STRIP <= width; h += MF_STRIP)
+        mf_gather_strip(MF_VECS, count, column, values, weight + h, bias + h, out + h, width);
+    for (; h + MF_STRIP / 2 <= width; h += MF_STRIP / 2)
+        mf_gather_strip(MF_VECS / 2, count, column, values, weight + h, bias + h, out + h, width);
+    for (; h + MF_LANES <= width; h += MF_LANES)
+        mf_gather_strip(1, count, column, values, weight + h, bias + h, out + h, width);
     if (h == width)
         return;
     memcpy(out + h, bias + h, sizeof(float) * (size_t)(width - h));
@@ -49,21 +60,30 @@ static inline void mf_gather(int32_t count, const int32_t *column, const float *
             out[k] += values[i] * weight[column[i] * width + k];
 }
 
+/* 8·vecs numbers of grad_weight[column[i]] += value[i] * grad for `count` pairs; both begin at the strip. */
+MF_STRIP_OF mf_scatter_strip(const int vecs, int32_t count, const int32_t *column, const float *values,
+                             float *grad_weight, const float *grad, ptrdiff_t width) {
+    mf_vec g[MF_VECS];
+    for (int v = 0; v < vecs; v++)
+        g[v] = ((const mf_vec *)grad)[v];
+    for (int32_t i = 0; i < count; i++) {
+        mf_vec *row = (mf_vec *)(grad_weight + column[i] * width);
+        const float value = values[i];
+        for (int v = 0; v < vecs; v++)
+            row[v] += value * g[v];
+    }
+}
+
 /* grad_weight[column[i], lo:hi] += value[i] * grad[lo:hi] for `count` pairs */
 static inline void mf_scatter(int32_t count, const int32_t *column, const float *values, float *grad_weight,
                               const float *grad, ptrdiff_t width, ptrdiff_t lo, ptrdiff_t hi) {
     ptrdiff_t h = lo;
-    for (; h + MF_STRIP <= hi; h += MF_STRIP) {
-        mf_vec g[MF_VECS];
-        for (int v = 0; v < MF_VECS; v++)
-            g[v] = ((const mf_vec *)(grad + h))[v];
-        for (int32_t i = 0; i < count; i++) {
-            mf_vec *row = (mf_vec *)(grad_weight + column[i] * width + h);
-            const float value = values[i];
-            for (int v = 0; v < MF_VECS; v++)
-                row[v] += value * g[v];
-        }
-    }
+    for (; h + MF_STRIP <= hi; h += MF_STRIP)
+        mf_scatter_strip(MF_VECS, count, column, values, grad_weight + h, grad + h, width);
+    for (; h + MF_STRIP / 2 <= hi; h += MF_STRIP / 2)
+        mf_scatter_strip(MF_VECS / 2, count, column, values, grad_weight + h, grad + h, width);
+    for (; h + MF_LANES <= hi; h += MF_LANES)
+        mf_scatter_strip(1, count, column, values, grad_weight + h, grad + h, width);
     for (int32_t i = 0; i < count; i++)
         for (ptrdiff_t k = h; k < hi; k++)
             grad_weight[column[i] * width + k] += values[i] * grad[k];

@@ -15,6 +15,7 @@ from metta_fast.config import TrainerConfig
 from metta_fast.policy.cpu_act import CpuAct
 from metta_fast.policy.grid_net import grid_net, not_a_grid_net
 from metta_fast.ppo.rollout import Rollout
+from metta_fast.ppo.transfer import Transfer
 from metta_fast.vector.api import Block, VectorEnv
 from metta_fast.vector.threads import spin_seconds
 
@@ -35,20 +36,44 @@ def supports(
         return against
     if buffers.obs[grid_net(policy).leaf].dtype != torch.uint8 or buffers.action.dtype != torch.int32:
         return "observations or actions of another dtype"
-    given = [block.rows.action for block in vec.blocks]
-    if any(array.dtype != np.int32 or not array.flags.c_contiguous for array in given):
-        return "the vector's actions are not int32 side by side"
+    for block in vec.blocks:
+        action, leaf = block.rows.action, block.rows.obs[grid_net(policy).leaf]
+        if action.dtype != np.int32 or not action.flags.c_contiguous or not leaf.flags.c_contiguous:
+            return "the vector's actions are not int32, or its rows not side by side"
     return None
+
+
+class SeenTransfer(Transfer):
+    """But for one leaf of the observation, which is copied where it is read."""
+
+    def __init__(self, *args: Any, leaf: str, **keys: Any) -> None:
+        super().__init__(*args, **keys)
+        self.leaf = leaf
+
+    def _load_obs(self, block: Block, t: int) -> None:
+        for name, leaf in self._sources[block.index].items():
+            if name != self.leaf:
+                np.copyto(self._obs[name][t, block.start : block.stop], leaf)
+
+    def seen(self, block: Block) -> int:
+        """The address of the leaf's rows."""
+        address: int = self._sources[block.index][self.leaf].ctypes.data
+        return address
 
 
 class CpuRollout(Rollout):
     """As `Rollout`, where `supports` gives None."""
 
-    def __init__(self, *args: Any, **keys: Any) -> None:
-        super().__init__(*args, **keys)
-        rows = max(block.size for block in self.vec.blocks)
+    def __init__(
+        self, vec: VectorEnv, policy: Any, buffers: Buffers, *, zero_copy: bool = True, **keys: Any
+    ) -> None:
+        super().__init__(vec, policy, buffers, zero_copy=zero_copy, **keys)
+        rows = max(block.size for block in vec.blocks)
         threads = max(1, min(torch.get_num_threads(), rows // LEAST_ROWS))
-        self._acts = CpuAct(self.policy, threads, spin_seconds(threads - 1))
+        self._acts = CpuAct(policy, threads, spin_seconds(threads - 1))
+        self._transfer = self._seen = SeenTransfer(
+            vec, buffers, self.device, zero_copy=zero_copy, leaf=self._acts.leaf
+        )
 
     def collect(self, epoch: int) -> None:
         self._acts.weights()
@@ -56,11 +81,13 @@ class CpuRollout(Rollout):
 
     def _act_on(self, block: Block, t: int) -> None:
         buffers, a, b = self.buffers, block.start, block.stop
-        obs, value = buffers.obs[self._acts.leaf][t, a:b], buffers.value[t, a:b]
+        seen, obs = self._seen.seen(block), buffers.obs[self._acts.leaf][t, a:b]
+        value = buffers.value[t, a:b]
         if t == buffers.horizon:
-            self._acts.values(obs, value)
+            self._acts.values(seen, obs, value)
         else:
             given = block.rows.action.ctypes.data
-            arrays = (buffers.action[t, a:b], given, buffers.logprob[t, a:b], value)
-            self._acts(obs, self._noise[t, a:b], *arrays)
+            self._acts(
+                seen, obs, self._noise[t, a:b], buffers.action[t, a:b], given, buffers.logprob[t, a:b], value
+            )
         self.timer.lap("inference")

@@ -49,8 +49,11 @@ def test_any_size(nvec: tuple[int, ...], hidden: int, rows: int, seed: int, thre
     logprob, value, again = torch.full((3, rows), float("nan"))
     act = CpuAct(policy, threads)
     act.weights()
-    act(obs["compact"][0], noise[0], action, given_.data_ptr(), logprob, value)
-    act.values(obs["compact"][0], again)
+    seen, kept = obs["compact"][0], torch.zeros(2, rows, 387, dtype=torch.uint8)
+    act(seen.data_ptr(), kept[0], noise[0], action, given_.data_ptr(), logprob, value)
+    act.values(seen.data_ptr(), kept[1], again)
+    assert torch.equal(kept[0], seen)
+    assert torch.equal(kept[1], seen)
     assert torch.equal(value, again)
     assert torch.equal(action, given_)
     torch.testing.assert_close(value, expected[2][0], rtol=1e-4, atol=1e-4)
@@ -72,7 +75,7 @@ def made(kind: str, *, torchs: bool = False, **keys: Any) -> PPO:
 
 @pytest.mark.parametrize("kind", ["compact", "dense", "tokens"])
 def test_a_rollout_is_torchs(kind: str) -> None:
-    ours, theirs = made(kind, blocks=3), made(kind, torchs=True)
+    ours, theirs = made(kind, blocks=3, zero_copy=kind != "dense"), made(kind, torchs=True)
     for _ in range(2):
         for ppo in (ours, theirs):
             ppo.collect()
