@@ -211,10 +211,14 @@ def tail_kernel(
         before = tl.load(to_heads_bias, mask=more, other=0.0)
         tl.store(to_heads_bias, before + tl.sum(d_out, 0))
         d_out = d_out.to(kind)
+        if (
+            not SECOND
+        ):  # before the product that follows: after it ptxas 12.8 forgets where that one's factor lies
+            tl.store(grad_x + at, times(d_out, tl.trans(rounded), zero, HOW).to(kind), mask=there[:, None])
         before = tl.load(to_heads, mask=more, other=0.0)
         tl.store(to_heads, times(tl.trans(hidden_2), d_out, before, HOW))
-        d_hidden = times(d_out, tl.trans(rounded), zero, HOW)
         if SECOND:
+            d_hidden = times(d_out, tl.trans(rounded), zero, HOW)
             d_hidden = tl.where(hidden_2 <= 0.0, 0.0, d_hidden).to(kind)
             before = tl.load(to_second_bias, mask=more, other=0.0)
             tl.store(to_second_bias, before + tl.sum(d_hidden.to(tl.float32), 0))
@@ -224,8 +228,6 @@ def tail_kernel(
             # Read again rather than kept in registers; asked for differently, lest the compiler makes one load of both.
             again = tl.load(x + at, mask=there[:, None], other=0.0, eviction_policy="evict_first")
             tl.store(grad_x + at, tl.where(again <= 0.0, 0.0, d_x.to(kind)), mask=there[:, None])
-        else:
-            tl.store(grad_x + at, d_hidden.to(kind), mask=there[:, None])
         tl.debug_barrier()  # sums of this tile are written before any thread reads them
 
     tl.store(to + 0, tl.sum(sum_policy, 0) * share)
