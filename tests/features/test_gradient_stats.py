@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from metta_fast.config import PolicyConfig
+from metta_fast.envs.grid.env import GridFactory
 from metta_fast.features import gradient_stats
 from metta_fast.features.every import Every
 from metta_fast.policy import make_policy
@@ -120,15 +121,17 @@ def test_the_training_is_the_same_with_and_without(lstm: bool) -> None:
     assert torch.equal(bare, weights(run(make_ppo(tickers(4), lstm=lstm, hooks=stats()), 4)))
 
 
+@pytest.mark.parametrize("grid", [False, True])
 @pytest.mark.parametrize("keys", [{}, {"target_kl": 1e-4, "learning_rate": 0.02}, {"schedule": "adaptive"}])
-def test_the_update_in_c_is_the_same_with_and_without(keys: dict[str, Any]) -> None:
+def test_the_update_in_c_is_the_same_with_and_without(keys: dict[str, Any], grid: bool) -> None:
     """Its steps are C's, bit for bit; the gradients looked at are torch's."""
     settings = {"update_epochs": 2, **keys}
 
     def trained(hooks: Hooks | None) -> Any:
-        factory = tickers(6, box=True)
+        factory: Any = GridFactory(2, num_agents=3, observation="compact") if grid else tickers(6, box=True)
         torch.manual_seed(0)
-        policy = make_policy(PolicyConfig(hidden_size=24, shared=False, activation="tanh"), factory.spec)
+        config = PolicyConfig(hidden_size=24, shared=grid, activation="relu" if grid else "tanh")
+        policy = make_policy(config, factory.spec)
         ppo = make_ppo(factory, horizon=24, bptt=4, minibatches=3, policy=policy, hooks=hooks, **settings)
         assert ppo.learner._cpu_update is not None
         return run(ppo, 3)
