@@ -186,12 +186,25 @@ class Step:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         here = {"lr": self.rate, "capturable": self._on_device, "fused": True}
         groups = [group | here for group in state["optimizer"]["param_groups"]]
+        before = dict(self.optimizer.state)
         self.optimizer.load_state_dict(state["optimizer"] | {"param_groups": groups})
         for group in self.optimizer.param_groups:  # load_state_dict copies: it must be the one we fill
             group["lr"] = self.rate
         if self.adapts and "rate" in state:
             self.set_rate(float(state["rate"]))
+        self._stay(before)
         if self.fused is not None:
             self.fused.adopt()
         if state["scaler"]:
             self.scaler.load_state_dict(state["scaler"])
+
+    def _stay(self, before: dict[Tensor, dict[str, Tensor]]) -> None:
+        """What was loaded goes into the tensors that the optimizer had, zeros where it has none: a CUDA graph that was
+        captured before knows no others."""
+        for p, held in before.items():
+            if not held:
+                continue
+            loaded = self.optimizer.state.get(p, {})
+            for name, tensor in held.items():
+                tensor.copy_(loaded[name]) if name in loaded else tensor.zero_()
+            self.optimizer.state[p] = held

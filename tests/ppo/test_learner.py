@@ -380,3 +380,27 @@ def test_a_memory_starts_from_the_same_without_the_rows() -> None:
     assert torch.equal(gather.reset(segments), batch.reset)
     assert torch.equal(gather.state(segments), batch.state)
     ppo.rollout.vec.close()
+
+
+@pytest.mark.parametrize("trained", [False, True])
+def test_a_loaded_state_goes_into_the_tensors_that_were_there(trained: bool) -> None:
+    """Workers that broke bring the last boundary back into a learner whose graph has the tensors' addresses."""
+    source, ours = make_ppo(tickers(4), minibatches=2), make_ppo(tickers(4), minibatches=2)
+    for ppo in (source, ours) if trained else (ours,):
+        ppo.collect()
+        ppo.update()
+    ours.collect()
+    ours.update()
+
+    def moments(ppo: PPO) -> list[dict[str, torch.Tensor]]:
+        return [ppo.learner.step.optimizer.state[p] for p in ppo.policy.parameters()]
+
+    held = [dict(state) for state in moments(ours)]
+    ours.learner.load_state_dict(source.learner.state_dict())
+    for before, now, theirs in zip(held, moments(ours), moments(source)):
+        assert sorted(now) == sorted(before) == ["exp_avg", "exp_avg_sq", "step"]
+        for name, tensor in now.items():
+            assert tensor is before[name]
+            assert torch.equal(tensor, theirs[name] if trained else torch.zeros_like(tensor)), name
+    for ppo in (source, ours):
+        ppo.vec.close()
