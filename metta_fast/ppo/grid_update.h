@@ -89,10 +89,7 @@ static mf_grid_update *mf_grid_update_new(const mf_grid_net *net, const long *si
     }
     u->kept = malloc(sizeof(int64_t) * most);
     u->slot = calloc(slots, sizeof *u->slot);
-    int whole = u->kept && u->slot && mf_grid_net_make(&u->net) && mf_team_make(&u->team, MF_JOBS, slots - 1, spin_ns);
-    const mf_job_fn work[MF_JOBS] = {mf_grid_rows, mf_grid_sum, mf_grid_step};
-    for (int j = 0; whole && j < MF_JOBS; j++)
-        mf_team_job(&u->team, j, work[j], u, slots);
+    int whole = u->kept && u->slot && mf_grid_net_make(&u->net);
     for (int i = 0; whole && i < slots; i++) {
         mf_slot *slot = &u->slot[i];
         slot->column = malloc(sizeof(int32_t) * MF_TILE * MF_MAX_PAIRS);
@@ -100,10 +97,14 @@ static mf_grid_update *mf_grid_update_new(const mf_grid_net *net, const long *si
         slot->grad = mf_floats(u->floats);
         whole = slot->column && slot->value && slot->grad && mf_grid_tile_make(&slot->tile, &u->net);
     }
-    if (whole)
-        return u;
-    mf_grid_update_free(u);
-    return 0;
+    if (!whole || !mf_team_make(&u->team, MF_JOBS, slots - 1, spin_ns)) {
+        mf_grid_update_free(u);
+        return 0;
+    }
+    const mf_job_fn work[MF_JOBS] = {mf_grid_rows, mf_grid_sum, mf_grid_step};
+    for (int j = 0; j < MF_JOBS; j++)
+        mf_team_job(&u->team, j, work[j], u, slots);
+    return u;
 }
 
 /* ---- the rows ---- */
