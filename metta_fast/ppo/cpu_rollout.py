@@ -14,6 +14,7 @@ from metta_fast.buffers import Buffers
 from metta_fast.config import TrainerConfig
 from metta_fast.policy.cpu_act import CpuAct
 from metta_fast.policy.grid_net import grid_net, not_a_grid_net
+from metta_fast.ppo.native_update import hooks_on
 from metta_fast.ppo.rollout import Rollout
 from metta_fast.ppo.transfer import Transfer
 from metta_fast.vector.api import Block, VectorEnv
@@ -29,7 +30,7 @@ def supports(
     """What stands against it, or None."""
     if device.type != "cpu" or config.precision != "fp32" or config.compile:
         return "trainer.device, precision or compile"
-    if policy._forward_pre_hooks or policy._forward_hooks:
+    if hooks_on(policy):
         return "hooks on the policy"
     against = not_a_grid_net(policy)
     if against is not None:

@@ -57,12 +57,16 @@ def unsupported(policy: Any, config: TrainerConfig, device: torch.device) -> str
         return "trainer.device, precision or compile"
     if config.advantage == "vtrace" or config.recompute == "minibatch" or config.gradient_accumulation > 1:
         return "trainer.advantage, recompute or gradient_accumulation"
-    hooks = len(policy._forward_pre_hooks) + len(policy._forward_hooks)
-    if hooks > (getattr(policy, "normalizer", None) is not None):
+    if hooks_on(policy) > (getattr(policy, "normalizer", None) is not None):
         return "hooks on the policy"
     if any(not p.requires_grad or p.dtype != torch.float32 for p in policy.parameters()):
         return "frozen weights, or not float32"
     return None
+
+
+def hooks_on(policy: Any) -> int:
+    """Hooks on the forward pass of the policy or of a module in it: what stands for the whole would pass them by."""
+    return sum(len(part._forward_pre_hooks) + len(part._forward_hooks) for part in policy.modules())
 
 
 class NativeUpdate:

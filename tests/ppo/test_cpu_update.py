@@ -142,3 +142,17 @@ def test_what_it_cannot_do_is_torchs(policy: dict[str, Any], trainer: dict[str, 
     ppo.collect()
     ppo.update()
     ppo.rollout.vec.close()
+
+
+def test_a_hook_on_a_layer_is_called() -> None:
+    """What stands for the whole network would pass it by."""
+    factory, calls = tickers(6, box=True), []
+    made: Any = make_policy(PolicyConfig(**POLICY), factory.spec)
+    made.heads.register_forward_hook(lambda *_: calls.append(1))
+    ppo = make_ppo(factory, horizon=24, bptt=4, minibatches=3, policy=made)
+    assert ppo.learner._cpu_update is None
+    ppo.collect()
+    before = len(calls)
+    ppo.update()
+    assert len(calls) == before + 3
+    ppo.rollout.vec.close()
