@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -65,7 +64,7 @@ class CpuUpdate(NativeUpdate):
             for layer in (trunk.first, trunk.second, last):
                 self._parameters += [layer.weight, layer.bias]
         hidden = encoder.second.out_features
-        self._networks = Networks(
+        self._own = Networks(
             encoder.first.in_features,
             0 if self._reads[0] == self._reads[1] else policy.critic["encoder"].first.in_features,
             hidden,
@@ -74,19 +73,13 @@ class CpuUpdate(NativeUpdate):
             config.minibatch_size,
         )
 
-    def run(self, order: Tensor, rollout_value: Tensor, sums: Tensor) -> bool:
-        """As NativeUpdate.run."""
-        b = self._buffers
-        steps = self._steps()
-        self._networks.tensors(self._addresses())
-        self._networks.leaves(*([self._leaf(name) for name in leaves] for leaves in self._reads))
+    def _networks(self, tensors: list[tuple[int, int, int]], rollout_value: Tensor) -> Any:
+        b, own = self._buffers, self._own
+        own.tensors(tensors)
+        own.leaves(*([self._leaf(name) for name in leaves] for leaves in self._reads))
         arrays = (b.action, b.logprob, rollout_value, b.advantage, b.returns, b.mask)
-        self._networks.rows(*(array.data_ptr() for array in arrays))
-        rows, each, found = self._rows(order), self._config.minibatch_size, np.zeros(len(sums))
-        whole: bool = self._networks.run(rows.data_ptr(), len(rows), each, steps, self._settings(), found)
-        sums += torch.from_numpy(found).to(sums.dtype)
-        self._count_steps(steps + found[-1])
-        return whole
+        own.rows(*(array.data_ptr() for array in arrays))
+        return own
 
     def _leaf(self, name: str) -> tuple[int, int, int, int]:
         """Where its rows lie, the normaliser's shift and scale of it (0, 0: there is none), and its size."""

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -60,7 +59,7 @@ class GridUpdate(NativeUpdate):
         self._leaf = net.leaf
         self._parameters = [*net.parameters()]
         self._slots = slots or max(1, min(torch.get_num_threads(), config.minibatch_size // LEAST_ROWS))
-        self._network = Network(
+        self._own = Network(
             net.first.layout.index,
             SCALE.data_ptr(),
             net.hidden,
@@ -71,14 +70,9 @@ class GridUpdate(NativeUpdate):
             config.minibatch_size,
         )
 
-    def run(self, order: Tensor, rollout_value: Tensor, sums: Tensor) -> bool:
-        """As NativeUpdate.run."""
-        b, steps = self._buffers, self._steps()
-        self._network.tensors(self._addresses())
+    def _networks(self, tensors: list[tuple[int, int, int]], rollout_value: Tensor) -> Any:
+        b, own = self._buffers, self._own
+        own.tensors(tensors)
         arrays = (b.obs[self._leaf], b.action, b.logprob, rollout_value, b.advantage, b.returns, b.mask)
-        self._network.arrays(*(array.data_ptr() for array in arrays))
-        rows, each, found = self._rows(order), self._config.minibatch_size, np.zeros(len(sums))
-        whole: bool = self._network.run(rows.data_ptr(), len(rows), each, steps, self._settings(), found)
-        sums += torch.from_numpy(found).to(sums.dtype)
-        self._count_steps(steps + found[-1])
-        return whole
+        own.arrays(*(array.data_ptr() for array in arrays))
+        return own

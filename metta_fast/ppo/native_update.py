@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -88,7 +89,17 @@ class NativeUpdate:
         Returns:
             False: target_kl was passed, and the rest of the pass left out.
         """
-        raise NotImplementedError(f"{type(self).__name__} has no run(order, rollout_value, sums)")
+        steps = self._steps()
+        networks = self._networks(self._addresses(), rollout_value)
+        rows, each, found = self._rows(order), self._config.minibatch_size, np.zeros(len(sums))
+        whole: bool = networks.run(rows.data_ptr(), len(rows), each, steps, self._settings(), found)
+        sums += torch.from_numpy(found).to(sums.dtype)
+        self._count_steps(steps + found[-1])
+        return whole
+
+    def _networks(self, tensors: list[tuple[int, int, int]], rollout_value: Tensor) -> Any:
+        """C's side, told where weights, moments and the rollout's arrays lie: it has `run`."""
+        raise NotImplementedError(f"{type(self).__name__} has no _networks(tensors, rollout_value)")
 
     def _rows(self, order: Tensor) -> Tensor:
         """Numbers of the segments' rows, int64 [segments · bptt_horizon]."""
