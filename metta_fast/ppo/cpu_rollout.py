@@ -65,16 +65,17 @@ class SeenTransfer(Transfer):
 class CpuRollout(Rollout):
     """As `Rollout`, where `supports` gives None."""
 
-    def __init__(
-        self, vec: VectorEnv, policy: Any, buffers: Buffers, *, zero_copy: bool = True, **keys: Any
-    ) -> None:
-        super().__init__(vec, policy, buffers, zero_copy=zero_copy, **keys)
+    def __init__(self, vec: VectorEnv, policy: Any, *args: Any, **keys: Any) -> None:
         rows = max(block.size for block in vec.blocks)
         threads = max(1, min(torch.get_num_threads(), rows // LEAST_ROWS))
         self._acts = CpuAct(policy, threads, spin_seconds(threads - 1))
-        self._transfer = self._seen = SeenTransfer(
-            vec, buffers, self.device, zero_copy=zero_copy, leaf=self._acts.leaf
+        super().__init__(vec, policy, *args, **keys)
+
+    def _make_transfer(self, zero_copy: bool) -> SeenTransfer:
+        self._seen = SeenTransfer(
+            self.vec, self.buffers, self.device, zero_copy=zero_copy, leaf=self._acts.leaf
         )
+        return self._seen
 
     def collect(self, epoch: int) -> None:
         self._acts.weights()

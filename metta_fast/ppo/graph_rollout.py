@@ -23,7 +23,6 @@ from metta_fast.ppo.act import Acts
 from metta_fast.ppo.compiled import check_compiled
 from metta_fast.ppo.graph import Graph, Say
 from metta_fast.ppo.rollout import Rollout
-from metta_fast.ppo.timer import Timer
 from metta_fast.vector.api import Block, VectorEnv
 
 
@@ -36,35 +35,22 @@ class GraphRollout(Rollout):
         policy: nn.Module,
         buffers: Buffers,
         *,
-        device: torch.device,
-        seed: int,
-        autocast: Callable[[], AbstractContextManager],
-        timer: Timer,
-        zero_copy: bool = True,
         fused: torch.dtype | None = None,
         compile_mode: str | None = None,
         graphs: bool = True,
         say: Say = print,
+        **keys: Any,
     ) -> None:
-        """fused, compile_mode: of the policy's step (act.py). graphs: False: launch by launch."""
-        super().__init__(
-            vec,
-            policy,
-            buffers,
-            device=device,
-            seed=seed,
-            autocast=autocast,
-            timer=timer,
-            zero_copy=zero_copy,
-        )
+        """fused, compile_mode: of the policy's step (act.py). graphs: False: launch by launch. keys: as `Rollout`'s."""
+        super().__init__(vec, policy, buffers, **keys)
         self._acts = Acts(policy, fused=fused, compile_mode=compile_mode)
         self._unchecked = self._acts.best is not self._acts.plain
-        self._at = torch.zeros(len(vec.blocks), dtype=torch.int64, device=device)
+        self._at = torch.zeros(len(vec.blocks), dtype=torch.int64, device=self.device)
         """The row that each block's graph comes to next."""
         pool = torch.cuda.graph_pool_handle() if graphs else None
         self._steps = [
             BlockStep(
-                buffers, block, self._at[i : i + 1], self._noise, self._states[i], self._acts, autocast,
+                buffers, block, self._at[i : i + 1], self._noise, self._states[i], self._acts, self._autocast,
                 lambda name, work: Graph(name, work, enabled=graphs, say=say, pool=pool),
             )
             for i, block in enumerate(vec.blocks)

@@ -22,7 +22,7 @@ from metta_fast.ppo.compiled import check_compiled
 from metta_fast.ppo.guard import check_block, check_weights
 from metta_fast.ppo.random import NOISE, Keyed, env_seed
 from metta_fast.ppo.timer import Timer
-from metta_fast.ppo.transfer import make_transfer
+from metta_fast.ppo.transfer import Transfer, make_transfer
 from metta_fast.vector.api import Block, VectorEnv, VectorError, WorkerError
 
 Act = Callable[[dict[str, Tensor], Tensor, Tensor, Tensor], tuple[Tensor, Tensor, Tensor, Tensor, Tensor]]
@@ -68,7 +68,7 @@ class Rollout:
         self.seed = seed
         self._autocast = autocast
         self._keyed = Keyed(seed, device)
-        self._transfer = make_transfer(vec, buffers, device, zero_copy=zero_copy)
+        self._transfer = self._make_transfer(zero_copy)
         self._compiled = compile_mode is not None
         self._plain = act = make_act(policy)
         self._unchecked = self._compiled
@@ -82,6 +82,9 @@ class Rollout:
         """Every block is held at the row that comes next; otherwise the environments start anew."""
         self._states: list[Tensor] = []
         self.forget()
+
+    def _make_transfer(self, zero_copy: bool) -> Transfer:
+        return make_transfer(self.vec, self.buffers, self.device, zero_copy=zero_copy)
 
     def forget(self) -> None:
         """Environments are about to be reset: the core's state is zero."""
