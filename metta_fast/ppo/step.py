@@ -193,8 +193,6 @@ class Step:
         if self.adapts and "rate" in state:
             self.set_rate(float(state["rate"]))
         self._stay(before)
-        if self.fused is not None:
-            self.fused.adopt()
         if state["scaler"]:
             self.scaler.load_state_dict(state["scaler"])
 
