@@ -4,6 +4,7 @@
         compute-sanitizer --tool $tool --error-exitcode 1 python -m tests.cuda.sanitize
     done
 
+`python -m tests.cuda.sanitize tokens` plays that observation only: three side by side take a third of the time.
 memcheck would count what is no fault of a kernel: cuda.bindings asks the driver for functions that it does not have.
 
 Few envs and short episodes: each kernel of gpu_shell.h runs, with maps built anew, over buffers and over blocks.
@@ -12,6 +13,7 @@ Few envs and short episodes: each kernel of gpu_shell.h runs, with maps built an
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
 from itertools import cycle
 from pathlib import Path
@@ -45,13 +47,13 @@ def play(vec: GpuVector, seed: int) -> None:
         build_and_step(vec, t)
 
 
-def main() -> None:
+def main(observations: list[str]) -> None:
     shapes = [{"shape": "warp"}, {"shape": "warp", "warps": 3}, {"shape": "split"}]
     folder = tempfile.TemporaryDirectory()
     (Path(folder.name) / "maps.txt").write_text(ASCII.strip() + "\n")
     os.chdir(folder.name)
     count = 0
-    for observation in OBSERVATIONS:
+    for observation in observations or OBSERVATIONS:
         for (name, keys), rules in zip(BUILDERS.items(), cycle(RULES.values())):
             for shared in (gpu.SHARED_BYTES, 0):
                 gpu.SHARED_BYTES = shared
@@ -67,4 +69,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])
