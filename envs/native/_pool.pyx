@@ -8,7 +8,7 @@ Used by the threads backend and inside worker processes.
 
 from libc.stdint cimport int32_t, int64_t, uintptr_t
 
-import os
+from metta_fast.errors import no_threads
 
 cdef extern from "pool.h" nogil:
     ctypedef struct mf_ready:
@@ -54,7 +54,7 @@ cdef class Pool:
         if error:
             mf_pool_free(self.pool, 1000000000)
             self.pool = NULL
-            raise OSError(error, f"cannot start {num_threads} threads: {os.strerror(error)}")
+            raise no_threads(num_threads, error)
 
     def __dealloc__(self):
         self.close(0.0)

@@ -29,12 +29,12 @@ typedef struct {
     mf_bell bell;
     _Alignas(MF_LINE) _Atomic int32_t stop;
     _Atomic int32_t alive; /* threads that have not ended */
-    int32_t num_jobs, num_threads;
+    int32_t num_jobs, wanted, num_threads; /* threads to start, and those that run */
     uint64_t ticket; /* submissions so far; the submitter's */
     int64_t spin_ns;
     mf_ready *ready;
     mf_job *jobs;       /* [num_jobs] */
-    pthread_t *threads; /* [num_threads] */
+    pthread_t *threads; /* [wanted] */
 } mf_pool;
 
 MF_SYNC int64_t mf_lines(int64_t bytes) { return (bytes + MF_LINE - 1) / MF_LINE * MF_LINE; }
@@ -106,9 +106,9 @@ static __attribute__((unused)) void *mf_pool_thread(void *arg) {
 }
 
 /* Jobs get their fn, ctx and n by mf_pool_job before mf_pool_start. NULL without memory. */
-MF_SYNC mf_pool *mf_pool_new(int32_t num_jobs, int32_t num_threads, int64_t spin_ns, mf_ready *ready) {
+MF_SYNC mf_pool *mf_pool_new(int32_t num_jobs, int32_t wanted, int64_t spin_ns, mf_ready *ready) {
     const int64_t head = mf_lines(sizeof(mf_pool)), jobs = mf_lines(num_jobs * (int64_t)sizeof(mf_job));
-    const int64_t total = head + jobs + mf_lines((num_threads + 1) * (int64_t)sizeof(pthread_t));
+    const int64_t total = head + jobs + mf_lines((wanted + 1) * (int64_t)sizeof(pthread_t));
     char *memory = (char *)aligned_alloc(MF_LINE, (size_t)total);
     if (!memory)
         return NULL;
@@ -116,7 +116,7 @@ MF_SYNC mf_pool *mf_pool_new(int32_t num_jobs, int32_t num_threads, int64_t spin
     mf_pool *pool = (mf_pool *)memory;
     mf_bell_init(&pool->bell);
     pool->num_jobs = num_jobs;
-    pool->num_threads = num_threads;
+    pool->wanted = wanted;
     pool->spin_ns = spin_ns;
     pool->ready = ready;
     pool->jobs = (mf_job *)(memory + head);
@@ -140,8 +140,7 @@ MF_SYNC int mf_pool_start(mf_pool *pool) {
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     int error = 0;
-    const int32_t wanted = pool->num_threads;
-    for (pool->num_threads = 0; pool->num_threads < wanted && !error;) {
+    while (pool->num_threads < pool->wanted && !error) {
         atomic_fetch_add(&pool->alive, 1);
         error = pthread_create(&pool->threads[pool->num_threads], NULL, mf_pool_thread, pool);
         if (error)

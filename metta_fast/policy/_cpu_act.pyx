@@ -3,9 +3,9 @@
 Called by cpu_act.py, which checks what it is given. Numbers named as arrays are addresses of contiguous ones.
 """
 
-import os
-
 from libc.stdint cimport int32_t, int64_t, uint8_t, uintptr_t
+
+from metta_fast.errors import no_threads
 
 cdef extern from "cpu_act.h" nogil:
     enum: MF_MOST_HEADS
@@ -59,7 +59,7 @@ cdef class Actor:
             raise MemoryError
         error = mf_team_start(&self.actor.team)
         if error:
-            raise OSError(error, f"cannot start {threads - 1} threads: {os.strerror(error)}")
+            raise no_threads(threads - 1, error)
 
     def __dealloc__(self):
         if self.actor != NULL:

@@ -3,9 +3,9 @@
 Called by grid_update.py, which checks what it is given. Numbers named as arrays are addresses of contiguous ones.
 """
 
-import os
-
 from libc.stdint cimport int32_t, int64_t, uint8_t, uintptr_t
+
+from metta_fast.errors import no_threads
 
 cdef extern from "grid_update.h" nogil:
     enum: MF_TENSORS
@@ -76,7 +76,7 @@ cdef class Network:
             raise MemoryError
         error = mf_team_start(&self.u.team)
         if error:
-            raise OSError(error, f"cannot start {slots - 1} threads: {os.strerror(error)}")
+            raise no_threads(slots - 1, error)
 
     def __dealloc__(self):
         if self.u != NULL:

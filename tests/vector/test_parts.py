@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import os
+import resource
 import subprocess
 import sys
 import time
@@ -159,6 +161,45 @@ def test_thread_sanitizer_finds_a_planted_race(tmp_path):
     status, said = watched(tmp_path, "-DPLANTED_RACE")
     assert status != 0
     assert "data race" in said
+
+
+NO_STACK = """
+from metta_fast.envs.native._pool import Pool
+from metta_fast.envs.native._sync import Ready
+from metta_fast.errors import UserError
+from metta_fast.policy._cpu_act import Actor
+from metta_fast.ppo._grid_update import Network
+
+for make in (
+    lambda: Pool(Ready(1), [], 3),
+    lambda: Actor(0, 0, 16, [2], 4, 0.0),
+    lambda: Network(0, 0, 16, [2], [1] * 6, 4, 0.0, 64),
+):
+    try:
+        make()
+    except UserError as error:
+        print(error)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the stack's limit is a thread's size")
+def test_threads_that_cannot_be_had_are_told_with_the_cure():
+    more_than_any_address = 200 << 40
+    hard = resource.getrlimit(resource.RLIMIT_STACK)[1]
+    if hard != resource.RLIM_INFINITY:
+        pytest.skip(f"the stack's hard limit is {hard} bytes here")
+    ran = subprocess.run(
+        [sys.executable, "-c", NO_STACK],
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_STACK, (more_than_any_address, hard)),
+        env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+    )
+    told = ran.stdout.splitlines()
+    assert len(told) == 3, ran.stderr
+    for line in told:
+        assert line.startswith("cannot start 3 threads: ")
+        assert "trainer.torch_threads" in line
 
 
 def test_an_idle_pool_uses_no_processor_time():
