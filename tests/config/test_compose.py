@@ -78,7 +78,7 @@ def test_later_wins_and_origins_say_who() -> None:
     composed = compose(["hardware=cpu", "env=grid_solo", "policy=lstm", "trainer.gamma=0.9"])
     wanted = {
         "trainer.bptt_horizon": (32, "default"),
-        "env.num_envs": (256, "hardware/cpu"),
+        "env.num_envs": (128, "hardware/cpu"),
         "env.max_steps": (1000, "env/grid"),
         "env.agents_per_env": (1, "env/grid_solo"),
         "policy.core": ("lstm", "policy/lstm"),
