@@ -11,6 +11,7 @@ RNG state.
 
 from __future__ import annotations
 
+import gc
 from functools import partial
 from typing import Any
 
@@ -157,6 +158,8 @@ class PPO:
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)  # copies from the old vector's rows have ended
         self.vec = vec
+        self.rollout = None
+        gc.collect()  # the old one's CUDA graphs hold memory, and lie in a cycle with what they call
         self.rollout = self._make_rollout()
 
     def collect(self) -> None:

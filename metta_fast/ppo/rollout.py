@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from metta_fast.buffers import Buffers
 from metta_fast.errors import NonFiniteError
+from metta_fast.policy.network import Network
 from metta_fast.ppo.compiled import check_compiled
 from metta_fast.ppo.guard import check_block, check_weights
 from metta_fast.ppo.random import NOISE, Keyed, env_seed
@@ -84,7 +85,10 @@ class Rollout:
         self.forget()
 
     def _make_transfer(self, zero_copy: bool) -> Transfer:
-        return make_transfer(self.vec, self.buffers, self.device, zero_copy=zero_copy)
+        without_memory = isinstance(self.policy, Network) and self.buffers.state.numel() == 0
+        return make_transfer(
+            self.vec, self.buffers, self.device, zero_copy=zero_copy, reset_can_wait=without_memory
+        )
 
     def forget(self) -> None:
         """Environments are about to be reset: the core's state is zero."""

@@ -112,7 +112,9 @@ class Transfer:
 class CudaTransfer(Transfer):
     """Policy and buffers on the GPU."""
 
-    def __init__(self, vec: VectorEnv, buffers: Buffers, device: torch.device, *, zero_copy: bool) -> None:
+    def __init__(
+        self, vec: VectorEnv, buffers: Buffers, device: torch.device, *, zero_copy: bool, reset_can_wait: bool
+    ) -> None:
         super().__init__(vec, buffers, device, zero_copy=zero_copy)
         pin(vec.slab, self)
         self._copies = [
@@ -125,11 +127,11 @@ class CudaTransfer(Transfer):
         """Of each block's leaves: the source in pinned memory, and the buffers' rows."""
         self._actions = [torch.from_numpy(block.rows.action) for block in vec.blocks]
         self._event, self._stream = torch.cuda.Event(), torch.cuda.current_stream(device)
-        self._recurrent = buffers.state.numel() > 0
+        self._reset_can_wait = reset_can_wait
 
     def load(self, block: Block, t: int) -> None:
         super().load(block, t)
-        if self._recurrent:  # the others can wait for `finish`
+        if not self._reset_can_wait:
             a, b = block.start, block.stop
             self.buffers.reset[t, a:b].copy_(self.small["reset"][t, a:b], non_blocking=True)
 
@@ -195,16 +197,19 @@ class OffloadTransfer(Transfer):
         torch.cuda.current_stream(self.device).synchronize()
 
 
-def make_transfer(vec: VectorEnv, buffers: Buffers, device: torch.device, *, zero_copy: bool) -> Transfer:
-    """The transfer for where the policy (`device`) and the buffers are."""
-    kind = (
-        Transfer
-        if device.type == "cpu"
-        else CudaTransfer
-        if buffers.device.type == "cuda"
-        else OffloadTransfer
-    )
-    return kind(vec, buffers, device, zero_copy=zero_copy)
+def make_transfer(
+    vec: VectorEnv, buffers: Buffers, device: torch.device, *, zero_copy: bool, reset_can_wait: bool = False
+) -> Transfer:
+    """The transfer for where the policy (`device`) and the buffers are.
+
+    Args:
+        reset_can_wait: the policy does not read `reset` in the rollout, so it may go over with the other small fields.
+    """
+    if device.type == "cpu":
+        return Transfer(vec, buffers, device, zero_copy=zero_copy)
+    if buffers.device.type == "cuda":
+        return CudaTransfer(vec, buffers, device, zero_copy=zero_copy, reset_can_wait=reset_can_wait)
+    return OffloadTransfer(vec, buffers, device, zero_copy=zero_copy)
 
 
 def pin(slab: Array, owner: object) -> None:

@@ -100,6 +100,14 @@ class TinyPolicy(nn.Module):
         return Output(self.output(x), self.critic(x)[..., 0].float(), state)
 
 
+class TellsReset(TinyPolicy):
+    """Without memory, and yet it reads `reset`: it is its value."""
+
+    def forward(self, obs: dict[str, Tensor], state: Tensor, reset: Tensor) -> Output:
+        out = super().forward(obs, state, reset)
+        return out._replace(value=reset.float() + 0 * out.value)
+
+
 def make_config(**trainer: Any) -> Config:
     """A resolved configuration for a small run on the CPU; keyword arguments set keys of `trainer`."""
     config = Config()

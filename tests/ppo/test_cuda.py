@@ -15,7 +15,7 @@ from torch import Tensor
 from metta_fast.envs.counter import CounterFactory
 from metta_fast.ppo import PPO
 from tests.ppo.envs import tickers
-from tests.ppo.stand_in import Output, TinyPolicy, make_ppo, run
+from tests.ppo.stand_in import Output, TellsReset, TinyPolicy, make_ppo, run
 from tests.ppo.test_learner import learnt_logprobs
 from tests.ppo.test_rollout import expected_rows, weights
 
@@ -62,6 +62,17 @@ def test_rows_and_ratio(place: dict[str, Any]) -> None:
         torch.testing.assert_close(learnt, torch.where(b.mask[:12], b.logprob, 0), rtol=2e-3, atol=2e-3)
         ppo.update()
         assert ppo.steps == steps
+    ppo.rollout.vec.close()
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_policy_without_memory_reads_the_rows_own_reset(place: dict[str, Any]) -> None:
+    ppo = cuda_ppo(lstm=False, policy=TellsReset(tickers(5).spec), **place)
+    for _ in range(4):
+        ppo.collect()
+        assert ppo.buffers.reset.any()
+        assert torch.equal(ppo.buffers.value.bool(), ppo.buffers.reset)
+        ppo.update()
     ppo.rollout.vec.close()
 
 

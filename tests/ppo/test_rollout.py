@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import weakref
+
 import numpy as np
 import pytest
 import torch
@@ -10,7 +12,7 @@ from metta_fast.ppo import PPO
 from metta_fast.ppo.random import env_seed, mix
 from metta_fast.spec import EVAL_SEED_BIT
 from tests.ppo.envs import Ticker, tickers
-from tests.ppo.stand_in import make_ppo, run
+from tests.ppo.stand_in import TellsReset, make_ppo, run
 
 
 def expected_rows(index: int, count: int) -> list[tuple[float, float, bool, bool, bool]]:
@@ -94,6 +96,26 @@ def test_debug_mode_finds_a_row_nobody_wrote() -> None:
     with pytest.raises(RuntimeError, match="logprob"):
         ppo.update()
     ppo.rollout.vec.close()
+
+
+def test_a_policy_without_memory_reads_the_rows_own_reset() -> None:
+    ppo = make_ppo(tickers(5), horizon=12, bptt=4, blocks=2, policy=TellsReset(tickers(5).spec))
+    for _ in range(4):
+        ppo.collect()
+        assert ppo.buffers.reset.any()
+        assert torch.equal(ppo.buffers.value.bool(), ppo.buffers.reset)
+        ppo.update()
+    ppo.rollout.vec.close()
+
+
+def test_a_new_vector_leaves_nothing_of_the_old_rollout() -> None:
+    ppo = make_ppo(tickers(4))
+    ppo.collect()
+    old = weakref.ref(ppo.rollout)
+    ppo.rollout.itself = ppo.rollout  # as its CUDA graphs do
+    ppo.use(ppo.vec)
+    assert old() is None
+    ppo.vec.close()
 
 
 def test_box_actions_reach_the_environment() -> None:
