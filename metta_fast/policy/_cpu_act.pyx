@@ -7,20 +7,11 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uintptr_t
 
 from metta_fast.errors import no_threads
 
+from metta_fast.policy.cpu_grid cimport (
+    describe, mf_grid_net, mf_grid_net_pack, mf_team, mf_team_start, point_weights
+)
+
 cdef extern from "cpu_act.h" nogil:
-    enum: MF_MOST_HEADS
-    ctypedef struct mf_grid_net:
-        int layout, hidden, outputs, heads
-        int *nvec
-        const float *scale
-        const float *w1
-        const float *b1
-        const float *w2
-        const float *b2
-        const float *w3
-        const float *b3
-    ctypedef struct mf_team:
-        pass
     ctypedef struct mf_actor:
         mf_grid_net net
         mf_team team
@@ -34,9 +25,7 @@ cdef extern from "cpu_act.h" nogil:
         float *logprob
         float *value
     mf_actor *mf_actor_new(const mf_grid_net *net, int threads, int64_t spin_ns)
-    int mf_team_start(mf_team *team)
     void mf_actor_free(mf_actor *actor)
-    void mf_grid_net_pack(mf_grid_net *net)
     void mf_act(mf_actor *actor, const mf_act_rows *rows)
 
 
@@ -48,12 +37,7 @@ cdef class Actor:
     def __cinit__(self, int layout, uintptr_t scale, int hidden, nvec, int threads, double spin_s):
         """scale: float32 [256]; nvec: of the heads; threads: the caller is one of them; spin_s: how long idle ones spin."""
         cdef mf_grid_net net
-        if not 0 < len(nvec) <= MF_MOST_HEADS:
-            raise ValueError(f"{len(nvec)} heads, expected 1 to {MF_MOST_HEADS}")
-        net.layout, net.hidden, net.heads = layout, hidden, len(nvec)
-        net.scale, net.outputs = <const float *>scale, sum(nvec) + 1
-        for i, choices in enumerate(nvec):
-            net.nvec[i] = choices
+        describe(&net, layout, scale, hidden, nvec)
         self.actor = mf_actor_new(&net, threads, <int64_t>(spin_s * 1e9))
         if self.actor == NULL:
             raise MemoryError
@@ -68,8 +52,7 @@ cdef class Actor:
     def weights(self, uintptr_t w1, uintptr_t b1, uintptr_t w2, uintptr_t b2, uintptr_t w3, uintptr_t b3):
         """Take in the weights as they are now; the first layer's are read where they lie."""
         cdef mf_grid_net *net = &self.actor.net
-        net.w1, net.b1, net.w2 = <const float *>w1, <const float *>b1, <const float *>w2
-        net.b2, net.w3, net.b3 = <const float *>b2, <const float *>w3, <const float *>b3
+        point_weights(net, w1, b1, w2, b2, w3, b3)
         with nogil:
             mf_grid_net_pack(net)
 

@@ -3,18 +3,13 @@
 Called by cpu_update.py, which checks what it is given. Numbers named as arrays are addresses of contiguous ones.
 """
 
-from libc.stdint cimport int64_t, uint8_t, uintptr_t
+from libc.stdint cimport int64_t, uintptr_t
+
+from metta_fast.ppo.cpu_ppo cimport MF_SUMS, mf_rows, mf_settings, mf_tensor, point_rows, point_tensor
 
 cdef extern from "cpu_update.h" nogil:
     enum: MF_TENSORS
-    enum: MF_SUMS
     enum: MF_MOST_LEAVES
-    ctypedef struct mf_tensor:
-        float *weight
-        float *first
-        float *second
-        int rows
-        int columns
     ctypedef struct mf_net:
         mf_tensor *tensor
     ctypedef struct mf_update:
@@ -29,21 +24,11 @@ cdef extern from "cpu_update.h" nogil:
     ctypedef struct mf_view:
         mf_leaf *leaf
         int leaves
-    ctypedef struct mf_rows:
-        const float *logprob
-        const float *value
-        const float *advantage
-        const float *returns
-        const uint8_t *mask
     ctypedef struct mf_rollout:
         mf_view actor
         mf_view critic
         const float *action
         mf_rows rows
-    ctypedef struct mf_settings:
-        float clip, vf_coef, vf_clip, entropy_coef, max_norm, target_kl
-        double rate, beta1, beta2, epsilon
-        int normalize_advantage
     mf_update *mf_update_new(int inputs, int seen, int hidden, int actions, int activation, int most)
     void mf_update_free(mf_update *u)
     int mf_pass(mf_update *u, const mf_rollout *rollout, const mf_settings *s, const int64_t *rows, long total,
@@ -75,9 +60,7 @@ cdef class Networks:
                 tensor = &self.u.actor.tensor[i - 1]
             else:
                 tensor = &self.u.critic.tensor[i - 1 - MF_TENSORS]
-            tensor.weight = <float *><uintptr_t>weight
-            tensor.first = <float *><uintptr_t>first
-            tensor.second = <float *><uintptr_t>second
+            point_tensor(tensor, weight, first, second)
 
     def leaves(self, actor, critic):
         """What each network reads: [(rows, shift, scale, numbers in a row), …]; shift and scale 0: as they are."""
@@ -88,11 +71,7 @@ cdef class Networks:
              uintptr_t mask):
         """The rollout's other arrays."""
         self.rollout.action = <const float *>action
-        self.rollout.rows.logprob = <const float *>logprob
-        self.rollout.rows.value = <const float *>value
-        self.rollout.rows.advantage = <const float *>advantage
-        self.rollout.rows.returns = <const float *>returns
-        self.rollout.rows.mask = <const uint8_t *>mask
+        point_rows(&self.rollout.rows, logprob, value, advantage, returns, mask)
 
     def run(self, uintptr_t rows, long total, int each, double step, dict settings, double[::1] sums):
         """`mf_pass`; settings by the fields' names."""
