@@ -17,7 +17,7 @@ def no_threads(count: int, number: int) -> UserError:
     return UserError(
         f"cannot start {count} threads: {os.strerror(number)}. The system allows this user or container no more "
         "(ulimit -u, pids.max), or has no memory for their stacks (ulimit -s): end other programs, raise the limit, "
-        "or use fewer (trainer.torch_threads, vector.num_workers)"
+        "or use fewer (trainer.torch_threads, vector.num_threads, vector.num_workers)"
     )
 
 
