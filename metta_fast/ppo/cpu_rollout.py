@@ -13,8 +13,9 @@ import torch
 from metta_fast.buffers import Buffers
 from metta_fast.config import TrainerConfig
 from metta_fast.policy.cpu_act import CpuAct
-from metta_fast.policy.grid_net import grid_net, not_a_grid_net
-from metta_fast.ppo.native_update import hooks_on
+from metta_fast.policy.grid_net import grid_net
+from metta_fast.ppo import grid_update
+from metta_fast.ppo.native_update import hooks_on, plain_cpu
 from metta_fast.ppo.rollout import Rollout
 from metta_fast.ppo.transfer import Transfer
 from metta_fast.vector.api import Block, VectorEnv
@@ -28,15 +29,13 @@ def supports(
     policy: Any, buffers: Buffers, vec: VectorEnv, config: TrainerConfig, device: torch.device
 ) -> str | None:
     """What stands against it, or None."""
-    if device.type != "cpu" or config.precision != "fp32" or config.compile:
+    if not plain_cpu(config, device):
         return "trainer.device, precision or compile"
     if hooks_on(policy):
         return "hooks on the policy"
-    against = not_a_grid_net(policy)
+    against = grid_update.supports(policy, buffers, config)
     if against is not None:
         return against
-    if buffers.obs[grid_net(policy).leaf].dtype != torch.uint8 or buffers.action.dtype != torch.int32:
-        return "observations or actions of another dtype"
     for block in vec.blocks:
         action, leaf = block.rows.action, block.rows.obs[grid_net(policy).leaf]
         if action.dtype != np.int32 or not action.flags.c_contiguous or not leaf.flags.c_contiguous:

@@ -54,7 +54,7 @@ def native_update(
 
 def unsupported(policy: Any, config: TrainerConfig, device: torch.device) -> str | None:
     """What stands against all of them, or None. (Hooks are the learner's to look at.)"""
-    if device.type != "cpu" or config.precision != "fp32" or config.compile:
+    if not plain_cpu(config, device):
         return "trainer.device, precision or compile"
     if config.advantage == "vtrace" or config.recompute == "minibatch" or config.gradient_accumulation > 1:
         return "trainer.advantage, recompute or gradient_accumulation"
@@ -63,6 +63,11 @@ def unsupported(policy: Any, config: TrainerConfig, device: torch.device) -> str
     if any(not p.requires_grad or p.dtype != torch.float32 for p in policy.parameters()):
         return "frozen weights, or not float32"
     return None
+
+
+def plain_cpu(config: TrainerConfig, device: torch.device) -> bool:
+    """The policy runs on the CPU, in float32 and without a compiler: where C may stand for it."""
+    return device.type == "cpu" and config.precision == "fp32" and not config.compile
 
 
 def hooks_on(policy: Any) -> int:

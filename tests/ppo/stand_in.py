@@ -108,6 +108,16 @@ class TellsReset(TinyPolicy):
         return out._replace(value=reset.float() + 0 * out.value)
 
 
+def check_reset_is_read(ppo: PPO) -> None:
+    """Each row's value is the row's own reset; `ppo` has TellsReset."""
+    for _ in range(4):
+        ppo.collect()
+        assert ppo.buffers.reset.any()
+        assert torch.equal(ppo.buffers.value.bool(), ppo.buffers.reset)
+        ppo.update()
+    ppo.rollout.vec.close()
+
+
 def make_config(**trainer: Any) -> Config:
     """A resolved configuration for a small run on the CPU; keyword arguments set keys of `trainer`."""
     config = Config()

@@ -15,7 +15,7 @@ from torch import Tensor
 from metta_fast.envs.counter import CounterFactory
 from metta_fast.ppo import PPO
 from tests.ppo.envs import tickers
-from tests.ppo.stand_in import Output, TellsReset, TinyPolicy, make_ppo, run
+from tests.ppo.stand_in import Output, TellsReset, TinyPolicy, check_reset_is_read, make_ppo, run
 from tests.ppo.test_learner import learnt_logprobs
 from tests.ppo.test_rollout import expected_rows, weights
 
@@ -67,13 +67,7 @@ def test_rows_and_ratio(place: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("place", PLACES)
 def test_a_policy_without_memory_reads_the_rows_own_reset(place: dict[str, Any]) -> None:
-    ppo = cuda_ppo(lstm=False, policy=TellsReset(tickers(5).spec), **place)
-    for _ in range(4):
-        ppo.collect()
-        assert ppo.buffers.reset.any()
-        assert torch.equal(ppo.buffers.value.bool(), ppo.buffers.reset)
-        ppo.update()
-    ppo.rollout.vec.close()
+    check_reset_is_read(cuda_ppo(lstm=False, policy=TellsReset(tickers(5).spec), **place))
 
 
 def test_where_the_buffers_lie_changes_nothing_but_rounding() -> None:

@@ -12,7 +12,7 @@ from metta_fast.ppo import PPO
 from metta_fast.ppo.random import env_seed, mix
 from metta_fast.spec import EVAL_SEED_BIT
 from tests.ppo.envs import Ticker, tickers
-from tests.ppo.stand_in import TellsReset, make_ppo, run
+from tests.ppo.stand_in import TellsReset, check_reset_is_read, make_ppo, run
 
 
 def expected_rows(index: int, count: int) -> list[tuple[float, float, bool, bool, bool]]:
@@ -99,13 +99,9 @@ def test_debug_mode_finds_a_row_nobody_wrote() -> None:
 
 
 def test_a_policy_without_memory_reads_the_rows_own_reset() -> None:
-    ppo = make_ppo(tickers(5), horizon=12, bptt=4, blocks=2, policy=TellsReset(tickers(5).spec))
-    for _ in range(4):
-        ppo.collect()
-        assert ppo.buffers.reset.any()
-        assert torch.equal(ppo.buffers.value.bool(), ppo.buffers.reset)
-        ppo.update()
-    ppo.rollout.vec.close()
+    check_reset_is_read(
+        make_ppo(tickers(5), horizon=12, bptt=4, blocks=2, policy=TellsReset(tickers(5).spec))
+    )
 
 
 def test_a_new_vector_leaves_nothing_of_the_old_rollout() -> None:
