@@ -26,6 +26,9 @@ from tests.run.test_end_to_end import check_rows, newest, rows, signal_after
 from tests.tiny import QUIET, named
 
 EPOCH = 256
+"""Rows of one."""
+EPOCHS = 40
+"""More than a quick machine does before it is killed."""
 SIZES = [
     *QUIET,
     "env=ant",
@@ -78,12 +81,13 @@ def test_a_run_that_was_stopped_and_killed_equals_an_unbroken_one(
     more = [f"trainer.deterministic={str(deterministic).lower()}"]
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     broken.mkdir()
-    assert main(words(whole, 16, *more)) == 0
-    assert session(broken, 16, 5, signal.SIGKILL, *more) == -signal.SIGKILL
-    watcher = signal_after(broken, 10, signal.SIGTERM)
-    assert main(words(broken, 16, *more, "resume=auto")) == 143
+    assert main(words(whole, EPOCHS, *more)) == 0
+    assert session(broken, EPOCHS, 5, signal.SIGKILL, *more) == -signal.SIGKILL
+    new = len(rows(broken)) + 1  # rows of the killed run are there before this one can take a signal
+    watcher = signal_after(broken, max(10, new), signal.SIGTERM)
+    assert main(words(broken, EPOCHS, *more, "resume=auto")) == 143
     watcher.join()
-    assert main(words(broken, 16, *more, "resume=auto")) == 0
+    assert main(words(broken, EPOCHS, *more, "resume=auto")) == 0
     check_equal(whole, broken)
 
 
