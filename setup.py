@@ -25,7 +25,7 @@ from Cython.Build import cythonize
 from setuptools import Extension, setup
 
 FAST_MATH = ["-ffp-contract=fast", "-fno-math-errno"]
-NEVER_ON_A_GPU = {"_cpu_act", "_cpu_update", "_grid_update", "_sparse_layer"}
+NEVER_ON_A_GPU = {"_c_act", "_mlp_update", "_grid_update", "_sparse_layer"}
 """They may fuse products and sums."""
 ROOT = Path(__file__).parent
 SANITIZE = os.environ.get("MF_SANITIZE", "")  # what -fsanitize= is told: address, undefined, thread, …
@@ -99,7 +99,13 @@ def extensions() -> list[Extension]:
             source = source.relative_to(ROOT)
             headers = [
                 str(h.relative_to(ROOT))
-                for folder in {source.parent, Path("envs/native"), Path("metta_fast/policy")}
+                for folder in {
+                    source.parent,
+                    Path("envs/native"),
+                    Path("metta_fast/policy"),
+                    Path("metta_fast/runtime/c"),
+                    Path("metta_fast/algorithms/ppo/c"),
+                }
                 for h in (ROOT / folder).rglob("*.h")
             ]
             found.append(
@@ -108,7 +114,14 @@ def extensions() -> list[Extension]:
                     [str(source)],
                     depends=headers,
                     extra_compile_args=CFLAGS + FAST_MATH * (source.stem in NEVER_ON_A_GPU),
-                    include_dirs=[numpy.get_include(), str(source.parent), "envs/native", *include],
+                    include_dirs=[
+                        numpy.get_include(),
+                        str(source.parent),
+                        "envs/native",
+                        "metta_fast",
+                        "metta_fast/runtime/c",
+                        *include,
+                    ],
                     extra_objects=objects,
                     extra_link_args=LDFLAGS,
                     define_macros=[("NPY_NO_DEPRECATED_API", "NPY_1_7_API_VERSION")],

@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 
 import metta_fast
-from metta_fast.compose import compose
 from metta_fast.envs import make_factory
+from metta_fast.resolve.compose import compose
 from metta_fast.vector import make_vector
 
 CHECKOUT = Path(sys.argv[1]).resolve()
@@ -25,7 +25,7 @@ def main() -> None:
     assert metadata.version("metta_fast") == metta_fast.__version__
     wanted = {"py.typed"} | {
         str(file.relative_to(CHECKOUT)).removeprefix("metta_fast/")
-        for pattern in ("configs/**/*.yaml", "envs/**/*.h", "metta_fast/replay/page/*")
+        for pattern in ("configs/**/*.yaml", "envs/**/*.h", "metta_fast/episodes/page/*")
         for file in CHECKOUT.glob(pattern)
     }
     absent = sorted(name for name in wanted if not (PACKAGE / name).is_file())

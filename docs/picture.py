@@ -11,9 +11,9 @@ from pathlib import Path
 import yaml
 from rich.console import Console
 
-from metta_fast.dashboard import RichDashboard
-from metta_fast.loggers import read_rows
-from metta_fast.run_dir import RunDir
+from metta_fast.metrics.dashboard import RichDashboard
+from metta_fast.metrics.loggers import read_rows
+from metta_fast.storage.run_folder import RunDir
 
 
 def main() -> None:

@@ -1,7 +1,7 @@
 """Pages of the site that are no files of docs/ (a hook of mkdocs, named in mkdocs.yml).
 
     README, CONTRIBUTING, CHANGELOG  ─►  index.md, contributing.md, changelog.md     links turned to the site's places
-    metta_fast/schema.py             ─►  reference.md                                every key, as --help tells it
+    metta_fast/config/schema.py         ─►  reference.md                            every key, as --help tells it
 
 mkdocs build --strict
 """
@@ -40,16 +40,17 @@ def reference() -> str:
     """Every group and key of the configuration, in Markdown, from the schema."""
     sys.path.insert(0, str(ROOT))  # the checkout's schema, also where another metta_fast is installed
     try:
-        from metta_fast.compose import options
-        from metta_fast.config import GROUPS, shown
-        from metta_fast.explain import SECTIONS, about, headline, sections
+        from metta_fast.config.keys import GROUPS, shown
+        from metta_fast.resolve.compose import options
+        from metta_fast.resolve.explain import SECTIONS, about, headline, sections
     finally:
         sys.path.remove(str(ROOT))
     lines = [
         "# Reference",
         "",
-        "Made from the schema (`metta_fast/schema.py`) when the site was built; `python run_optimized.py --help` "
-        "prints the same for the version that you run. How values are composed, and which keys matter for what: "
+        "Made from the schema (`metta_fast/config/schema.py`) when the site was built; "
+        "`python run_optimized.py --help` prints the same for the version that you run. "
+        "How values are composed, and which keys matter for what: "
         "[Configuration](configuration.md).",
     ]
     for section, entries in sections().items():

@@ -1,6 +1,6 @@
 """Environments: the native contract, the grid world, and small examples. Importable as `metta_fast.envs`.
 
-    factory = make_factory(config.env)           # metta_fast.spec.EnvFactory
+    factory = make_factory(config.env)           # metta_fast.contracts.env.EnvFactory
 
 `env.factory` names what makes them:
 
@@ -23,12 +23,12 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from metta_fast.config import did_you_mean, nearest
-from metta_fast.errors import UserError
-from metta_fast.spec import EnvError, EnvFactory
+from metta_fast.config.keys import did_you_mean, nearest
+from metta_fast.contracts.env import EnvError, EnvFactory
+from metta_fast.contracts.errors import UserError
 
 if TYPE_CHECKING:
-    from metta_fast.config import EnvConfig
+    from metta_fast.config.keys import EnvConfig
 
 
 def make_factory(env_config: EnvConfig, *, num_envs: int | None = None) -> EnvFactory:

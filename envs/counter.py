@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from metta_fast.errors import UserError
-from metta_fast.spec import ActionSpec, Array, EnvSpec, Leaf, Rows
+from metta_fast.contracts.env import ActionSpec, Array, EnvSpec, Leaf, Rows
+from metta_fast.contracts.errors import UserError
 
 
 class CounterFactory:
-    """Makes batches of counters (`metta_fast.spec.EnvFactory`).
+    """Makes batches of counters (`metta_fast.contracts.env.EnvFactory`).
 
     Args:
         goal: the count to reach and keep, 1 … 255.
@@ -60,7 +60,7 @@ class CounterFactory:
 
 
 class CounterBatch:
-    """`metta_fast.spec.EnvBatch` over numpy arrays; n = num_envs, a = agents_per_env."""
+    """`metta_fast.contracts.env.EnvBatch` over numpy arrays; n = num_envs, a = agents_per_env."""
 
     rows: Rows
 

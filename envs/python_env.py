@@ -14,12 +14,13 @@ one agent, and
 The environment is over when every agent has ended. An agent that ended before has masked rows until the
 reset; its reward and flags meanwhile are dropped.
 
-Episode ends are next-step (metta_fast.spec): the row after the last action carries the true last observation,
+Episode ends are next-step (metta_fast.contracts.env): the row after the last action carries the true last observation,
 masked; the next call ignores the action and gives the new episode's first row. `metadata["autoreset_mode"]`
 says whether an environment resets itself: disabled (default: we call `reset`), next-step (we step it), or
 same-step (the reset's observation is held back, the last one is taken from `info["final_obs"]`).
 
-Leaves of a Dict observation that are for the critic alone (metta_fast/reads.py) are named in `metadata["privileged"]`.
+Leaves of a Dict observation that only the critic reads are named in `metadata["privileged"]`
+(metta_fast/config/policy_inputs.py).
 
 An environment whose whole state is given by methods `state_dict()` and `load_state_dict(state)` (arrays and
 plain values) can be checkpointed.
@@ -34,12 +35,12 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 from numpy import ndarray
 
+from metta_fast.contracts.env import Array, EnvError, EnvSpec, Rows
+from metta_fast.contracts.errors import UserError
 from metta_fast.envs.spaces import FieldError, Part, action_spec, decode_actions, observation_parts
-from metta_fast.errors import UserError
-from metta_fast.spec import Array, EnvError, EnvSpec, Rows
 
 if TYPE_CHECKING:
-    from metta_fast.replay.record import Recorder
+    from metta_fast.contracts.recording import Recorder
 
 DISABLED, NEXT_STEP, SAME_STEP = "Disabled", "NextStep", "SameStep"
 
@@ -98,15 +99,15 @@ class PythonEnvFactory:
         return PythonBatch(self, first_env, num_envs)
 
     def make_recorder(self, batch: PythonBatch) -> Recorder | None:
-        """For `metta_fast.replay`: what the environment renders, where it was made with render_mode="rgb_array"."""
-        from metta_fast.replay.frames import FrameRecorder
+        """For `metta_fast.episodes`: what the environment renders, where it was made with render_mode="rgb_array"."""
+        from metta_fast.envs.frame_recorder import FrameRecorder
 
         env = batch.envs[0].env
         return FrameRecorder(env.render) if getattr(env, "render_mode", None) == "rgb_array" else None
 
 
 class PythonBatch:
-    """`metta_fast.spec.EnvBatch`: steps its environments one after another."""
+    """`metta_fast.contracts.env.EnvBatch`: steps its environments one after another."""
 
     rows: Rows
 

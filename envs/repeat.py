@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from metta_fast.spec import EnvBatch, EnvFactory, Rows
-from metta_fast.vector import state as states
+from metta_fast.contracts import batch_state as states
+from metta_fast.contracts.env import EnvBatch, EnvFactory, Rows
 
 
 def repeated(factory: EnvFactory, repeat: int) -> EnvFactory:
@@ -28,7 +28,7 @@ def repeated(factory: EnvFactory, repeat: int) -> EnvFactory:
 
 
 class RepeatFactory:
-    """`metta_fast.spec.EnvFactory` around another, whose other attributes it has too."""
+    """`metta_fast.contracts.env.EnvFactory` around another, whose other attributes it has too."""
 
     def __init__(self, inner: EnvFactory, repeat: int) -> None:
         self.inner, self.repeat = inner, repeat

@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from metta_fast.errors import UserError
-from metta_fast.spec import ActionSpec, Array, Leaf
+from metta_fast.contracts.env import ActionSpec, Array, Leaf
+from metta_fast.contracts.errors import UserError
 
 
 class FieldError(ValueError):

@@ -10,25 +10,24 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from metta_fast.callbacks import Callback as Callback
-    from metta_fast.callbacks import CallbackError as CallbackError
-    from metta_fast.errors import UserError as UserError
+    from metta_fast.contracts.errors import UserError as UserError
     from metta_fast.export.main import export_policy as export_policy
-    from metta_fast.load import load_policy as load_policy
-    from metta_fast.program import TrainResult as TrainResult
-    from metta_fast.program import train as train
+    from metta_fast.inference.loaded_policy import load_policy as load_policy
+    from metta_fast.run.callbacks import Callback as Callback
+    from metta_fast.run.callbacks import CallbackError as CallbackError
+    from metta_fast.run.train_function import TrainResult as TrainResult
+    from metta_fast.run.train_function import train as train
 
-__version__ = "0.1.0"
-
+from metta_fast.version import __version__ as __version__
 
 _PLACES = {
-    "Callback": "metta_fast.callbacks",
-    "CallbackError": "metta_fast.callbacks",
-    "TrainResult": "metta_fast.program",
-    "UserError": "metta_fast.errors",
+    "Callback": "metta_fast.run.callbacks",
+    "CallbackError": "metta_fast.run.callbacks",
+    "TrainResult": "metta_fast.run.train_function",
+    "UserError": "metta_fast.contracts.errors",
     "export_policy": "metta_fast.export.main",
-    "load_policy": "metta_fast.load",
-    "train": "metta_fast.program",
+    "load_policy": "metta_fast.inference.loaded_policy",
+    "train": "metta_fast.run.train_function",
 }
 """What a user's program calls, and the module that has it: imported when it is first asked for."""
 

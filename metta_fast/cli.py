@@ -21,9 +21,9 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from metta_fast import __version__
-from metta_fast.errors import UserError
-from metta_fast.openmp import let_idle_threads_sleep
+from metta_fast.contracts.errors import UserError
+from metta_fast.machine.idle_threads import let_idle_threads_sleep
+from metta_fast.version import __version__
 
 USAGE = """usage: metta-fast COMMAND …
 
@@ -41,17 +41,17 @@ USAGE = """usage: metta-fast COMMAND …
 
 def train(words: Sequence[str], default_hardware: str = "auto") -> int:
     """Compose, resolve and run; or print --help, --explain or --cfg job. Returns the exit code."""
-    from metta_fast.explain import cfg_text, explain_text, help_text
+    from metta_fast.resolve.explain import cfg_text, explain_text, help_text
 
     words, show = _split(words)
     if show == "--help":
         print(help_text(), end="")
         return 0
     with _uncollected():
-        from metta_fast.compose import compose
-        from metta_fast.cuda.early import begin
-        from metta_fast.resolve import resolve
-        from metta_fast.resume import prepare
+        from metta_fast.resolve.compose import compose
+        from metta_fast.resolve.resolve import resolve
+        from metta_fast.run.early_start import begin
+        from metta_fast.run.resume import prepare
 
         start = prepare(compose(words, default_hardware=default_hardware), words)
         resolved = resolve(start.composed)
@@ -60,7 +60,7 @@ def train(words: Sequence[str], default_hardware: str = "auto") -> int:
             return 0
         begin(resolved.config)
         # torch comes in here, after the configuration's mistakes were told
-        from metta_fast.trainer import Trainer
+        from metta_fast.run.trainer import Trainer
     return Trainer(resolved, folder=start.folder, start=start.checkpoint, init=start.init).run()
 
 
@@ -92,13 +92,13 @@ def _split(words: Sequence[str]) -> tuple[list[str], str | None]:
 
 
 def evaluate(words: Sequence[str]) -> int:
-    from metta_fast.evaluate import run_eval_command
+    from metta_fast.inference.evaluate import run_eval_command
 
     return run_eval_command(list(words))
 
 
 def replay(words: Sequence[str]) -> int:
-    from metta_fast.replay.command import run_replay_command
+    from metta_fast.episodes.command import run_replay_command
 
     return run_replay_command(list(words))
 
@@ -110,19 +110,19 @@ def export(words: Sequence[str]) -> int:
 
 
 def monitor(words: Sequence[str]) -> int:
-    from metta_fast.watch import run_monitor_command
+    from metta_fast.watch.command import run_monitor_command
 
     return run_monitor_command(list(words))
 
 
 def new_robot(words: Sequence[str]) -> int:
-    from metta_fast.new_robot import run_new_robot_command
+    from metta_fast.scaffold.new_robot import run_new_robot_command
 
     return run_new_robot_command(list(words))
 
 
 def doctor(words: Sequence[str]) -> int:
-    from metta_fast.doctor import main as examine
+    from metta_fast.resolve.doctor import main as examine
 
     if words:
         raise UserError(f"doctor takes no arguments, got {' '.join(words)}")

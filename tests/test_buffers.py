@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from metta_fast.buffers import CHECKED, Buffers
-from metta_fast.spec import ActionSpec, EnvSpec, Leaf
+from metta_fast.buffers.rollout import CHECKED, Buffers
+from metta_fast.contracts.env import ActionSpec, EnvSpec, Leaf
 from tests.ppo.envs import tickers
 from tests.ppo.stand_in import make_ppo
 

@@ -11,8 +11,8 @@ import pytest
 
 import metta_fast
 from metta_fast.cli import COMMANDS
-from metta_fast.compose import compose
-from metta_fast.config import GROUPS, keys
+from metta_fast.config.keys import GROUPS, keys
+from metta_fast.resolve.compose import compose
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")])

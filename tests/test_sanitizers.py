@@ -23,7 +23,7 @@ GAME = """
 import sys
 import numpy as np
 import pytest
-from metta_fast.ppo.advantage._kernel import advantage_cpu
+from metta_fast.algorithms.ppo.advantage._kernel import advantage_cpu
 
 @pytest.mark.parametrize("gamma", [1.0, 2.0, 3.0])
 def test_it(gamma):
@@ -39,15 +39,15 @@ def test_it(gamma):
 def tree(tmp_path_factory):
     """As much of the tree as this extension needs, built in some seconds, and the game that reaches the faults."""
     root = tmp_path_factory.mktemp("planted")
-    package = root / "metta_fast/ppo/advantage"
+    package = root / "metta_fast/algorithms/ppo/advantage"
     shutil.copytree(ROOT / ".ci", root / ".ci")
     shutil.copytree(ROOT / "envs/robot/tasks", root / "envs/robot/tasks")  # setup.py lists them
     package.mkdir(parents=True)
     for file in ("setup.py", "pyproject.toml", "README.md", "LICENSE", "metta_fast/__init__.py"):
         shutil.copy(ROOT / file, root / file)
     for file in ("advantage.h", "_kernel.pyx"):
-        shutil.copy(ROOT / "metta_fast/ppo/advantage" / file, package)
-    for folder in (package, package.parent):
+        shutil.copy(ROOT / "metta_fast/algorithms/ppo/advantage" / file, package)
+    for folder in (package, package.parent, package.parent.parent):
         (folder / "__init__.py").touch()
     header = package / "advantage.h"
     before, after = header.read_text().split(LOOP)

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from metta_fast.config import keys, shown
-from metta_fast.explain import about
+from metta_fast.config.keys import keys, shown
+from metta_fast.resolve.explain import about
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"

@@ -20,9 +20,9 @@ def named(folder: Path, name: str = "r") -> list[str]:
 
 def trained(folder: Path, *words: str) -> Path:
     """The folder of a run that was trained with these words: `folder`/r."""
-    from metta_fast.compose import compose
-    from metta_fast.resolve import resolve
-    from metta_fast.trainer import Trainer
+    from metta_fast.resolve.compose import compose
+    from metta_fast.resolve.resolve import resolve
+    from metta_fast.run.trainer import Trainer
 
     assert Trainer(resolve(compose([*QUIET, *named(folder), *words]))).run() == 0
     return folder / "r"

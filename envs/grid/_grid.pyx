@@ -111,7 +111,7 @@ cdef class GridParams:
 
 
 cdef class GridBatch:
-    """Environments first_env … first_env+num_envs-1: `metta_fast.spec.EnvBatch`.
+    """Environments first_env … first_env+num_envs-1: `metta_fast.contracts.env.EnvBatch`.
 
     Args:
         params: shared, not changed.
@@ -143,7 +143,7 @@ cdef class GridBatch:
         self.started = False
 
     def bind(self, rows):
-        """Take the slab's rows (`metta_fast.spec.Rows`) of this batch's agents; kept until the next bind."""
+        """Take the slab's rows (`metta_fast.contracts.env.Rows`) of this batch's agents; kept until the next bind."""
         cdef uintptr_t agents = self.num_envs * self.params.params.config.num_agents
         cdef dict at = {}
         wanted = {"obs": (rows.obs["obs"], np.uint8, self.params.params.obs_size), "action": (rows.action, np.int32, 2),

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from metta_fast.contracts.env import Array
+from metta_fast.contracts.errors import UserError
 from metta_fast.envs.grid.config import ITEMS, TYPES
-from metta_fast.errors import UserError
-from metta_fast.spec import Array
 
 HEART = ITEMS.index("heart")
 MINE, GENERATOR, ALTAR = range(3)

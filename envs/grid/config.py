@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from metta_fast.errors import UserError
-from metta_fast.spec import Array
+from metta_fast.contracts.env import Array
+from metta_fast.contracts.errors import UserError
 
 ITEMS = (
     "ore_red",

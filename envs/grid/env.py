@@ -1,7 +1,7 @@
 """The grid world as an environment: `GridFactory` for the vector backends, `GridSim` for tests and scripts.
 
 factory = GridFactory(num_envs=512, num_agents=4, map="arena", room_size=[16, 16])
-batch = factory.make_batch(first_env=0, num_envs=512)        # metta_fast.spec.EnvBatch
+batch = factory.make_batch(first_env=0, num_envs=512)        # metta_fast.contracts.env.EnvBatch
 
 sim = GridSim(*grid_config(num_agents=2), seed=7)            # one env, explicit actions
 sim.reset(); sim.step(np.zeros((2, 2), np.int32)); sim.views["agent_row"]; sim.observe("tokens")
@@ -14,19 +14,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from metta_fast.contracts.env import ActionSpec, Array, EnvSpec, Leaf, Rows
+from metta_fast.contracts.errors import UserError
 from metta_fast.envs.grid._grid import GridBatch, GridParams
 from metta_fast.envs.grid.config import ACTIONS, OBSERVATIONS, STATS, grid_config
 from metta_fast.envs.grid.gpu import GridProgram
 from metta_fast.envs.grid.state import state_views
-from metta_fast.errors import UserError
-from metta_fast.spec import ActionSpec, Array, EnvSpec, Leaf, Rows
 
 if TYPE_CHECKING:
     from metta_fast.envs.grid.recorder import GridRecorder
 
 
 class GridFactory:
-    """Makes batches of grid worlds (`metta_fast.spec.EnvFactory`). Pickles by its configuration.
+    """Makes batches of grid worlds (`metta_fast.contracts.env.EnvFactory`). Pickles by its configuration.
 
     Args:
         num_envs: environments in all, over every batch; first episodes are staggered over them.
@@ -65,7 +65,7 @@ class GridFactory:
         return GridBatch(GridParams(self.record, self.table), first_env, num_envs, self.spec.num_envs)
 
     def make_recorder(self, batch: GridBatch) -> GridRecorder:
-        """For `metta_fast.replay`."""
+        """For `metta_fast.episodes`."""
         from metta_fast.envs.grid.recorder import GridRecorder
 
         return GridRecorder(self.record, batch.states[0])

@@ -8,6 +8,8 @@
 #ifndef GRID_TOKENS_H
 #define GRID_TOKENS_H
 
+#include "grid_emit.h"
+
 static_assert(4 * (GRID_CELLS + GRID_TOKENS) <= MF_LANES_BYTES, "tokens need more scratch than the host gives");
 
 /* How many tokens grid_emit_cell emits. */

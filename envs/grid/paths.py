@@ -10,7 +10,7 @@ from collections import deque
 
 import numpy as np
 
-from metta_fast.spec import Array
+from metta_fast.contracts.env import Array
 
 FAR = 1 << 20
 """The distance of what cannot be reached."""

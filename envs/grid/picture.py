@@ -1,4 +1,4 @@
-"""A recorded grid world as frames of a video: the page's look (metta_fast/replay/page), drawn by Pillow.
+"""A recorded grid world as frames of a video: the page's look (metta_fast/episodes/page), drawn by Pillow.
 
     for frame in frames(recording): …        # uint8 [height, width, 3], one for each step, the start included
 
@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from metta_fast.contracts.env import Array
+from metta_fast.contracts.recording import Recording
 from metta_fast.envs.grid.config import ITEMS
 from metta_fast.envs.grid.recorder import BUSY
-from metta_fast.replay.recording import Recording
-from metta_fast.spec import Array
 
 if TYPE_CHECKING:
     from PIL.Image import Image

@@ -1,4 +1,4 @@
-"""What a replay shows of the grid world: facts and tracks of `metta_fast.replay.recording.World`.
+"""What a replay shows of the grid world: facts and tracks of `metta_fast.contracts.recording.World`.
 
     recorder = GridRecorder(record, batch.states[0]);  recorder.see();  …;  recorder.world()
 
@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 
+from metta_fast.contracts.env import Array
+from metta_fast.contracts.recording import World
 from metta_fast.envs.grid.config import ACTIONS, ITEMS, NO_CAP, STATS, TYPES
 from metta_fast.envs.grid.state import state_views
-from metta_fast.replay.recording import World
-from metta_fast.spec import Array
 
 AGENT = ("row", "col", "orientation", "frozen", "color", "glyph", "item")
 OBJECT = ("row", "col", "phase", "due", "item")
@@ -34,7 +34,7 @@ FAILED = STATS.index("failed")
 
 
 class GridRecorder:
-    """Watches one env's state bytes (`metta_fast.replay.record.Recorder`)."""
+    """Watches one env's state bytes (`metta_fast.episodes.record.Recorder`)."""
 
     def __init__(self, record: Array, state: Array) -> None:
         self._record, self._views = record, state_views(record, state)

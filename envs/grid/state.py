@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from metta_fast.contracts.env import Array
 from metta_fast.envs.grid._grid import GridParams
-from metta_fast.spec import Array
 
 HEAD = np.dtype(
     [

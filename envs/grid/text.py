@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from rich.text import Text
 
+from metta_fast.contracts.recording import Recording
 from metta_fast.envs.grid.config import ITEMS, MAP_CHARACTERS, TYPES
 from metta_fast.envs.grid.recorder import BUSY
-from metta_fast.replay.recording import Recording
 
 ARROWS, ASCII_ARROWS = "▲▼◀▶", "^v<>"
 COLORS = ("yellow", "cyan", "green", "magenta", "blue", "red", "bright_yellow", "white")

@@ -8,7 +8,7 @@ Used by the threads backend and inside worker processes.
 
 from libc.stdint cimport int32_t, int64_t, uintptr_t
 
-from metta_fast.errors import no_threads
+from metta_fast.contracts.errors import no_threads
 
 cdef extern from "pool.h" nogil:
     ctypedef struct mf_ready:

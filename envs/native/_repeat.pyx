@@ -24,7 +24,7 @@ cdef class RepeatJob:
     Args:
         job: of the batch: (address of fn, address of ctx, number of envs), which must stay alive.
         agents: of one environment.
-        rows: the batch's rows (`metta_fast.spec.Rows`).
+        rows: the batch's rows (`metta_fast.contracts.env.Rows`).
     """
 
     cdef mf_repeat repeat
@@ -56,7 +56,7 @@ cdef class RepeatJob:
         return fault
 
     def native_job(self):
-        """As `metta_fast.spec.EnvBatch.native_job`."""
+        """As `metta_fast.contracts.env.EnvBatch.native_job`."""
         return <uintptr_t>&mf_repeat_range, <uintptr_t>&self.repeat, self.num_envs
 
 

@@ -6,7 +6,7 @@ import ctypes
 import importlib.util
 from pathlib import Path
 
-from metta_fast.errors import UserError
+from metta_fast.contracts.errors import UserError
 
 MUJOCO = "4.0.0"
 """The version that the extension is built for: struct sizes and results differ between versions."""

@@ -6,8 +6,8 @@ import logging
 
 import numpy as np
 
-from metta_fast.errors import UserError
-from metta_fast.spec import EnvError
+from metta_fast.contracts.errors import UserError
+from metta_fast.contracts.env import EnvError
 
 
 cdef extern from "physics.h" nogil:
@@ -182,7 +182,7 @@ cdef class RobotModel:
 
 
 cdef class RobotBatch:
-    """Environments first_env … first_env+num_envs-1: `metta_fast.spec.EnvBatch`.
+    """Environments first_env … first_env+num_envs-1: `metta_fast.contracts.env.EnvBatch`.
 
     Args:
         task: name of its header. record: NAME_params, of `Task.record`.
@@ -263,7 +263,7 @@ cdef class RobotBatch:
             mj_deleteData(self.batch.data[i])
 
     def bind(self, rows):
-        """Take the slab's rows (`metta_fast.spec.Rows`) of this batch's agents; kept until the next bind."""
+        """Take the slab's rows (`metta_fast.contracts.env.Rows`) of this batch's agents; kept until the next bind."""
         n = self.num_envs
         wanted = {"obs": (rows.obs["obs"], np.float32, self.batch.obs_size),
                   "action": (rows.action, np.float32, self.model.nu), "reward": (rows.reward, np.float32, 1),

@@ -1,7 +1,7 @@
 """Robots as environments: `RobotFactory` for the vector backends, `RobotSim` for tests and scripts.
 
 factory = RobotFactory(num_envs=64, task="ant", healthy_reward=0.5)
-batch = factory.make_batch(first_env=0, num_envs=64)         # metta_fast.spec.EnvBatch
+batch = factory.make_batch(first_env=0, num_envs=64)         # metta_fast.contracts.env.EnvBatch
 
 sim = RobotSim("ant", seed=7)                                # one env, doubles
 obs = sim.reset(); obs, reward, terminal, truncation, info = sim.step(action)
@@ -20,15 +20,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from metta_fast.config import did_you_mean
+from metta_fast.config.keys import did_you_mean
+from metta_fast.contracts.env import ActionSpec, Array, EnvSpec, Leaf
+from metta_fast.contracts.errors import UserError
+from metta_fast.contracts.slab import slab_rows, slab_size
 from metta_fast.envs.robot._robot import RobotBatch, RobotModel, built_tasks
 from metta_fast.envs.robot.tasks.task import Task
-from metta_fast.errors import UserError
-from metta_fast.spec import ActionSpec, Array, EnvSpec, Leaf
-from metta_fast.vector.layout import slab_rows, slab_size
 
 if TYPE_CHECKING:
-    from metta_fast.replay.frames import FrameRecorder
+    from metta_fast.envs.frame_recorder import FrameRecorder
 
 _BUILT = built_tasks()
 TASKS = tuple(sorted(_BUILT))
@@ -77,7 +77,7 @@ def model_path(xml: str) -> Path:
 
 
 class RobotFactory:
-    """Makes batches of robots (`metta_fast.spec.EnvFactory`). Pickles by its configuration.
+    """Makes batches of robots (`metta_fast.contracts.env.EnvFactory`). Pickles by its configuration.
 
     Args:
         num_envs: environments in all, over every batch; first episodes are staggered over them.
@@ -181,8 +181,8 @@ class RobotFactory:
         Raises:
             UserError: nothing here can draw (render.py).
         """
+        from metta_fast.envs.frame_recorder import FrameRecorder
         from metta_fast.envs.robot.render import Renderer
-        from metta_fast.replay.frames import FrameRecorder
 
         renderer = Renderer(self.model.path)
         every = max(1, round(PICTURE_S / self.step_s))

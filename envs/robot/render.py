@@ -24,9 +24,9 @@ from typing import Any, Self
 
 import numpy as np
 
+from metta_fast.contracts.env import Array
+from metta_fast.contracts.errors import UserError
 from metta_fast.envs.robot.child import last_line, start_child
-from metta_fast.errors import UserError
-from metta_fast.spec import Array
 
 LIBRARIES = ("egl", "osmesa")
 """In the order in which they are tried; MUJOCO_GL, where it is set, comes first."""

@@ -23,9 +23,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from metta_fast.contracts.env import Array
+from metta_fast.contracts.errors import UserError
 from metta_fast.envs.robot.child import last_line, start_child
-from metta_fast.errors import UserError
-from metta_fast.spec import Array
 
 LOG = logging.getLogger("metta_fast.robot")
 EVERY_S = 1 / 30

@@ -7,10 +7,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from metta_fast.bench import chart, stepping
-from metta_fast.bench.train import ORIGINAL, ULTRA_FAST
-from metta_fast.errors import UserError
-from metta_fast.options import OptionParser
+from metta_fast.bench.charts import chart
+from metta_fast.bench.stepping import command as stepping
+from metta_fast.bench.training.two_settings import ORIGINAL, ULTRA_FAST
+from metta_fast.config.option_parser import OptionParser
+from metta_fast.contracts.errors import UserError
 
 EXAMPLES = """examples:
   python benchmark_performance.py                      original against ultra_fast on grid_bench

@@ -15,16 +15,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from metta_fast.bench import chart
-from metta_fast.bench.ablate import LadderReport, ablate
 from metta_fast.bench.arguments import check, length, mode, parser
-from metta_fast.bench.gpu_report import GpuReport
-from metta_fast.bench.machine import describe
-from metta_fast.bench.report import Report
-from metta_fast.bench.side import SideError
-from metta_fast.bench.stepping import StepReport
-from metta_fast.bench.train import Comparison, compare
-from metta_fast.errors import UserError
+from metta_fast.bench.charts import chart
+from metta_fast.bench.gpu.report import GpuReport
+from metta_fast.bench.harness.machine import describe
+from metta_fast.bench.harness.report import Report
+from metta_fast.bench.stepping.command import StepReport
+from metta_fast.bench.training.ablate import LadderReport, ablate
+from metta_fast.bench.training.side import SideError
+from metta_fast.bench.training.two_settings import Comparison, compare
+from metta_fast.contracts.errors import UserError
 
 REPORTS: dict[str, type[Report]] = {"gpu": GpuReport, "env": StepReport, "ablate": LadderReport}
 """Those that are more than rows and ratios."""
@@ -41,12 +41,12 @@ def main(words: Sequence[str] | None = None) -> int:
             chart.draw(_read(given.figures), given.plot)
             return 0
         if what == "find_batch":
-            from metta_fast.bench.find_batch import find_batch
+            from metta_fast.bench.sizing.find_batch import find_batch
 
             print(find_batch(given.overrides, _say))
             return 0
         if what == "gpu":
-            from metta_fast.bench.gpu import check_machine
+            from metta_fast.bench.gpu.command import check_machine
 
             check_machine()
         command = shlex.join(["python", "benchmark_performance.py", *words])
@@ -73,7 +73,7 @@ def run(what: str, given: argparse.Namespace, report: Report) -> None:
     rounds = length(given)
     seconds, repeats = rounds.seconds, rounds.repeats
     if isinstance(report, GpuReport):
-        from metta_fast.bench import gpu
+        from metta_fast.bench.gpu import command as gpu
 
         def save() -> None:
             if given.json is not None:
@@ -90,7 +90,7 @@ def run(what: str, given: argparse.Namespace, report: Report) -> None:
             save=save,
         )
     elif what == "env":
-        from metta_fast.bench import stepping
+        from metta_fast.bench.stepping import command as stepping
 
         todo = stepping.cases(
             given.threads or ("all" if given.quick else stepping.THREADS),
@@ -98,25 +98,25 @@ def run(what: str, given: argparse.Namespace, report: Report) -> None:
         )
         stepping.measure(report, given.env, todo, seconds, repeats, _say)
     elif what == "sb3":
-        from metta_fast.bench.sb3 import compare_sb3
+        from metta_fast.bench.training.sb3_robot import compare_sb3
 
         compare_sb3(report, given.sb3, seconds, repeats, _say)
     elif what == "simulator":
-        from metta_fast.bench.env import simulate
+        from metta_fast.bench.stepping.cpu_simulator import simulate
 
         simulate(report, seconds, repeats, _say)
     elif what == "vector":
-        from metta_fast.bench.vector import overhead
-        from metta_fast.bench.vector_peers import measure
+        from metta_fast.bench.stepping.vector_backends import overhead
+        from metta_fast.bench.stepping.vector_peers import measure
 
         overhead(report, seconds, repeats, _say)
         measure(report, seconds, repeats, _say)
     elif what == "advantage":
-        from metta_fast.bench import advantage
+        from metta_fast.bench.sizing import advantage
 
         advantage.measure(report, seconds, repeats, _say, quick=given.quick)
     elif what == "train":
-        from metta_fast.bench.beside import beside
+        from metta_fast.bench.training.peers import beside
 
         beside(report, given.overrides, seconds, repeats, _say)
     else:

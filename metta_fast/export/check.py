@@ -13,12 +13,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from metta_fast.contracts.env import EnvFactory, EnvSpec
+from metta_fast.contracts.slab import slab_rows, slab_size
 from metta_fast.export.formats import Function
 from metta_fast.export.step import Step, has_memory, output_names
-from metta_fast.play import RandomPlayer
+from metta_fast.inference.players import RandomPlayer
 from metta_fast.policy import Policy
-from metta_fast.spec import EnvFactory, EnvSpec
-from metta_fast.vector.layout import slab_rows, slab_size
 
 TOLERANCE = 1e-4
 STEPS = 12

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from metta_fast.options import OptionParser
+from metta_fast.config.option_parser import OptionParser
 
 
 def run_export_command(words: Sequence[str]) -> int:

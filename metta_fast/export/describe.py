@@ -9,12 +9,12 @@ from typing import Any
 
 import torch
 
-from metta_fast import __version__
-from metta_fast.config import Config
+from metta_fast.config.keys import Config
+from metta_fast.contracts.env import EnvSpec
 from metta_fast.export.formats import ONNX_PACKAGES
 from metta_fast.export.step import gives_value, has_memory, input_names
 from metta_fast.policy import Policy
-from metta_fast.spec import EnvSpec
+from metta_fast.version import __version__
 
 SCHEMA = 1
 

@@ -18,7 +18,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from metta_fast.errors import UserError
+from metta_fast.contracts.errors import UserError
 from metta_fast.export.step import Step
 
 METADATA = "metta_fast.json"

@@ -12,14 +12,14 @@ from typing import Any
 
 import torch
 
+from metta_fast.config.policy_inputs import only
+from metta_fast.contracts.errors import UserError
 from metta_fast.envs import make_factory
-from metta_fast.errors import UserError
-from metta_fast.evaluate import load_run
 from metta_fast.export.check import TOLERANCE, Different, compare, played
 from metta_fast.export.describe import describe
 from metta_fast.export.formats import FORMATS, Work, choose_format, quiet
 from metta_fast.export.step import Step, example_inputs, has_memory, input_names, output_names, plain_copy
-from metta_fast.reads import only
+from metta_fast.inference.evaluate import load_run
 
 ENVS = 2
 """Environments whose observations the file is checked with."""

@@ -16,10 +16,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from metta_fast.contracts.env import EnvSpec
 from metta_fast.policy import Policy
 from metta_fast.policy.cores import LSTMCore, MinGRUCore
-from metta_fast.policy.sparse_layer import SparseLayer
-from metta_fast.spec import EnvSpec
+from metta_fast.policy.grid.sparse_layer import SparseLayer
 
 PLAIN: dict[type[nn.Module], str] = {SparseLayer: "decoded", LSTMCore: "plain", MinGRUCore: "plain"}
 """Modules with operators of our own, and their method that does the same with torch's."""

@@ -4,7 +4,7 @@
 
     config.features ─► make_features ─► Hooks ─► PPO(…, hooks=…)
 
-A feature is a function (Hooks, **its own keys) that adds hooks (metta_fast/ppo/hooks.py). One of your own
+A feature is a function (Hooks, **its own keys) that adds hooks (metta_fast/algorithms/hooks.py). One of your own
 comes by an entry point of the group "metta_fast.features", in its package's pyproject.toml:
 
     [project.entry-points."metta_fast.features"]
@@ -20,11 +20,11 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from metta_fast.config import did_you_mean
-from metta_fast.errors import UserError
+from metta_fast.config.keys import did_you_mean
+from metta_fast.contracts.errors import UserError
 
 if TYPE_CHECKING:
-    from metta_fast.ppo.hooks import Hooks
+    from metta_fast.algorithms.hooks import Hooks
 
 __all__ = ["GROUP", "known_features", "make_features"]
 
@@ -54,7 +54,7 @@ def make_features(features: Mapping[str, Any], *, folder: Path | None = None) ->
     Raises:
         UserError: an unknown feature or key, or values that the feature refuses.
     """
-    from metta_fast.ppo.hooks import Hooks
+    from metta_fast.algorithms.hooks import Hooks
 
     hooks = Hooks(folder=folder)
     for name, given in features.items():

@@ -6,7 +6,7 @@ import math
 import time
 from typing import Any
 
-from metta_fast.errors import UserError
+from metta_fast.contracts.errors import UserError
 
 
 class Every:

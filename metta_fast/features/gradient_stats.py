@@ -17,8 +17,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from metta_fast.algorithms.hooks import Context, Hooks
 from metta_fast.features.every import Every
-from metta_fast.ppo.hooks import Context, Hooks
 
 BY_LAYER = ("norm", "mean", "std", "update_ratio")
 

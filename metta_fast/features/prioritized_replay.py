@@ -12,9 +12,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from metta_fast.buffers import Buffers
-from metta_fast.errors import UserError
-from metta_fast.ppo.hooks import Context, Hooks, Sample
+from metta_fast.algorithms.hooks import Context, Hooks, Sample
+from metta_fast.buffers.rollout import Buffers
+from metta_fast.contracts.errors import UserError
 
 FLOOR = 1e-6
 """Added to every weight, so that no segment is out of reach."""

@@ -26,9 +26,9 @@ from typing import Any
 
 import torch
 
-from metta_fast.errors import UserError
+from metta_fast.algorithms.hooks import Context, Hooks
+from metta_fast.contracts.errors import UserError
 from metta_fast.features.every import Every, whole_number
-from metta_fast.ppo.hooks import Context, Hooks
 
 LOOK_S = 1.0
 """Seconds between two looks for the file `trace`."""

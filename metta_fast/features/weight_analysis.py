@@ -32,8 +32,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
+from metta_fast.algorithms.hooks import Context, Hooks
 from metta_fast.features.every import Every, whole_number
-from metta_fast.ppo.hooks import Context, Hooks
 
 ROWS = 4096
 """Of the rollout, about, that units are judged by."""

@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from metta_fast.contracts.env import EnvSpec
 from metta_fast.policy.heads import make_head
-from metta_fast.spec import EnvSpec
 
 
 class PolicyOutput(NamedTuple):

@@ -18,8 +18,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from metta_fast.errors import UserError
-from metta_fast.spec import ActionSpec
+from metta_fast.contracts.env import ActionSpec
+from metta_fast.contracts.errors import UserError
 
 LOG_STD = (-10.0, 2.0)
 """The log of a standard deviation is clamped to these (beyond them it has no gradient)."""

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from metta_fast.policy.initial import orthogonal_linear
-from metta_fast.policy.scan import mingru, reference
+from metta_fast.policy.mingru.scan import mingru, reference
 
 HORIZON = 32
 """The longest of minGRU's first memories, in rows: σ(−ln τ) = 1 / (1 + τ) is what a row renews of it."""

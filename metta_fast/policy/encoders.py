@@ -14,11 +14,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from metta_fast.errors import UserError
-from metta_fast.policy.grid_layout import LAYOUTS, amount, layout_of
+from metta_fast.contracts.env import EnvSpec
+from metta_fast.contracts.errors import UserError
+from metta_fast.policy.grid.layout import LAYOUTS, amount, layout_of
+from metta_fast.policy.grid.sparse_layer import SparseLayer
 from metta_fast.policy.initial import RELU, orthogonal_linear
-from metta_fast.policy.sparse_layer import SparseLayer
-from metta_fast.spec import EnvSpec
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "tanh": torch.tanh, "elu": F.elu}
 """policy.activation: what follows each layer."""

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from metta_fast.errors import UserError
+from metta_fast.contracts.env import ActionSpec
+from metta_fast.contracts.errors import UserError
 from metta_fast.policy.box_head import BoxHead
-from metta_fast.spec import ActionSpec
 
 
 def running_sum(p: Tensor) -> Tensor:

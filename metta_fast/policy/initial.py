@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-import torch
 from torch import nn
 
 RELU = math.sqrt(2.0)
@@ -21,10 +20,3 @@ def orthogonal_linear(inputs: int, outputs: int, gain: float, bias: bool = True)
     if bias:
         nn.init.zeros_(layer.bias)
     return layer
-
-
-def sparse_rows(inputs: int, outputs: int, active: float) -> torch.Tensor:
-    """Weights [inputs, outputs] of a layer before a ReLU whose inputs' squares add up to about `active`."""
-    weight = torch.empty(outputs, inputs)
-    nn.init.orthogonal_(weight, RELU * math.sqrt(max(inputs, outputs) / active))
-    return weight.t().contiguous()

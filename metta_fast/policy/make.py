@@ -9,13 +9,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from metta_fast.config import PolicyConfig
-from metta_fast.errors import UserError
+from metta_fast.config.keys import PolicyConfig
+from metta_fast.config.policy_inputs import reads
+from metta_fast.contracts.env import EnvSpec
+from metta_fast.contracts.errors import UserError
 from metta_fast.policy.base import Policy, PolicyOutput
 from metta_fast.policy.network import Network
 from metta_fast.policy.normalize import normalize
-from metta_fast.reads import reads
-from metta_fast.spec import EnvSpec
 
 INTERFACE = (
     "forward(obs: {leaf: [T, B, …]}, state [layers, B, size], reset [T, B]) returns "

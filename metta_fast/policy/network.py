@@ -7,15 +7,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from metta_fast.config import PolicyConfig
+from metta_fast.config.keys import PolicyConfig
+from metta_fast.config.policy_inputs import only, reads
+from metta_fast.contracts.env import EnvSpec
 from metta_fast.policy.base import Policy, PolicyOutput
 from metta_fast.policy.box_head import BoxHead
 from metta_fast.policy.cores import CORES
 from metta_fast.policy.encoders import MLPEncoder, TokenEncoder, make_encoder
 from metta_fast.policy.heads import ActionHead
 from metta_fast.policy.initial import SMALL, orthogonal_linear
-from metta_fast.reads import only, reads
-from metta_fast.spec import EnvSpec
 
 
 class Network(Policy):

@@ -18,10 +18,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from metta_fast.buffers import Buffers
-from metta_fast.errors import UserError
+from metta_fast.buffers.rollout import Buffers
+from metta_fast.contracts.env import EnvSpec
+from metta_fast.contracts.errors import UserError
 from metta_fast.policy.base import Policy
-from metta_fast.spec import EnvSpec
 
 LIMIT = 10.0
 """Normalised numbers are clipped to ±LIMIT: one that never varied before may come at any size."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from torch import Tensor, nn
 
-from metta_fast.errors import UserError
+from metta_fast.contracts.errors import UserError
 
 OTHER_NETWORK = (
     "They were learnt with another network, observation or action space: leave out what changes the policy "

@@ -15,10 +15,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from metta_fast.config import did_you_mean
-from metta_fast.errors import UserError
-from metta_fast.spec import EnvFactory
-from metta_fast.vector.api import Block, VectorEnv, VectorError, WorkerError
+from metta_fast.config.keys import did_you_mean
+from metta_fast.contracts.env import EnvFactory
+from metta_fast.contracts.errors import UserError
+from metta_fast.contracts.vector import Block, VectorEnv, VectorError, WorkerError
 
 if TYPE_CHECKING:
     import torch

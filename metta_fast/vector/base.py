@@ -13,12 +13,12 @@ from typing import Any, NoReturn, Self
 
 import numpy as np
 
+from metta_fast.contracts import batch_state as states
+from metta_fast.contracts.env import Array, EnvError, EnvFactory
+from metta_fast.contracts.errors import NonFiniteError
+from metta_fast.contracts.slab import slab_rows, slab_size, split
+from metta_fast.contracts.vector import Block, VectorError, WorkerError
 from metta_fast.envs.native._sync import FAULT, NOTHING, Memory, Ready
-from metta_fast.errors import NonFiniteError
-from metta_fast.spec import Array, EnvError, EnvFactory
-from metta_fast.vector import state as states
-from metta_fast.vector.api import Block, VectorError, WorkerError
-from metta_fast.vector.layout import slab_rows, slab_size, split
 
 LOOK_S = 0.05
 """While it waits, recv looks after its workers so often, seconds."""

@@ -15,8 +15,8 @@ import time
 from contextlib import suppress
 from multiprocessing.connection import Connection
 
-from metta_fast.vector.api import WorkerError
-from metta_fast.vector.launcher import Job
+from metta_fast.contracts.vector import WorkerError
+from metta_fast.vector.job import Job
 
 LAST_WORDS_S = 0.5
 """How long a failing vector waits for the traceback of a worker that hangs."""

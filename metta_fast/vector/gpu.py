@@ -24,20 +24,21 @@ import ctypes
 import functools
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from metta_fast.buffers import Buffers
-from metta_fast.cuda.compile import Source, compile_source
-from metta_fast.cuda.launch import Module, architecture
-from metta_fast.spec import Array, EnvSpec, Rows
-from metta_fast.vector import state as states
-from metta_fast.vector.api import Block, VectorError
+from metta_fast.buffers.rollout import Buffers
+from metta_fast.contracts import batch_state as states
+from metta_fast.contracts.env import Array, Rows
+from metta_fast.contracts.gpu_program import GpuFactory, Source
+from metta_fast.contracts.slab import split
+from metta_fast.contracts.vector import Block, VectorError
+from metta_fast.runtime.nvrtc.compile import compile_source
+from metta_fast.runtime.nvrtc.launch import Module, architecture
 from metta_fast.vector.gpu_rows import buffer_rows, copy_rows, named, on_host, own_rows, pointers, put_actions
-from metta_fast.vector.layout import split
 
 WARP = 32
 AGENTS_OF_A_WARP, MOST_WARPS = 6, 8
@@ -50,29 +51,6 @@ BUILD_ENVS = 8
 """MF_BUILD_ENVS of gpu_shell.h."""
 SHARED_BYTES = 48 * 1024
 """The shared memory that a block has on every GPU; a larger state is built where it lies."""
-
-
-class Program(Protocol):
-    """What an environment's factory gives (`gpu_program()`): its kernels' source over gpu_shell.h."""
-
-    source: Source
-    state_bytes: int
-    """Of one env, a multiple of 64."""
-    lanes_bytes: int
-    """Of shared memory that a warp needs to write observations; 0, or what MF_LANES_BYTES was defined as."""
-    shortest: int
-    """Steps of the shortest episode, but for the first of each env."""
-    table: Array | None
-    """A constant array that the kernels read, such as ASCII maps."""
-
-    def params(self, table: int) -> bytes:
-        """The kernels' first argument; table: its address on the GPU, 0 without one."""
-
-
-class GpuFactory(Protocol):
-    spec: EnvSpec
-
-    def gpu_program(self) -> Program: ...
 
 
 class World(ctypes.Structure):
@@ -99,7 +77,7 @@ def build_and_step(vec: Any, t: int) -> None:
 
 
 class GpuVector:
-    """See the module's docstring; `metta_fast.vector.api.VectorEnv`.
+    """See the module's docstring; `metta_fast.contracts.vector.VectorEnv`.
 
     Args:
         num_blocks: contiguous ranges of environments for recv and send; attached: no meaning.

@@ -12,9 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from metta_fast.buffers import Buffers
-from metta_fast.spec import Array, EnvSpec, Rows
-from metta_fast.vector.api import Block
+from metta_fast.buffers.rollout import Buffers
+from metta_fast.contracts.env import Array, EnvSpec, Rows
+from metta_fast.contracts.vector import Block
 
 POINTERS = ("action", "obs", "reward", "terminal", "truncation", "mask", "reset", "stats")
 

@@ -11,33 +11,14 @@ import os
 import select
 import signal
 from contextlib import suppress
-from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
 
 from metta_fast.envs.native._sync import Memory, name_process, ring_fault
-from metta_fast.spec import EnvSpec
 from metta_fast.vector import worker
-from metta_fast.vector.layout import Slice
 
 LOOK_MS = 1000
 """How often the launcher looks whether its parent is alive, besides waiting for its socket to close."""
-
-
-@dataclass(frozen=True)
-class Job:
-    """What the launcher and the workers must know."""
-
-    factory: bytes
-    """The EnvFactory, by cloudpickle; read in the workers only."""
-    spec: EnvSpec
-    num_workers: int
-    num_threads: int
-    slices: list[Slice]
-    board_size: int
-    """Bytes from the start of the shared memory to the slab."""
-    memory_size: int
-    spin_s: float
 
 
 def main(link: Connection) -> None:

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+from metta_fast.contracts import batch_state as states
+from metta_fast.contracts.env import EnvFactory
 from metta_fast.envs.native._sync import Ready
-from metta_fast.spec import EnvFactory
-from metta_fast.vector import state as states
 from metta_fast.vector.base import BaseVector, describe_envs
 
 

@@ -1,4 +1,4 @@
-"""threads: native environments on a pool of C threads (envs/native/pool.h); others on Python threads.
+"""threads: native environments on a pool of C threads (metta_fast/runtime/c/pool.h); others on Python threads.
 
     send ─► pool: chunks of the block's environments, taken by any thread ─► ready ─► recv
 
@@ -14,26 +14,19 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NoReturn
 
+from metta_fast.contracts import batch_state as states
+from metta_fast.contracts.env import EnvError, EnvFactory
+from metta_fast.contracts.slab import Slice, split
+from metta_fast.contracts.vector import VectorError
 from metta_fast.envs.native._pool import Pool
 from metta_fast.envs.native._sync import Ready
-from metta_fast.hardware import allowed_cores
-from metta_fast.spec import EnvError, EnvFactory
-from metta_fast.vector import state as states
-from metta_fast.vector.api import VectorError
+from metta_fast.machine.spin import spin_seconds
 from metta_fast.vector.base import BaseVector, describe_envs
-from metta_fast.vector.layout import Slice, split
 
-SPIN_S = 50e-6
-"""How long an idle thread looks for work before it sleeps, where there is a core for each thread."""
 CHUNKS_PER_THREAD = 4
 """A block is cut into so many pieces per thread: even shares although steps differ in length."""
 PATIENCE_S = 2.0
 """How long close waits for a thread that is inside a step."""
-
-
-def spin_seconds(threads: int) -> float:
-    """SPIN_S if so many threads or processes and the caller all have a core, else 0: sleep at once."""
-    return SPIN_S if threads < allowed_cores() else 0.0
 
 
 class NativeThreadsVector(BaseVector):

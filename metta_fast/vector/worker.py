@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import cloudpickle
 import numpy as np
 
+from metta_fast.contracts.env import EnvError
+from metta_fast.contracts.slab import slab_rows, slab_size
 from metta_fast.envs.native._pool import Pool
 from metta_fast.envs.native._sync import (
     FAULTY,
@@ -29,11 +31,9 @@ from metta_fast.envs.native._sync import (
     name_process,
     report_fault,
 )
-from metta_fast.spec import EnvError
-from metta_fast.vector.layout import slab_rows, slab_size
 
 if TYPE_CHECKING:
-    from metta_fast.vector.launcher import Job
+    from metta_fast.vector.job import Job
 
 WORDS = 32768
 """Longest traceback that is sent, in bytes: what a pipe holds without a reader."""

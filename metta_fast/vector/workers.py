@@ -21,14 +21,14 @@ from typing import Any, NoReturn
 
 import cloudpickle
 
+from metta_fast.contracts import batch_state as states
+from metta_fast.contracts.env import EnvFactory
+from metta_fast.contracts.slab import slab_size, slices, split
 from metta_fast.envs.native._sync import NOTHING, Board, Memory, board_size
-from metta_fast.spec import EnvFactory
-from metta_fast.vector import state as states
+from metta_fast.machine.spin import spin_seconds
 from metta_fast.vector.base import LOOK_S, BaseVector, describe_envs
 from metta_fast.vector.crew import Crew, anonymous_file, ending
-from metta_fast.vector.launcher import Job
-from metta_fast.vector.layout import slab_size, slices, split
-from metta_fast.vector.threads import spin_seconds
+from metta_fast.vector.job import Job
 
 START_S = 60.0
 """A worker may take so long to import and make its environments, or worker_timeout_s where that is longer."""

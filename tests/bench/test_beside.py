@@ -11,17 +11,20 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from metta_fast.bench import advantage, beside, libraries, vector_peers
-from metta_fast.bench.child import Child, Failed
-from metta_fast.bench.libraries import Library
+from metta_fast.bench.harness import libraries
+from metta_fast.bench.harness.child_handle import Child, Failed
+from metta_fast.bench.harness.libraries import Library
+from metta_fast.bench.harness.report import Report
 from metta_fast.bench.main import main
-from metta_fast.bench.peer_env import Stepper
-from metta_fast.bench.report import Report
-from metta_fast.bench.ways import PUFFER_ON_GPU, SB3_ON_GPU, Way, on_cpu, ways
-from metta_fast.compose import compose
-from metta_fast.config import TrainerConfig
-from metta_fast.errors import UserError
-from metta_fast.resolve import resolve
+from metta_fast.bench.sizing import advantage
+from metta_fast.bench.stepping import vector_peers
+from metta_fast.bench.training import peers as beside
+from metta_fast.bench.training.peer_env import Stepper
+from metta_fast.bench.training.peer_variants import PUFFER_ON_GPU, SB3_ON_GPU, Way, on_cpu, ways
+from metta_fast.config.keys import TrainerConfig
+from metta_fast.contracts.errors import UserError
+from metta_fast.resolve.compose import compose
+from metta_fast.resolve.resolve import resolve
 
 SMALL = [
     "hardware=cpu",
@@ -257,7 +260,7 @@ def test_a_peer_that_fails_in_a_round_is_left_out_of_the_rest():
 
 
 def peer(kind, **options):
-    from metta_fast.bench.train_peers import build
+    from metta_fast.bench.training.child_program import build
 
     return build(kind, SMALL, **options)
 
@@ -292,7 +295,7 @@ def test_pufferlib_trains_our_environments(options):
 
 def test_pufferlibs_advantage_is_computed_as_it_does():
     pytest.importorskip("pufferlib.pufferl")
-    from metta_fast.bench.train_puffer import advantage as ours
+    from metta_fast.bench.training.pufferlib import advantage as ours
 
     rng = torch.Generator().manual_seed(1)
     values, rewards, ratio = (torch.rand(3, 6, generator=rng) for _ in range(3))

@@ -6,12 +6,13 @@ import re
 
 import pytest
 
-from metta_fast.bench import arguments, chart
-from metta_fast.bench.ablate import LadderReport, add_gains
-from metta_fast.bench.load import Used
+from metta_fast.bench import arguments
+from metta_fast.bench.charts import chart
+from metta_fast.bench.harness.other_load import Used
+from metta_fast.bench.harness.rounds import in_turns
 from metta_fast.bench.main import main
-from metta_fast.bench.rounds import in_turns
-from metta_fast.errors import UserError
+from metta_fast.bench.training.ablate import LadderReport, add_gains
+from metta_fast.contracts.errors import UserError
 
 needs_matplotlib = pytest.mark.skipif(
     importlib.util.find_spec("matplotlib") is None, reason="needs matplotlib"

@@ -62,10 +62,10 @@ def test_two_settings_in_turns(tmp_path, capsys):
 
 
 def test_a_peer_that_is_no_robot_or_not_there_is_told(capsys, monkeypatch):
-    monkeypatch.setattr("metta_fast.bench.libraries.Library.version", lambda _: "")
+    monkeypatch.setattr("metta_fast.bench.harness.libraries.Library.version", lambda _: "")
     assert main(["--sb3", "ant"]) == 2
     assert "pip install stable-baselines3" in capsys.readouterr().err
-    monkeypatch.setattr("metta_fast.bench.libraries.Library.version", lambda _: "2")
+    monkeypatch.setattr("metta_fast.bench.harness.libraries.Library.version", lambda _: "2")
     assert main(["--sb3", "grid"]) == 2
     assert "expected one of our robots" in capsys.readouterr().err
 

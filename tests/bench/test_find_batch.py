@@ -7,18 +7,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from metta_fast import memory
-from metta_fast.bench import find_batch
-from metta_fast.bench.child import Child
-from metta_fast.bench.find_batch import CLOSE, Sizes, largest, sizes_of, with_sizes
-from metta_fast.bench.find_batch import find_batch as search
+from metta_fast.bench.harness.child_handle import Child
 from metta_fast.bench.main import main
-from metta_fast.compose import compose
-from metta_fast.config import config_to_dict
+from metta_fast.bench.sizing import find_batch
+from metta_fast.bench.sizing.find_batch import CLOSE, Sizes, largest, sizes_of, with_sizes
+from metta_fast.bench.sizing.find_batch import find_batch as search
+from metta_fast.config.keys import config_to_dict
+from metta_fast.contracts.errors import UserError
 from metta_fast.envs import make_factory
-from metta_fast.errors import UserError
-from metta_fast.hardware import GIB
-from metta_fast.resolve import resolve
+from metta_fast.machine.hardware import GIB
+from metta_fast.resolve import memory_estimate as memory
+from metta_fast.resolve.compose import compose
+from metta_fast.resolve.resolve import resolve
 
 SMALL = ["hardware=cpu", "env=counter", "env.num_envs=16", "trainer.torch_threads=1", "trainer.compile=false",
          "trainer.batch_size=1024", "trainer.minibatch_size=256"]  # fmt: skip

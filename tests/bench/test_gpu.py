@@ -8,16 +8,16 @@ from contextlib import contextmanager
 import pytest
 import torch
 
-from metta_fast.bench import gpu
 from metta_fast.bench.arguments import QUICK
-from metta_fast.bench.child import Child, Failed, all_at_once
-from metta_fast.bench.gpu_cases import PARTS, SHAPES, SIMULATORS, VARIANTS, scale_points
-from metta_fast.bench.gpu_report import GpuReport
+from metta_fast.bench.gpu import command as gpu
+from metta_fast.bench.gpu.cases import PARTS, SHAPES, SIMULATORS, VARIANTS, scale_points
+from metta_fast.bench.gpu.report import GpuReport
+from metta_fast.bench.harness.child_handle import Child, Failed, all_at_once
 from metta_fast.bench.main import main
-from metta_fast.compose import compose
-from metta_fast.errors import UserError
-from metta_fast.hardware import GIB, Gpu, Machine
-from metta_fast.resolve import resolve
+from metta_fast.contracts.errors import UserError
+from metta_fast.machine.hardware import GIB, Gpu, Machine
+from metta_fast.resolve.compose import compose
+from metta_fast.resolve.resolve import resolve
 
 CARD = Gpu("NVIDIA H100 80GB HBM3", 80 * GIB, (9, 0), free=78 * GIB)
 H100 = Machine(16, 64, 128 * GIB, (CARD,), "cuda", driver=(13, 0), nvrtc=13)

@@ -3,13 +3,16 @@
 import pytest
 import torch
 
-from metta_fast.assembly import Parts as RunParts
-from metta_fast.bench import gpu_parts, gpu_plain, gpu_simulator, gpu_train
-from metta_fast.bench.gpu_parts_table import parts_lines, with_shares
+from metta_fast.algorithms.ppo.device_ppo import DevicePPO
+from metta_fast.bench.gpu import parts as gpu_parts
+from metta_fast.bench.gpu import plain_torch as gpu_plain
+from metta_fast.bench.gpu import simulator as gpu_simulator
+from metta_fast.bench.gpu import training as gpu_train
+from metta_fast.bench.gpu.parts_table import parts_lines, with_shares
 from metta_fast.envs import make_factory
 from metta_fast.policy import make_policy
 from metta_fast.policy.cores import MinGRUCore
-from metta_fast.ppo.device_ppo import DevicePPO
+from metta_fast.run.build import Parts as RunParts
 from tests.ppo.device_vector import DeviceVector
 
 SMALL = ["hardware=cpu", "trainer.device=cpu", "env=grid_bench", "env.num_envs=4", "trainer.batch_size=128",

@@ -7,15 +7,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from metta_fast.bench import interval_cost
-from metta_fast.bench.ablate import FIRST, LadderReport, _first_name, add_gains, differences, measured, steps
-from metta_fast.bench.ladder import CHANGES, INTERVALS, ladder, mixed
 from metta_fast.bench.main import main
-from metta_fast.bench.side import composed_side
-from metta_fast.compose import compose
-from metta_fast.config import Config, get, keys
-from metta_fast.errors import UserError
-from metta_fast.resolve import resolve
+from metta_fast.bench.sizing import interval_cost
+from metta_fast.bench.training.ablate import (
+    FIRST,
+    LadderReport,
+    _first_name,
+    add_gains,
+    differences,
+    measured,
+    steps,
+)
+from metta_fast.bench.training.ladder import CHANGES, INTERVALS, ladder, mixed
+from metta_fast.bench.training.side import composed_side
+from metta_fast.config.keys import Config, get, keys
+from metta_fast.contracts.errors import UserError
+from metta_fast.resolve.compose import compose
+from metta_fast.resolve.resolve import resolve
 
 ORIGINAL = ["env=grid_bench", "hardware=original"]
 ULTRA_FAST = ["env=grid_bench", "hardware=ultra_fast"]
@@ -165,9 +173,9 @@ def test_a_checkpoint_comes_at_the_latest_after_its_longest_time():
 
 
 def test_one_of_each_is_timed_and_the_training_goes_on_as_it_was():
-    from metta_fast.assembly import build_parts
-    from metta_fast.compose import compose
-    from metta_fast.resolve import resolve
+    from metta_fast.resolve.compose import compose
+    from metta_fast.resolve.resolve import resolve
+    from metta_fast.run.build import build_parts
 
     config = resolve(compose([*SMALL.split(), "run.gradient_stats_interval=100"])).config
     parts = build_parts(config)

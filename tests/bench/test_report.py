@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from metta_fast.bench.report import Report
-from metta_fast.errors import UserError
+from metta_fast.bench.harness.report import Report
+from metta_fast.contracts.errors import UserError
 
 
 def report():

@@ -7,9 +7,9 @@ import time
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metta_fast.bench import load
-from metta_fast.bench.load import LIMIT, OtherLoad, Used
-from metta_fast.bench.rounds import TRIES, in_turns
+from metta_fast.bench.harness import other_load as load
+from metta_fast.bench.harness.other_load import LIMIT, OtherLoad, Used
+from metta_fast.bench.harness.rounds import TRIES, in_turns
 
 
 class Watch:
@@ -119,8 +119,8 @@ def test_our_own_children_are_not_others():
 
 
 def test_a_time_to_a_return_that_was_disturbed_is_told(monkeypatch):
-    from metta_fast.bench import train
-    from metta_fast.bench.report import Report
+    from metta_fast.bench.harness.report import Report
+    from metta_fast.bench.training import two_settings as train
 
     class Side:
         name = "B"

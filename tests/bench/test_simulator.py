@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from metta_fast.bench.env import AllThreads, SingleThread, env_config, timed
-from metta_fast.bench.vector import Turner
+from metta_fast.bench.stepping.cpu_simulator import AllThreads, SingleThread, env_config, timed
+from metta_fast.bench.stepping.vector_backends import Turner
 from metta_fast.envs import make_factory
 
 

@@ -8,10 +8,11 @@ import pytest
 
 pytest.importorskip("mujoco")
 
-from metta_fast.bench import peers, stepping
-from metta_fast.bench.libraries import ENVPOOL, GYMNASIUM, SB3, Library
+from metta_fast.bench.harness.libraries import ENVPOOL, GYMNASIUM, SB3, Library
 from metta_fast.bench.main import main
-from metta_fast.errors import UserError
+from metta_fast.bench.stepping import command as stepping
+from metta_fast.bench.stepping import peers
+from metta_fast.contracts.errors import UserError
 
 ENV = "inverted_pendulum"  # its episodes of random actions last a few steps
 

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from metta_fast.compose import CONFIGS, compose, options
-from metta_fast.config import (
+from metta_fast.config.keys import (
     Config,
     check_value,
     config_from_dict,
@@ -20,7 +19,8 @@ from metta_fast.config import (
     get,
     keys,
 )
-from metta_fast.errors import UserError
+from metta_fast.contracts.errors import UserError
+from metta_fast.resolve.compose import CONFIGS, compose, options
 
 PROFILES = ("ultra_fast", "original", "cpu", "h100", "auto")
 
@@ -272,7 +272,7 @@ def test_every_default_is_a_value_that_its_key_takes() -> None:
 
 
 def test_nothing_is_written_and_torch_stays_out(tmp_path: Path) -> None:
-    code = ("import os, sys; from metta_fast.compose import compose; compose(['env=grid_solo']); "
+    code = ("import os, sys; from metta_fast.resolve.compose import compose; compose(['env=grid_solo']); "
             "print(os.getcwd(), 'torch' in sys.modules, 'omegaconf' in sys.modules)")  # fmt: skip
     root = str(Path(__file__).parents[2])
     environment = os.environ | {"PYTHONPATH": root}

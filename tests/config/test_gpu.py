@@ -6,15 +6,15 @@ import dataclasses
 
 import pytest
 
-from metta_fast import memory
-from metta_fast.compose import COMMAND_LINE, compose
-from metta_fast.config import put
+from metta_fast.config.keys import put
+from metta_fast.contracts.errors import UserError
 from metta_fast.envs import make_factory
-from metta_fast.errors import UserError
-from metta_fast.explain import explain_text
-from metta_fast.hardware import GIB, Gpu, Machine
-from metta_fast.profiles import CARDS
-from metta_fast.resolve import Resolved, resolve
+from metta_fast.machine.hardware import GIB, Gpu, Machine
+from metta_fast.resolve import memory_estimate as memory
+from metta_fast.resolve.choose_profile import CARDS
+from metta_fast.resolve.compose import COMMAND_LINE, compose
+from metta_fast.resolve.explain import explain_text
+from metta_fast.resolve.resolve import Resolved, resolve
 
 CARD = Gpu("NVIDIA H100 80GB HBM3", 79 * GIB, (9, 0), free=78 * GIB)
 H100 = Machine(16, 64, 128 * GIB, (CARD,), "cuda", driver=(13, 0), nvrtc=13)
@@ -159,7 +159,7 @@ def parts(*words: str, machine: Machine = H100) -> dict[str, int]:
 def test_the_rollout_is_what_the_buffers_hold() -> None:
     import torch
 
-    from metta_fast.buffers import Buffers
+    from metta_fast.buffers.rollout import Buffers
 
     cases = (
         ("policy.core=none", (0, 0)),

@@ -7,20 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from metta_fast import hardware, profiles
-from metta_fast.compose import CONFIGS, compose
-from metta_fast.config import Config, get
-from metta_fast.hardware import (
-    GIB,
-    Gpu,
-    Machine,
-    allowed_cores,
-    memory_free,
-    memory_limit,
-    out_of_memory_advice,
-)
-from metta_fast.profiles import CARDS, choose_profile
-from metta_fast.sizes import fit_sizes
+from metta_fast.config.keys import Config, get
+from metta_fast.machine import hardware
+from metta_fast.machine.hardware import GIB, Gpu, Machine, allowed_cores, memory_free, memory_limit
+from metta_fast.resolve import choose_profile as profiles
+from metta_fast.resolve import smaller_sizes
+from metta_fast.resolve.choose_profile import CARDS, choose_profile
+from metta_fast.resolve.compose import CONFIGS, compose
+from metta_fast.resolve.fit_sizes import fit_sizes
+from metta_fast.resolve.smaller_sizes import out_of_memory_advice
 
 
 @pytest.fixture
@@ -209,7 +204,7 @@ def test_out_of_memory_names_values_that_work() -> None:
     assert "trainer.batch_size=131072 trainer.minibatch_size=16384" in advice
     assert "trainer.cpu_offload=true" in advice
     config.trainer.batch_size = 65536  # one segment for each agent: fewer agents is the only way
-    words = hardware.smaller_sizes(config).split()
+    words = smaller_sizes.smaller_sizes(config).split()
     assert words == ["env.num_envs=256", "trainer.batch_size=32768", "trainer.minibatch_size=16384"]
     for word in words:
         path, _, value = word.partition("=")

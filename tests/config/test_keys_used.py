@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from metta_fast.config import keys
+from metta_fast.config.keys import keys
 
 ROOT = Path(__file__).parents[2]
 OURS = {"schema.py", "config.py", "compose.py", "resolve.py", "sizes.py", "hardware.py", "explain.py", "devices.py",

@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 import yaml
 
-from metta_fast.compose import compose, options
-from metta_fast.config import config_from_dict, get, keys
-from metta_fast.errors import UserError
-from metta_fast.explain import cfg_text, explain_text, help_text
-from metta_fast.hardware import GIB, Gpu, Machine
-from metta_fast.resolve import Resolved, resolve
+from metta_fast.config.keys import config_from_dict, get, keys
+from metta_fast.contracts.errors import UserError
+from metta_fast.machine.hardware import GIB, Gpu, Machine
+from metta_fast.resolve.compose import compose, options
+from metta_fast.resolve.explain import cfg_text, explain_text, help_text
+from metta_fast.resolve.resolve import Resolved, resolve
 
 LAPTOP = Machine(4, 8, 16 * GIB)
 H100 = Machine(16, 64, 128 * GIB, (Gpu("NVIDIA H100 80GB HBM3", 79 * GIB, (9, 0)),), "cuda")
@@ -167,7 +167,7 @@ def test_ones_own_environment_says_how_many_agents_it_has(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "trio.py").write_text(
-        "from metta_fast.spec import ActionSpec, EnvSpec, Leaf\n"
+        "from metta_fast.contracts.env import ActionSpec, EnvSpec, Leaf\n"
         "class Trio:\n"
         "    def __init__(self, config):\n"
         "        obs, action = {'obs': Leaf((4,), 'float32')}, ActionSpec('discrete', (2,))\n"

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metta_fast.config import Config, config_from_dict, config_to_dict, get, put
-from metta_fast.errors import UserError
-from metta_fast.sizes import divisors, fit_sizes
+from metta_fast.config.keys import Config, config_from_dict, config_to_dict, get, put
+from metta_fast.contracts.errors import UserError
+from metta_fast.resolve.fit_sizes import divisors, fit_sizes
 
 PATHS = ("env.num_envs", "env.agents_per_env", "trainer.bptt_horizon", "trainer.batch_size",
          "trainer.minibatch_size", "vector.async_factor", "trainer.gradient_accumulation")  # fmt: skip

@@ -54,7 +54,7 @@ def build(source) -> ctypes.CDLL:
 
 
 class Emulator:
-    """As `metta_fast.cuda.launch.Module`."""
+    """As `metta_fast.runtime.nvrtc.launch.Module`."""
 
     multiprocessors = 2
 

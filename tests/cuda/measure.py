@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 
-from metta_fast.bench.env import env_config
-from metta_fast.bench.gpu_clock import MOST_CALLS
+from metta_fast.bench.gpu.clock import MOST_CALLS
+from metta_fast.bench.stepping.cpu_simulator import env_config
 from metta_fast.envs import make_factory
 from metta_fast.vector import gpu
 from metta_fast.vector.gpu import GpuVector, build_and_step

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from metta_fast.cuda import compile as compiling
-from metta_fast.cuda.compile import CompileError, Source, cache_folder, compile_source
+from metta_fast.contracts.errors import UserError
+from metta_fast.contracts.gpu_program import Source
 from metta_fast.envs.grid.env import GridFactory
-from metta_fast.errors import UserError
+from metta_fast.runtime.nvrtc import compile as compiling
+from metta_fast.runtime.nvrtc.compile import CompileError, cache_folder, compile_source
 
 
 def _has_nvrtc() -> bool:
@@ -142,7 +143,7 @@ def test_without_the_bindings_the_cure_is_told(source, monkeypatch):
 
 
 def test_importing_the_compiler_loads_neither_torch_nor_cuda():
-    code = "import sys, metta_fast.cuda.compile; print([m for m in ('torch', 'cuda') if m in sys.modules])"
+    code = "import sys, metta_fast.runtime.nvrtc.compile; print([m for m in ('torch', 'cuda') if m in sys.modules])"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
     )

@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
-from metta_fast.config import Config
-from metta_fast.cuda import compile as compiling
-from metta_fast.cuda import early
-from metta_fast.cuda.compile import Source, compile_source
+from metta_fast.config.keys import Config
+from metta_fast.contracts.gpu_program import Source
+from metta_fast.run import early_start as early
+from metta_fast.runtime.nvrtc import compile as compiling
+from metta_fast.runtime.nvrtc.compile import compile_source
 
 
 def gpu_config() -> Config:

@@ -10,12 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from metta_fast.contracts.errors import UserError
 from metta_fast.envs.grid import config as grid
 from metta_fast.envs.grid._grid import GridParams
 from metta_fast.envs.grid.config import GRID_CONFIG, ITEMS, TYPES, grid_config
 from metta_fast.envs.grid.env import GridFactory
 from metta_fast.envs.grid.state import AGENT, HEAD, OBJECT
-from metta_fast.errors import UserError
 
 ENVS = Path(grid.__file__).resolve().parent.parent
 FLAGS = ["-I", str(ENVS / "native"), "-I", str(ENVS / "grid"), "-Wall", "-Wextra", "-Wconversion", "-Werror"]

@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from metta_fast.contracts.env import Array, EnvBatch, EnvFactory, Rows
 from metta_fast.envs.grid.config import ACTIONS, ITEMS, STATS, TYPES, grid_config
 from metta_fast.envs.grid.env import GridFactory, GridSim
 from metta_fast.envs.grid.state import PAD, state_views
-from metta_fast.spec import Array, EnvBatch, EnvFactory, Rows
 from tests.cuda.engines import ENGINES, observed_by_warps
 
 NOOP, MOVE, ROTATE, PUT, GET, ATTACK, SWAP = range(7)

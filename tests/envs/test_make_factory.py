@@ -7,10 +7,10 @@ import sys
 import numpy as np
 import pytest
 
-from metta_fast.config import EnvConfig
+from metta_fast.config.keys import EnvConfig
+from metta_fast.contracts.errors import UserError
 from metta_fast.envs import make_factory
 from metta_fast.envs.counter import CounterFactory
-from metta_fast.errors import UserError
 from metta_fast.vector import make_vector
 
 MODULE = """

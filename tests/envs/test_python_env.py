@@ -8,9 +8,9 @@ import pytest
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
+from metta_fast.contracts.env import ActionSpec, EnvError, Leaf
+from metta_fast.contracts.errors import UserError
 from metta_fast.envs.python_env import PythonEnvFactory, env_seed
-from metta_fast.errors import UserError
-from metta_fast.spec import ActionSpec, EnvError, Leaf
 from metta_fast.vector import make_vector
 from tests.vector.toy_envs import crowd_factory
 

@@ -9,17 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metta_fast.compose import compose
-from metta_fast.config import EnvConfig
+from metta_fast.config.keys import EnvConfig
+from metta_fast.contracts.errors import UserError
+from metta_fast.contracts.slab import slab_rows, slab_size
 from metta_fast.envs import make_factory
 from metta_fast.envs.counter import CounterFactory
 from metta_fast.envs.grid.env import GridFactory
 from metta_fast.envs.python_env import PythonEnvFactory
 from metta_fast.envs.repeat import repeated
-from metta_fast.errors import UserError
-from metta_fast.gpu_engine import cpu_wishes
-from metta_fast.play import RandomPlayer, play, uniform
-from metta_fast.vector.layout import slab_rows, slab_size
+from metta_fast.inference.players import RandomPlayer, play, uniform
+from metta_fast.resolve.compose import compose
+from metta_fast.resolve.env_on_gpu import cpu_wishes
 from tests.vector.suite import flat
 from tests.vector.toy_envs import crowd_factory, walk_factory
 
@@ -133,8 +133,8 @@ def test_it_is_a_key_of_the_environment_and_travels_to_workers():
 
 def test_an_unstable_robot_that_is_to_stop_the_run_does():
     pytest.importorskip("mujoco")
+    from metta_fast.contracts.env import EnvError
     from metta_fast.envs.robot.env import RobotFactory
-    from metta_fast.spec import EnvError
 
     batch, _ = driven(repeated(RobotFactory(2, "hopper", on_unstable="stop"), 4), 1)
     qpos, qvel = batch.get_state(0)

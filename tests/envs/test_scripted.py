@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from metta_fast.contracts.env import EVAL_SEED_BIT
+from metta_fast.contracts.errors import UserError
 from metta_fast.envs.grid.config import MAP_CHARACTERS, grid_config
 from metta_fast.envs.grid.env import GridSim
 from metta_fast.envs.grid.paths import FAR, Paths
 from metta_fast.envs.grid.scripted import ScriptedAgent
-from metta_fast.errors import UserError
-from metta_fast.spec import EVAL_SEED_BIT
 from tests.parity.grid_cases import record
 
 

@@ -9,13 +9,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from metta_fast import checkpoint
-from metta_fast.compose import compose
-from metta_fast.config import PolicyConfig, config_to_dict
+from metta_fast.config.keys import PolicyConfig, config_to_dict
+from metta_fast.contracts.env import EnvSpec
 from metta_fast.envs import make_factory
 from metta_fast.policy import Policy, PolicyOutput, make_policy
-from metta_fast.resolve import resolve
-from metta_fast.spec import EnvSpec
+from metta_fast.resolve.compose import compose
+from metta_fast.resolve.resolve import resolve
+from metta_fast.storage import checkpoint
 
 HERE = "tests.export.runs"
 

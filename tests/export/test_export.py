@@ -10,7 +10,7 @@ import torch
 
 import metta_fast
 from metta_fast.cli import main
-from metta_fast.errors import UserError
+from metta_fast.contracts.errors import UserError
 from metta_fast.export import formats
 from metta_fast.export.main import export_policy
 from metta_fast.policy.cores import CORES

@@ -13,10 +13,10 @@ import pytest
 import torch
 
 import metta_fast.features as features
-from metta_fast.errors import UserError
+from metta_fast.algorithms.hooks import Context, Hooks
+from metta_fast.contracts.errors import UserError
 from metta_fast.features import make_features
 from metta_fast.features.prioritized_replay import probabilities
-from metta_fast.ppo.hooks import Context, Hooks
 from tests.ppo.envs import tickers
 from tests.ppo.stand_in import make_ppo, run
 from tests.ppo.test_rollout import weights
@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_the_loop_imports_no_feature() -> None:
-    for file in [*(ROOT / "metta_fast/ppo").rglob("*.py"), ROOT / "metta_fast/trainer.py"]:
+    for file in [*(ROOT / "metta_fast/algorithms").rglob("*.py"), ROOT / "metta_fast/run/trainer.py"]:
         assert not re.search(r"^\s*(from|import) metta_fast\.features", file.read_text(), re.M), file
 
 

@@ -8,13 +8,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from metta_fast.config import PolicyConfig
+from metta_fast.algorithms.hooks import Context, Hooks
+from metta_fast.algorithms.ppo.step import SUMS
+from metta_fast.config.keys import PolicyConfig
 from metta_fast.envs.grid.env import GridFactory
 from metta_fast.features import gradient_stats
 from metta_fast.features.every import Every
 from metta_fast.policy import make_policy
-from metta_fast.ppo.hooks import Context, Hooks
-from metta_fast.ppo.step import SUMS
 from tests.ppo.envs import tickers
 from tests.ppo.stand_in import make_ppo, run
 from tests.ppo.test_device_rollout import device_ppo

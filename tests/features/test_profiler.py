@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import torch
 
+from metta_fast.algorithms.hooks import Hooks
 from metta_fast.features import make_features, profiler
-from metta_fast.ppo.hooks import Hooks
-from metta_fast.ppo.timer import PHASES, ExactTimer
+from metta_fast.runtime.timer import PHASES, ExactTimer
 from tests.ppo.envs import tickers
 from tests.ppo.stand_in import make_ppo, run
 from tests.ppo.test_device_rollout import device_ppo

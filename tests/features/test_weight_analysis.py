@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from metta_fast.config import PolicyConfig
+from metta_fast.config.keys import PolicyConfig
 from metta_fast.features import make_features
 from metta_fast.features.weight_analysis import dead_units, spectrum
 from metta_fast.policy import make_policy

@@ -4,9 +4,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from metta_fast.contracts.env import ActionSpec, EnvSpec, Leaf
 from metta_fast.envs.grid.config import grid_config
 from metta_fast.envs.grid.env import GridFactory, GridSim
-from metta_fast.spec import ActionSpec, EnvSpec, Leaf
 
 
 def flat_spec(nvec: tuple[int, ...] = (3,), **leaves: Leaf) -> EnvSpec:

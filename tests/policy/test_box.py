@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.distributions import Independent, Normal, TanhTransform, TransformedDistribution
 
-from metta_fast.config import PolicyConfig
+from metta_fast.config.keys import PolicyConfig
+from metta_fast.contracts.env import ActionSpec, EnvSpec, Leaf
+from metta_fast.contracts.errors import UserError
 from metta_fast.envs.python_env import PythonEnvFactory
-from metta_fast.errors import UserError
-from metta_fast.play import PolicyPlayer, play
+from metta_fast.inference.players import PolicyPlayer, play
 from metta_fast.policy import BoxHead, make_policy
-from metta_fast.spec import ActionSpec, EnvSpec, Leaf
 from tests.ppo.stand_in import make_ppo, run
 
 INF = math.inf

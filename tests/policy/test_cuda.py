@@ -10,10 +10,10 @@ import copy
 import pytest
 import torch
 
-from metta_fast.config import PolicyConfig
+from metta_fast.config.keys import PolicyConfig
 from metta_fast.policy import make_policy
-from metta_fast.policy.grid_layout import LAYOUTS
-from metta_fast.policy.sparse_layer import SparseLayer
+from metta_fast.policy.grid.layout import LAYOUTS
+from metta_fast.policy.grid.sparse_layer import SparseLayer
 from tests.interpreter import gpu
 from tests.policy.specs import grid_obs, grid_spec
 

@@ -14,12 +14,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from metta_fast.config import PolicyConfig
+from metta_fast.config.keys import PolicyConfig
+from metta_fast.contracts.env import ActionSpec, EnvSpec, Leaf
 from metta_fast.policy import make_policy
-from metta_fast.policy.grid_layout import LAYOUTS
+from metta_fast.policy.grid.layout import LAYOUTS
 from metta_fast.policy.network import Network
-from metta_fast.ppo.act import ActInto
-from metta_fast.spec import ActionSpec, EnvSpec, Leaf
+from metta_fast.rollout.act import ActInto
 from tests.interpreter import DEVICE, INTERPRETED, ON_GPU, RUNS, elsewhere, gpu, kernels, run_interpreted
 from tests.policy.specs import flat_spec, grid_obs, grid_spec
 
@@ -30,7 +30,7 @@ NEAREST_ONE = 1 - 2.0**-24
 
 
 if RUNS:
-    from metta_fast.policy.gpu_act import FusedAct, Packed, fused_act, pack, supports
+    from metta_fast.policy.fused_act.triton_act import FusedAct, Packed, fused_act, pack, supports
 
 
 @elsewhere

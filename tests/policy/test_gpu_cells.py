@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from metta_fast.policy.grid_layout import LAYOUTS
+from metta_fast.policy.grid.layout import LAYOUTS
 from tests.interpreter import DEVICE, ON_GPU, elsewhere, gpu, kernels, run_interpreted
 from tests.policy.test_gpu_sparse import case, close, every_byte, exact, played
 
@@ -26,7 +26,7 @@ def test_in_the_interpreter() -> None:
 def found(
     obs: Tensor, weight: Tensor, bias: Tensor, grad: Tensor, numbers: Tensor | None = None
 ) -> list[Tensor]:
-    from metta_fast.policy import gpu_compact
+    from metta_fast.policy.grid.triton import compact_operator as gpu_compact
 
     obs, weight, bias, grad = (x.to(DEVICE) for x in (obs, weight, bias, grad))
     numbers = None if numbers is None else numbers.to(DEVICE)
@@ -38,7 +38,7 @@ def found(
 @kernels
 def test_cells_are_the_bytes_of_rows() -> None:
     """Of rows of every alignment; the last ends the memory that the observations have."""
-    from metta_fast.policy import gpu_compact
+    from metta_fast.policy.grid.triton import compact_operator as gpu_compact
 
     obs = torch.randint(0, 256, (70, 387), generator=torch.Generator().manual_seed(0)).to(torch.uint8)
     rows = torch.tensor([69, *range(70), 3])
@@ -64,7 +64,7 @@ def test_cells_give_each_byte_its_meaning(dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_cells_of_each_byte_are_rounded_as_torch_does(dtype: torch.dtype) -> None:
     """One weight at a time: an output is an input."""
-    from metta_fast.policy import gpu_compact
+    from metta_fast.policy.grid.triton import compact_operator as gpu_compact
 
     obs = every_byte(LAYOUTS["compact"])
     weight = torch.zeros(2968, 128)
@@ -130,7 +130,7 @@ def test_cells_of_no_rows() -> None:
 
 @kernels
 def test_cells_refuse_what_does_not_fit() -> None:
-    from metta_fast.policy import gpu_compact
+    from metta_fast.policy.grid.triton import compact_operator as gpu_compact
 
     obs, weight, bias = (x.to(DEVICE) for x in case("compact", played("compact", 2), 16, torch.float16)[:3])
     with pytest.raises(ValueError, match="expected \\[rows, 387\\] uint8"):

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from metta_fast.policy.grid_layout import LAYOUTS, Layout, tokens_to_dense
+from metta_fast.policy.grid.layout import LAYOUTS, Layout, tokens_to_dense
 from tests.interpreter import DEVICE, ON_GPU, elsewhere, gpu, kernels, run_interpreted
 from tests.policy.specs import grid_obs
 
@@ -58,7 +58,7 @@ def exact(kind: str, obs: Tensor, weight: Tensor, bias: Tensor, grad: Tensor) ->
 def found(
     obs: Tensor, weight: Tensor, bias: Tensor, grad: Tensor, numbers: Tensor | None = None
 ) -> list[Tensor]:
-    from metta_fast.policy import gpu_sparse
+    from metta_fast.policy.grid.triton import layer_operator as gpu_sparse
 
     obs, weight, bias, grad = (x.to(DEVICE) for x in (obs, weight, bias, grad))
     numbers = None if numbers is None else numbers.to(DEVICE)
@@ -133,7 +133,7 @@ def test_triton_reads_numbered_rows_where_they_lie(kind: str, numbers: torch.dty
 
 @kernels
 def test_triton_puts_numbered_tokens_back() -> None:
-    from metta_fast.policy import gpu_sparse
+    from metta_fast.policy.grid.triton import layer_operator as gpu_sparse
 
     tokens = grid_obs("tokens", 16)
     rows = torch.tensor([3, 15, 3, 0])
@@ -152,7 +152,7 @@ def test_triton_without_rows_in_float32() -> None:
 @kernels
 def test_triton_puts_tokens_back() -> None:
     """Real ones, and any bytes: of tokens that say the same the last counts."""
-    from metta_fast.policy import gpu_sparse
+    from metta_fast.policy.grid.triton import layer_operator as gpu_sparse
 
     g = torch.Generator().manual_seed(0)
     wild = torch.randint(0, 256, (8, 200, 3), generator=g).to(torch.uint8)
@@ -175,7 +175,7 @@ def last_of_tokens(tokens: Tensor) -> Tensor:
 @kernels
 def test_triton_refuses_what_does_not_fit() -> None:
     obs, weight, bias, _ = case("compact", played("compact", 2), 16, torch.float32)
-    from metta_fast.policy import gpu_sparse
+    from metta_fast.policy.grid.triton import layer_operator as gpu_sparse
 
     with pytest.raises(ValueError, match="expected \\[rows, 387 or 2904\\] uint8"):
         gpu_sparse.forward(obs[:, 1:], weight, bias, torch.float32)

@@ -7,9 +7,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metta_fast.policy.grid_layout import LAYOUTS, layout_of, token_inputs, tokens_to_dense
-from metta_fast.policy.sparse_layer import SparseLayer
-from metta_fast.spec import Leaf
+from metta_fast.contracts.env import Leaf
+from metta_fast.policy.grid.layout import LAYOUTS, layout_of, token_inputs, tokens_to_dense
+from metta_fast.policy.grid.sparse_layer import SparseLayer
 from tests.policy.specs import flat_spec, grid_obs, grid_spec
 
 CENTRE, LEFT = 60, 59

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.distributions import Categorical
 
+from metta_fast.contracts.env import ActionSpec
 from metta_fast.policy import ActionHead
 from metta_fast.policy.heads import masked_sums, running_sum
-from metta_fast.spec import ActionSpec
 
 NEVER = -math.inf
 JUST_BELOW_1 = 1 - 2**-24

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from metta_fast.policy.cores import HORIZON, MinGRUCore
-from metta_fast.policy.scan import mingru, mingru_grad, reference
+from metta_fast.policy.mingru.scan import mingru, mingru_grad, reference
 from tests.interpreter import ON_GPU, elsewhere, gpu, kernels, run_interpreted
 from tests.one_thread import one_torch_thread  # noqa: F401
 
@@ -136,7 +136,7 @@ def test_what_does_not_fit_is_refused() -> None:
 def on_kernels(
     inputs: list[Tensor], reset: Tensor, grads: list[Tensor], last: bool = True
 ) -> tuple[Tensor, ...]:
-    from metta_fast.policy import gpu_scan
+    from metta_fast.policy.mingru import triton_scan as gpu_scan
 
     device = "cuda" if ON_GPU else "cpu"
     moved, reset = [tensor.to(device) for tensor in inputs], reset.to(device)

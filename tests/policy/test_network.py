@@ -6,11 +6,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from metta_fast.config import PolicyConfig
-from metta_fast.errors import UserError
+from metta_fast.config.keys import PolicyConfig
+from metta_fast.contracts.env import Leaf
+from metta_fast.contracts.errors import UserError
 from metta_fast.policy import Policy, make_policy
 from metta_fast.policy.encoders import AnyTokenEncoder
-from metta_fast.spec import Leaf
 from tests.policy.specs import flat_spec, grid_obs, grid_spec, random_obs
 
 SPECS = {

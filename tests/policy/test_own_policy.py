@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from metta_fast.config import PolicyConfig
-from metta_fast.errors import UserError
+from metta_fast.config.keys import PolicyConfig
+from metta_fast.contracts.env import EnvSpec
+from metta_fast.contracts.errors import UserError
 from metta_fast.policy import Policy, PolicyOutput, make_policy
-from metta_fast.spec import EnvSpec
 from tests.policy.specs import flat_spec, random_obs
 
 SPEC = flat_spec((2, 3))

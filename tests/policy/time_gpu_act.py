@@ -12,12 +12,12 @@ from itertools import product
 
 import torch
 
-from metta_fast.bench.gpu_clock import MOST_CALLS, Call, microseconds
-from metta_fast.config import PolicyConfig
+from metta_fast.bench.gpu.clock import MOST_CALLS, Call, microseconds
+from metta_fast.config.keys import PolicyConfig
 from metta_fast.policy import make_policy
-from metta_fast.policy.gpu_act import fused_act, pack
+from metta_fast.policy.fused_act.triton_act import fused_act, pack
 from metta_fast.policy.network import Network
-from metta_fast.ppo.act import ActInto
+from metta_fast.rollout.act import ActInto
 from tests.policy.specs import grid_obs, grid_spec
 
 CALLS = MOST_CALLS

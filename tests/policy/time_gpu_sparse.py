@@ -13,9 +13,10 @@ import sys
 import torch
 from torch import Tensor
 
-from metta_fast.policy import gpu_compact, gpu_sparse
-from metta_fast.policy.grid_layout import LAYOUTS
-from metta_fast.policy.sparse_layer import SparseLayer
+from metta_fast.policy.grid.layout import LAYOUTS
+from metta_fast.policy.grid.sparse_layer import SparseLayer
+from metta_fast.policy.grid.triton import compact_operator as gpu_compact
+from metta_fast.policy.grid.triton import layer_operator as gpu_sparse
 from tests.policy.specs import grid_obs
 from tests.policy.time_gpu_act import us
 

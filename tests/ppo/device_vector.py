@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
-from metta_fast.buffers import Buffers
-from metta_fast.spec import EnvFactory
+from metta_fast.buffers.rollout import Buffers
+from metta_fast.contracts.env import EnvFactory
 from metta_fast.vector import make_vector
 
 

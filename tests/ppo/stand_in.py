@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from metta_fast.config import Config
-from metta_fast.ppo import PPO
-from metta_fast.ppo.hooks import Hooks
-from metta_fast.spec import EnvFactory, EnvSpec
+from metta_fast.algorithms.hooks import Hooks
+from metta_fast.algorithms.ppo import PPO
+from metta_fast.config.keys import Config
+from metta_fast.contracts.env import EnvFactory, EnvSpec
 from metta_fast.vector import make_vector
 
 

@@ -6,13 +6,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metta_fast.buffers import Buffers
-from metta_fast.config import TrainerConfig
-from metta_fast.ppo.advantage import compute_advantage
-from metta_fast.ppo.advantage._kernel import advantage_cpu
-from metta_fast.ppo.advantage.on_tensors import advantage_on_tensors
-from metta_fast.ppo.advantage.reference import advantage_reference
-from metta_fast.spec import ActionSpec, EnvSpec, Leaf
+from metta_fast.algorithms.ppo.advantage import compute_advantage
+from metta_fast.algorithms.ppo.advantage._kernel import advantage_cpu
+from metta_fast.algorithms.ppo.advantage.on_tensors import advantage_on_tensors
+from metta_fast.algorithms.ppo.advantage.reference import advantage_reference
+from metta_fast.buffers.rollout import Buffers
+from metta_fast.config.keys import TrainerConfig
+from metta_fast.contracts.env import ActionSpec, EnvSpec, Leaf
 
 GAMMA, LAMBDA = 0.5, 0.5
 CONFIG = TrainerConfig(gamma=GAMMA, gae_lambda=LAMBDA)

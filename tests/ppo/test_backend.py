@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from metta_fast.ppo.backend import autocast, configure_torch
+from metta_fast.runtime.torch_setup import autocast, configure_torch
 from tests.ppo.stand_in import make_config
 
 CUDA = torch.device("cuda")

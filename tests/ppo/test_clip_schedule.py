@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import torch
 
-from metta_fast.config import PolicyConfig
+from metta_fast.algorithms.ppo import PPO
+from metta_fast.algorithms.ppo.schedule import clip_coef
+from metta_fast.config.keys import PolicyConfig
 from metta_fast.policy import make_policy
-from metta_fast.ppo import PPO
-from metta_fast.ppo.schedule import clip_coef
 from tests.ppo.envs import tickers
 from tests.ppo.stand_in import make_config, make_ppo
 from tests.ppo.test_rollout import weights

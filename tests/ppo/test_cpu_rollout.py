@@ -9,14 +9,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from metta_fast.config import PolicyConfig
-from metta_fast.errors import NonFiniteError
+from metta_fast.algorithms.ppo import PPO
+from metta_fast.config.keys import PolicyConfig
+from metta_fast.contracts.env import Leaf
+from metta_fast.contracts.errors import NonFiniteError
 from metta_fast.policy import make_policy
-from metta_fast.policy.cpu_act import CpuAct
-from metta_fast.ppo import PPO
-from metta_fast.ppo.cpu_rollout import CpuRollout
-from metta_fast.ppo.rollout import Rollout, make_act
-from metta_fast.spec import Leaf
+from metta_fast.policy.fused_act.c_act import CpuAct
+from metta_fast.rollout.c_rollout import CpuRollout
+from metta_fast.rollout.rollout import Rollout, make_act
 from tests.policy.specs import flat_spec, random_obs
 from tests.ppo.envs import tickers
 from tests.ppo.stand_in import make_ppo

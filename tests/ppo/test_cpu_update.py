@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 import torch
 
-from metta_fast.config import PolicyConfig
+from metta_fast.algorithms.ppo import PPO
+from metta_fast.algorithms.ppo.c.c_update import unsupported
+from metta_fast.algorithms.ppo.c.mlp_update import supports
+from metta_fast.algorithms.ppo.step import SUMS
+from metta_fast.config.keys import PolicyConfig
 from metta_fast.policy import make_policy
-from metta_fast.ppo import PPO
-from metta_fast.ppo.cpu_update import supports
-from metta_fast.ppo.native_update import unsupported
-from metta_fast.ppo.step import SUMS
 from tests.ppo.envs import seen, tickers
 from tests.ppo.stand_in import make_ppo
 
@@ -109,7 +109,7 @@ def test_a_state_of_either_goes_on_with_the_other() -> None:
 
 
 def test_bad_numbers_are_named_as_ever() -> None:
-    from metta_fast.errors import NonFiniteError
+    from metta_fast.contracts.errors import NonFiniteError
 
     ppo, _ = trained(1, native=True, policy={})
     ppo.learner.update(ppo._context(), 0)

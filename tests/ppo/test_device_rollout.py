@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import torch
 
-from metta_fast.config import EnvConfig
+from metta_fast.algorithms.hooks import Hooks
+from metta_fast.algorithms.ppo import PPO
+from metta_fast.algorithms.ppo.device_ppo import DevicePPO
+from metta_fast.config.keys import EnvConfig
+from metta_fast.contracts.errors import NonFiniteError
 from metta_fast.envs import make_factory
-from metta_fast.errors import NonFiniteError
-from metta_fast.ppo import PPO
-from metta_fast.ppo.device_ppo import DevicePPO
-from metta_fast.ppo.hooks import Hooks
 from tests.cuda.engines import gpu_vector, needs_compiler
 from tests.ppo.device_vector import DeviceVector
 from tests.ppo.envs import tickers

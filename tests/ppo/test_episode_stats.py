@@ -7,9 +7,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metta_fast.buffers import Buffers
-from metta_fast.ppo.episode_stats import EpisodeStats
-from metta_fast.spec import ActionSpec, EnvSpec, Leaf
+from metta_fast.buffers.rollout import Buffers
+from metta_fast.contracts.env import ActionSpec, EnvSpec, Leaf
+from metta_fast.rollout.episode_stats import EpisodeStats
 from tests.ppo.envs import tickers
 from tests.ppo.stand_in import make_ppo, run
 

@@ -20,7 +20,7 @@ def test_in_the_interpreter() -> None:
 @pytest.mark.parametrize("shape", [(387,), (4,), (5,), (6, 1), (200, 3), (11, 11, 24)])
 @pytest.mark.parametrize("numbers", [torch.int32, torch.int64])
 def test_rows_are_those_of_index_select(shape: tuple[int, ...], numbers: torch.dtype) -> None:
-    from metta_fast.ppo.gpu_gather import fits, gather_rows
+    from metta_fast.algorithms.ppo.triton.gather_rows import fits, gather_rows
 
     g = torch.Generator().manual_seed(0)
     flat = torch.randint(0, 256, (40, *shape), generator=g).to(torch.uint8)
@@ -36,7 +36,7 @@ def test_rows_are_those_of_index_select(shape: tuple[int, ...], numbers: torch.d
 
 @kernels
 def test_what_is_not_whole_words_is_left_to_torch() -> None:
-    from metta_fast.ppo.gpu_gather import fits
+    from metta_fast.algorithms.ppo.triton.gather_rows import fits
 
     flat = torch.zeros(40, 387, dtype=torch.uint8)
     four = torch.arange(4)

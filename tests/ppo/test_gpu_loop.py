@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 import torch
 
-from metta_fast.config import EnvConfig, PolicyConfig
+from metta_fast.algorithms.ppo import PPO
+from metta_fast.algorithms.ppo.device_ppo import DevicePPO
+from metta_fast.algorithms.ppo.schedule import clip_coef
+from metta_fast.config.keys import EnvConfig, PolicyConfig
+from metta_fast.contracts.errors import NonFiniteError
 from metta_fast.envs import make_factory
-from metta_fast.errors import NonFiniteError
 from metta_fast.features import gradient_stats, make_features
 from metta_fast.policy import make_policy
-from metta_fast.ppo import PPO
-from metta_fast.ppo.device_ppo import DevicePPO
-from metta_fast.ppo.schedule import clip_coef
 from metta_fast.vector import make_vector
 from tests.ppo.stand_in import make_config
 

@@ -15,9 +15,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from metta_fast.ppo import PPO
-from metta_fast.ppo.loss import STATS
-from metta_fast.ppo.step import ADAM_EPSILON, SUMS
+from metta_fast.algorithms.ppo import PPO
+from metta_fast.algorithms.ppo.loss_terms import STATS
+from metta_fast.algorithms.ppo.step import ADAM_EPSILON, SUMS
 from tests.interpreter import DEVICE, ON_GPU, elsewhere, gpu, kernels, run_interpreted
 from tests.ppo.envs import tickers
 from tests.ppo.stand_in import make_ppo
@@ -43,7 +43,7 @@ class Case:
     def __init__(
         self, shapes: tuple[tuple[int, ...], ...] = SHAPES, norm: float = 0.5, target_kl: float | None = None
     ) -> None:
-        from metta_fast.ppo.gpu_step import FusedStep, fits
+        from metta_fast.algorithms.ppo.triton.optimizer_step import FusedStep, fits
 
         torch.manual_seed(0)
         self.plain = [nn.Parameter(torch.randn(shape, device=DEVICE)) for shape in shapes]
@@ -221,7 +221,7 @@ def test_torch_goes_on_from_its_state_and_the_other_way_round() -> None:
 
 def fuse(ppo: PPO) -> PPO:
     """Let a learner on the CPU use the kernels."""
-    from metta_fast.ppo.gpu_step import FusedStep
+    from metta_fast.algorithms.ppo.triton.optimizer_step import FusedStep
 
     step, c = ppo.learner.step, ppo.config.trainer
     step.rate = step.optimizer.param_groups[0]["lr"] = torch.tensor(c.learning_rate)

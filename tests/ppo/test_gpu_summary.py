@@ -14,13 +14,13 @@ import numpy as np
 import pytest
 import torch
 
-from metta_fast.buffers import Buffers
-from metta_fast.errors import NonFiniteError
-from metta_fast.ppo.advantage.reference import advantage_reference
-from metta_fast.ppo.episode_stats import EpisodeStats
-from metta_fast.ppo.reward_scale import RewardScale
-from metta_fast.ppo.summary import Summary
-from metta_fast.spec import ActionSpec, EnvSpec, Leaf
+from metta_fast.algorithms.ppo.advantage.reference import advantage_reference
+from metta_fast.buffers.rollout import Buffers
+from metta_fast.contracts.env import ActionSpec, EnvSpec, Leaf
+from metta_fast.contracts.errors import NonFiniteError
+from metta_fast.rollout.episode_stats import EpisodeStats
+from metta_fast.rollout.reward_scale import RewardScale
+from metta_fast.rollout.summary import Summary
 from tests.interpreter import DEVICE, ON_GPU, elsewhere, gpu, kernels, run_interpreted
 
 GAMMA = 0.97
@@ -59,7 +59,7 @@ def fill(b: Buffers, random: np.random.Generator, ends: float = 0.1) -> None:
 
 def by_kernels(spec: EnvSpec, b: Buffers, normalize: bool, staggered: bool) -> Summary:
     """A summary that uses the kernels on whatever device."""
-    from metta_fast.ppo.gpu_summary import GpuSummary
+    from metta_fast.rollout.triton_summary import GpuSummary
 
     summary = Summary(spec, b, *fresh(spec, normalize, staggered))
     summary._kernels = GpuSummary(b, summary.episodes, summary.reward_scale, summary.figures)
@@ -163,7 +163,7 @@ def test_what_is_not_finite_is_named_in_place(name: str, value: float) -> None:
 @pytest.mark.parametrize("vtrace", [True, False])
 @pytest.mark.parametrize("has_final_obs", [True, False])
 def test_advantage_equals_the_reference(agents: int, horizon: int, vtrace: bool, has_final_obs: bool) -> None:
-    from metta_fast.ppo.advantage.on_gpu import advantage_on_gpu
+    from metta_fast.algorithms.ppo.advantage.on_gpu import advantage_on_gpu
 
     _, b = make_buffers(agents, horizon, 0)
     fill(b, np.random.default_rng(horizon), ends=0.05)
@@ -183,8 +183,8 @@ def test_advantage_equals_the_reference(agents: int, horizon: int, vtrace: bool,
 @pytest.mark.skipif(not ON_GPU, reason="needs a CUDA device")
 def test_a_graph_replays_them() -> None:
     """Same bits as launch by launch, over rollouts that change underneath."""
-    from metta_fast.config import TrainerConfig
-    from metta_fast.ppo.advantage import compute_advantage
+    from metta_fast.algorithms.ppo.advantage import compute_advantage
+    from metta_fast.config.keys import TrainerConfig
 
     spec, b = make_buffers(500, 32, 4)
     other_buffers = copy.deepcopy(b)

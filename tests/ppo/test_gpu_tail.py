@@ -15,13 +15,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from metta_fast.buffers import Buffers
-from metta_fast.config import PolicyConfig, TrainerConfig
+from metta_fast.algorithms.ppo.loss import ppo_loss
+from metta_fast.algorithms.ppo.loss_terms import STATS, Loss
+from metta_fast.algorithms.ppo.minibatch import Gather
+from metta_fast.buffers.rollout import Buffers
+from metta_fast.config.keys import PolicyConfig, TrainerConfig
+from metta_fast.contracts.env import ActionSpec, EnvSpec, Leaf
 from metta_fast.policy import make_policy
 from metta_fast.policy.network import Network
-from metta_fast.ppo.loss import STATS, Loss, ppo_loss
-from metta_fast.ppo.minibatch import Gather
-from metta_fast.spec import ActionSpec, EnvSpec, Leaf
 from tests.interpreter import DEVICE, ON_GPU, RUNS, elsewhere, kernels, run_interpreted
 from tests.ppo.envs import tickers
 from tests.ppo.stand_in import make_ppo
@@ -30,7 +31,7 @@ from tests.ppo.test_rollout import weights
 DTYPE = torch.bfloat16 if ON_GPU else torch.float32
 
 if RUNS:
-    from metta_fast.ppo.gpu_tail import Tail, columns, supports
+    from metta_fast.algorithms.ppo.triton.loss_and_backward import Tail, columns, supports
 
 
 @elsewhere
@@ -194,7 +195,7 @@ def test_the_clip_is_read_by_each_launch() -> None:
 
 @kernels
 def test_several_tiles_a_program(monkeypatch: pytest.MonkeyPatch) -> None:
-    from metta_fast.ppo import gpu_tail
+    from metta_fast.algorithms.ppo.triton import loss_and_backward as gpu_tail
 
     monkeypatch.setattr(gpu_tail, "PROGRAMS", 3)
     monkeypatch.setattr(gpu_tail, "GATHERED", 64)

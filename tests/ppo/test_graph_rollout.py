@@ -13,8 +13,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metta_fast.ppo import PPO
-from metta_fast.ppo.graph_rollout import GraphRollout, words
+from metta_fast.algorithms.ppo import PPO
+from metta_fast.rollout.graph_rollout import GraphRollout, words
 from tests.ppo.envs import tickers
 from tests.ppo.stand_in import make_ppo
 

@@ -10,19 +10,20 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from metta_fast.buffers import Buffers
-from metta_fast.config import PolicyConfig
+from metta_fast.algorithms.hooks import Hooks
+from metta_fast.algorithms.ppo import PPO
+from metta_fast.algorithms.ppo.c import grid_update
+from metta_fast.algorithms.ppo.c.c_update import native_update
+from metta_fast.algorithms.ppo.c.grid_update import GridUpdate, supports
+from metta_fast.algorithms.ppo.gradients import Gradients
+from metta_fast.algorithms.ppo.step import SUMS, Step
+from metta_fast.buffers.rollout import Buffers
+from metta_fast.config.keys import PolicyConfig
+from metta_fast.contracts.env import Leaf
+from metta_fast.contracts.errors import NonFiniteError
 from metta_fast.envs.grid.env import GridFactory
-from metta_fast.errors import NonFiniteError
 from metta_fast.policy import make_policy
-from metta_fast.ppo import PPO, grid_update
-from metta_fast.ppo.adam import Adam
-from metta_fast.ppo.gradients import Gradients
-from metta_fast.ppo.grid_update import GridUpdate, supports
-from metta_fast.ppo.hooks import Hooks
-from metta_fast.ppo.native_update import native_update
-from metta_fast.ppo.step import SUMS, Step
-from metta_fast.spec import Leaf
+from metta_fast.runtime.adam import Adam
 from tests.policy.specs import flat_spec, random_obs
 from tests.ppo.envs import tickers
 from tests.ppo.stand_in import make_config, make_ppo

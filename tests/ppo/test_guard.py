@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 import torch
 
+from metta_fast.algorithms.hooks import Hooks
+from metta_fast.algorithms.ppo import PPO
 from metta_fast.envs.python_env import PythonEnvFactory
 from metta_fast.policy import make_policy
-from metta_fast.ppo import PPO
-from metta_fast.ppo.guard import NonFiniteError
-from metta_fast.ppo.hooks import Hooks
+from metta_fast.rollout.finite_checks import NonFiniteError
 from tests.ppo.envs import Ticker, tickers
 from tests.ppo.stand_in import make_config, make_ppo, run
 from tests.ppo.test_rollout import weights

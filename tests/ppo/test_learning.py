@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from metta_fast.config import PolicyConfig
+from metta_fast.config.keys import PolicyConfig
+from metta_fast.contracts.errors import UserError
 from metta_fast.envs.counter import CounterFactory
-from metta_fast.errors import UserError
 from metta_fast.policy import make_policy
 from tests.ppo.envs import tickers
 from tests.ppo.stand_in import make_ppo, run

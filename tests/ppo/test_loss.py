@@ -8,8 +8,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from metta_fast.ppo.loss import STATS, masked_mean, normalized, ppo_loss
-from metta_fast.ppo.minibatch import Minibatch
+from metta_fast.algorithms.ppo.loss import masked_mean, normalized, ppo_loss
+from metta_fast.algorithms.ppo.loss_terms import STATS
+from metta_fast.algorithms.ppo.minibatch import Minibatch
 from tests.ppo.stand_in import make_config
 
 CLIP = torch.tensor(0.2)

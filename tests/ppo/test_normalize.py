@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 import torch
 
-from metta_fast.config import PolicyConfig
+from metta_fast.algorithms.ppo.loss_terms import STATS
+from metta_fast.config.keys import PolicyConfig
+from metta_fast.contracts.errors import UserError
 from metta_fast.envs.grid.env import GridFactory
 from metta_fast.envs.python_env import PythonEnvFactory
-from metta_fast.errors import UserError
 from metta_fast.policy import make_policy, normalize
 from metta_fast.policy.normalize import Normalizer
-from metta_fast.ppo.loss import STATS
 from tests.ppo.envs import Ticker, tickers
 from tests.ppo.stand_in import make_ppo, run
 from tests.ppo.test_device_rollout import device_ppo, figures, same

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 import torch
 
-from metta_fast.compose import compose
-from metta_fast.config import PolicyConfig
+from metta_fast.algorithms.ppo import PPO
+from metta_fast.config.keys import PolicyConfig
+from metta_fast.config.policy_inputs import reads
+from metta_fast.contracts.errors import UserError
 from metta_fast.envs.python_env import PythonEnvFactory
-from metta_fast.errors import UserError
 from metta_fast.policy import make_policy
-from metta_fast.ppo import PPO
-from metta_fast.reads import reads
-from metta_fast.resolve import resolve
+from metta_fast.resolve.compose import compose
+from metta_fast.resolve.resolve import resolve
 from tests.ppo.envs import seen, tickers
 from tests.ppo.stand_in import make_ppo, run
 

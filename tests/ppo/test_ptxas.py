@@ -50,7 +50,7 @@ def tail(*, second: bool, width: int, tiles: int, heads: int = 2, choices: int =
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource, compile
 
-    from metta_fast.ppo.gpu_loss import tail_kernel
+    from metta_fast.algorithms.ppo.triton.loss_kernels import tail_kernel
 
     constants = {
         "H": width, "SECOND": second, "HEADS": heads, "W": heads, "P": choices, "PARTS": 32, "NORMALIZE": True,

@@ -16,13 +16,13 @@ from typing import Any
 import pytest
 import torch
 
-from metta_fast.config import EnvConfig, PolicyConfig
+from metta_fast.algorithms.hooks import Context
+from metta_fast.algorithms.ppo import PPO
+from metta_fast.algorithms.ppo.device_ppo import DevicePPO
+from metta_fast.config.keys import EnvConfig, PolicyConfig
 from metta_fast.envs import make_factory
 from metta_fast.policy import make_policy
-from metta_fast.ppo import PPO
-from metta_fast.ppo.device_ppo import DevicePPO
-from metta_fast.ppo.graph_rollout import GraphRollout
-from metta_fast.ppo.hooks import Context
+from metta_fast.rollout.graph_rollout import GraphRollout
 from metta_fast.vector import make_vector
 from tests.ppo.device_vector import DeviceVector
 from tests.ppo.stand_in import make_config
@@ -74,11 +74,11 @@ def driver(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> Any:
 @pytest.fixture
 def on_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     """CPU tensors go the way of a card's."""
-    from metta_fast.policy import gpu_compact
-    from metta_fast.policy.sparse_layer import SparseLayer
+    from metta_fast.policy.grid.sparse_layer import SparseLayer
+    from metta_fast.policy.grid.triton import compact_operator as gpu_compact
 
     for name in MODULES:
-        monkeypatch.setattr(f"metta_fast.ppo.{name}.has_triton", lambda _: True)
+        monkeypatch.setattr(f"metta_fast.algorithms.ppo.{name}.has_triton", lambda _: True)
 
     def at_rows(layer: SparseLayer, obs: torch.Tensor, rows: torch.Tensor | None = None) -> torch.Tensor:
         found = gpu_compact.cells(obs.flatten(0, 1), torch.bfloat16, rows)
@@ -90,8 +90,8 @@ def on_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SparseLayer, "at_rows", at_rows)
     monkeypatch.setattr(SparseLayer, "forward", at_rows)
     for name in ("device_rollout", "graph_rollout"):
-        monkeypatch.setattr(f"metta_fast.ppo.{name}.check_compiled", lambda *_: None)
-    monkeypatch.setattr("metta_fast.ppo.ppo.GraphRollout", partial(GraphRollout, graphs=False))
+        monkeypatch.setattr(f"metta_fast.algorithms.ppo.{name}.check_compiled", lambda *_: None)
+    monkeypatch.setattr("metta_fast.algorithms.ppo.ppo.GraphRollout", partial(GraphRollout, graphs=False))
 
 
 class _Layer(torch.autograd.Function):
@@ -99,14 +99,14 @@ class _Layer(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, cells: Any, own: Any, seen: Any, weight: Any, bias: Any, rows: int) -> Any:
-        from metta_fast.policy import gpu_compact
+        from metta_fast.policy.grid.triton import compact_operator as gpu_compact
 
         ctx.save_for_backward(cells, own, seen)
         return gpu_compact.forward(cells, own, seen, weight, bias, rows)
 
     @staticmethod
     def backward(ctx: Any, grad: Any) -> Any:  # type: ignore[override]
-        from metta_fast.policy import gpu_compact
+        from metta_fast.policy.grid.triton import compact_operator as gpu_compact
 
         return None, None, None, *gpu_compact.gradient(*ctx.saved_tensors, grad), None
 
@@ -153,7 +153,7 @@ def test_an_epoch_launches_what_was_rehearsed(
 ) -> None:
     from triton.runtime import JITFunction
 
-    from metta_fast.cuda.ahead import Ahead
+    from metta_fast.runtime.compile_ahead import Ahead
 
     rehearsed: Launches = set()
     launched: Launches = set()
@@ -183,7 +183,7 @@ def test_an_epoch_launches_what_was_rehearsed(
 
 
 def test_a_rehearsal_leaves_everything_as_it_was(on_kernels: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    from metta_fast.cuda.ahead import Ahead
+    from metta_fast.runtime.compile_ahead import Ahead
 
     monkeypatch.setattr(Ahead, "_compile", lambda *_: None)
     monkeypatch.setattr("triton.runtime.driver._active", Driver())
@@ -208,9 +208,9 @@ def test_a_rehearsal_leaves_everything_as_it_was(on_kernels: None, monkeypatch: 
 
 
 def test_kernels_are_compiled_and_not_launched(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
-    from metta_fast.cuda.ahead import Ahead
-    from metta_fast.ppo.gpu_loss import gather_kernel
-    from metta_fast.ppo.gpu_step import count
+    from metta_fast.algorithms.ppo.triton.loss_kernels import gather_kernel
+    from metta_fast.algorithms.ppo.triton.optimizer_step import count
+    from metta_fast.runtime.compile_ahead import Ahead
 
     for kernel in (gather_kernel, count):
         monkeypatch.setattr(kernel, "device_caches", type(kernel.device_caches)(kernel.create_binder))
@@ -240,7 +240,7 @@ def test_kernels_are_compiled_and_not_launched(driver: Driver, monkeypatch: pyte
 def test_an_error_in_the_rehearsal_lets_kernels_be_launched_again(driver: Driver) -> None:
     from triton.runtime import JITFunction
 
-    from metta_fast.cuda.ahead import Ahead
+    from metta_fast.runtime.compile_ahead import Ahead
 
     run = JITFunction.run
     with pytest.raises(ZeroDivisionError), Ahead(torch.device("cpu"), 1):
@@ -252,9 +252,9 @@ def test_training_does_not_import_the_compiler() -> None:
     """torch._dynamo takes some seconds to import: only torch.compile may do so."""
     code = """
 import sys
-from metta_fast.assembly import build_parts
-from metta_fast.compose import compose
-from metta_fast.resolve import resolve
+from metta_fast.run.build import build_parts
+from metta_fast.resolve.compose import compose
+from metta_fast.resolve.resolve import resolve
 keys = ["hardware=cpu", "env=grid", "policy=mingru", "env.num_envs=8", "env.agents_per_env=2",
         "trainer.batch_size=256", "trainer.minibatch_size=128", "trainer.bptt_horizon=8", "trainer.torch_threads=1"]
 parts = build_parts(resolve(compose(keys)).config)
@@ -270,7 +270,7 @@ print([name for name in ("torch._dynamo", "torch._inductor") if name in sys.modu
 
 def test_threads_that_disturb_each_other_in_pythons_parser_try_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """As Python up to 3.12.2 does now and then."""
-    from metta_fast.cuda.ahead import PARSES, Ahead
+    from metta_fast.runtime.compile_ahead import PARSES, Ahead
 
     monkeypatch.setattr("triton.runtime.driver._active", Driver())
     errors = [SystemError("AST constructor recursion depth mismatch (before=42, after=83)")] * PARSES

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from metta_fast.ppo.reward_scale import RewardScale
+from metta_fast.rollout.reward_scale import RewardScale
 from tests.ppo.envs import tickers
 from tests.ppo.stand_in import make_ppo, run
 from tests.ppo.test_rollout import weights

@@ -14,11 +14,11 @@ import pytest
 import torch
 from gymnasium.spaces import Box, Discrete, MultiDiscrete
 
+from metta_fast.algorithms.ppo import PPO
+from metta_fast.algorithms.ppo.advantage import compute_advantage
 from metta_fast.envs.python_env import PythonEnvFactory
 from metta_fast.policy import make_policy
-from metta_fast.ppo import PPO
-from metta_fast.ppo.advantage import compute_advantage
-from metta_fast.ppo.guard import NonFiniteError
+from metta_fast.rollout.finite_checks import NonFiniteError
 from tests.ppo.envs import Line
 from tests.ppo.stand_in import make_config, make_ppo
 

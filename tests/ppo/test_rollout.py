@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from metta_fast.ppo import PPO
-from metta_fast.ppo.random import env_seed, mix
-from metta_fast.spec import EVAL_SEED_BIT
+from metta_fast.algorithms.ppo import PPO
+from metta_fast.contracts.env import EVAL_SEED_BIT
+from metta_fast.runtime.keyed_random import env_seed, mix
 from tests.ppo.envs import Ticker, tickers
 from tests.ppo.stand_in import TellsReset, check_reset_is_read, make_ppo, run
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from metta_fast.ppo.schedule import adapted, learning_rate, progress
+from metta_fast.algorithms.ppo.schedule import adapted, learning_rate, progress
 from tests.ppo.envs import tickers
 from tests.ppo.stand_in import make_config, make_ppo, run
 from tests.ppo.test_rollout import weights

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from metta_fast.ppo import gpu_tail
+from metta_fast.algorithms.ppo.triton import loss_and_backward as gpu_tail
 from tests.policy.time_gpu_act import CALLS, us
 from tests.ppo.test_gpu_tail import Case
 

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from metta_fast.loggers import read_rows
+from metta_fast.metrics.loggers import read_rows
 
 PUBLISHED = {
     "half_cheetah": "1443 | 5784 ± 1244",
@@ -111,10 +111,10 @@ def evaluate(folder: Path, episodes: int) -> dict[str, Any]:
     """Returns of the newest checkpoint's policy with its most likely actions."""
     import torch
 
+    from metta_fast.contracts.env import EVAL_SEED_BIT
     from metta_fast.envs import make_factory
-    from metta_fast.evaluate import load_run
-    from metta_fast.play import PolicyPlayer, play
-    from metta_fast.spec import EVAL_SEED_BIT
+    from metta_fast.inference.evaluate import load_run
+    from metta_fast.inference.players import PolicyPlayer, play
 
     torch.set_num_threads(1)
     config, policy, device, _ = load_run(str(folder), best=False)

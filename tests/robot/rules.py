@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from metta_fast.contracts.env import Array
 from metta_fast.envs.robot.tasks.task import Task
-from metta_fast.spec import Array
 
 ROOT = Path(__file__).parents[2] / "envs"
 ARRAYS = (

@@ -19,11 +19,11 @@ import pytest
 pytest.importorskip("mujoco")
 gymnasium = pytest.importorskip("gymnasium")
 
+from metta_fast.contracts.env import Array, Rows  # noqa: E402
+from metta_fast.contracts.errors import UserError  # noqa: E402
+from metta_fast.contracts.slab import slab_rows, slab_size  # noqa: E402
 from metta_fast.envs.robot.env import TASKS, RobotFactory, RobotSim, find_task, model_path  # noqa: E402
-from metta_fast.errors import UserError  # noqa: E402
-from metta_fast.spec import Array, Rows  # noqa: E402
 from metta_fast.vector import make_vector  # noqa: E402
-from metta_fast.vector.layout import slab_rows, slab_size  # noqa: E402
 from tests.robot.test_oracle import OPTIONS, flat, same_obs, task_of  # noqa: E402
 from tests.vector.suite import BACKENDS, assert_same, play  # noqa: E402
 from tests.vector.suite import flat as flat_rows  # noqa: E402

@@ -13,10 +13,10 @@ import torch
 
 pytest.importorskip("mujoco")
 
-from metta_fast.config import PolicyConfig
+from metta_fast.algorithms.ppo import PPO
+from metta_fast.config.keys import PolicyConfig
 from metta_fast.envs.robot.env import RobotFactory
 from metta_fast.policy import make_policy
-from metta_fast.ppo import PPO
 from tests.interpreter import gpu
 from tests.ppo.stand_in import make_ppo, run
 from tests.ppo.test_learner import learnt_logprobs

@@ -16,10 +16,10 @@ pytest.importorskip("mujoco")
 pytest.importorskip("gymnasium")
 
 from metta_fast.cli import main
+from metta_fast.contracts.env import EnvError
+from metta_fast.contracts.errors import NonFiniteError, UserError
 from metta_fast.envs.robot.env import RobotFactory, RobotSim, model_path
-from metta_fast.errors import NonFiniteError, UserError
-from metta_fast.loggers import read_rows
-from metta_fast.spec import EnvError
+from metta_fast.metrics.loggers import read_rows
 from metta_fast.vector import WorkerError, make_vector
 from tests.robot.test_batch import ROOT, batch_of
 from tests.tiny import QUIET, named

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from metta_fast import new_robot as module
 from metta_fast.cli import main
-from metta_fast.errors import UserError
-from metta_fast.new_robot import PLACES, new_robot
+from metta_fast.contracts.errors import UserError
+from metta_fast.scaffold import new_robot as module
+from metta_fast.scaffold.new_robot import PLACES, new_robot
 
 ROOT = Path(__file__).resolve().parents[2]
 COMPILER = shutil.which("cc")

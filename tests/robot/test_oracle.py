@@ -18,8 +18,8 @@ import pytest
 pytest.importorskip("mujoco")
 gymnasium = pytest.importorskip("gymnasium")
 
+from metta_fast.contracts.errors import UserError  # noqa: E402
 from metta_fast.envs.robot.tasks.task import Task  # noqa: E402
-from metta_fast.errors import UserError  # noqa: E402
 from tests.robot.rules import COMPILER, Rules  # noqa: E402
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="compiles the tasks: no cc here")

@@ -9,12 +9,12 @@ import pytest
 pytest.importorskip("mujoco")
 
 import metta_fast
-from metta_fast.compose import compose
+from metta_fast.contracts.errors import UserError
 from metta_fast.envs import make_factory
 from metta_fast.envs.robot.env import RobotFactory, RobotSim
-from metta_fast.errors import UserError
 from metta_fast.export.main import export_policy
-from metta_fast.resolve import resolve
+from metta_fast.resolve.compose import compose
+from metta_fast.resolve.resolve import resolve
 from tests.export.runs import fake_run
 
 TASKS = {"ant": "Ant-v5", "hopper": "Hopper-v5", "humanoid_standup": "HumanoidStandup-v5"}

@@ -18,12 +18,12 @@ pytest.importorskip("mujoco")
 pytest.importorskip("gymnasium")
 
 from metta_fast.cli import main
+from metta_fast.contracts.env import Array
+from metta_fast.contracts.errors import UserError
 from metta_fast.envs.robot import render
 from metta_fast.envs.robot.env import RobotFactory, RobotSim, model_path
 from metta_fast.envs.robot.render import Renderer
-from metta_fast.errors import UserError
-from metta_fast.replay import command, html
-from metta_fast.spec import Array
+from metta_fast.episodes import command, html
 from tests.tiny import trained
 
 NO_EGL = "__EGL_VENDOR_LIBRARY_DIRS"

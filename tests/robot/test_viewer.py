@@ -18,12 +18,12 @@ pytest.importorskip("mujoco")
 pytest.importorskip("gymnasium")
 
 import metta_fast
-from metta_fast.callbacks import Callbacks
 from metta_fast.cli import main
-from metta_fast.compose import compose
-from metta_fast.loggers import read_rows
-from metta_fast.resolve import resolve
-from metta_fast.trainer import Trainer
+from metta_fast.metrics.loggers import read_rows
+from metta_fast.resolve.compose import compose
+from metta_fast.resolve.resolve import resolve
+from metta_fast.run.callbacks import Callbacks
+from metta_fast.run.trainer import Trainer
 from tests.tiny import QUIET, named
 
 SIZES = ["env.num_envs=8", "trainer.batch_size=512", "trainer.update_epochs=1"]

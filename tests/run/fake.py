@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from metta_fast.assembly import Parts
-from metta_fast.config import Config
-from metta_fast.resolve import Resolved
-from metta_fast.spec import ActionSpec, EnvSpec, Leaf
+from metta_fast.config.keys import Config
+from metta_fast.contracts.env import ActionSpec, EnvSpec, Leaf
+from metta_fast.resolve.resolve import Resolved
+from metta_fast.run.build import Parts
 
 SPEC = EnvSpec(
     "fake", 1, 1, {"obs": Leaf((1,), "float32")}, ActionSpec("discrete", (2,), (0,)), cheap_state=True

@@ -26,17 +26,18 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-# what a session would import is imported here
-import metta_fast.assembly
+import metta_fast.algorithms.ppo.device_ppo
 import metta_fast.envs.grid.env
 import metta_fast.policy
-import metta_fast.ppo.device_ppo
-import metta_fast.trainer
+
+# what a session would import is imported here
+import metta_fast.run.build
+import metta_fast.run.trainer
 import metta_fast.vector.threads  # noqa: F401
-from metta_fast import checkpoint
 from metta_fast.cli import main as train
-from metta_fast.loggers import read_rows
-from metta_fast.run_dir import RunDir
+from metta_fast.metrics.loggers import read_rows
+from metta_fast.storage import checkpoint
+from metta_fast.storage.run_folder import RunDir
 from tests.run.same import curve, same
 from tests.tiny import QUIET
 

@@ -23,10 +23,10 @@ from pathlib import Path
 import numpy as np
 import psutil
 
+from metta_fast.contracts.env import EnvFactory
 from metta_fast.envs.counter import CounterFactory
 from metta_fast.envs.grid.env import GridFactory
-from metta_fast.loggers import read_rows
-from metta_fast.spec import EnvFactory
+from metta_fast.metrics.loggers import read_rows
 from metta_fast.vector import make_vector
 from tests.vector.toy_envs import walk_factory
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from metta_fast.loggers import read_rows
+from metta_fast.metrics.loggers import read_rows
 
 
 def same(a: Any, b: Any, path: str = "") -> None:

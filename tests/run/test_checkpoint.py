@@ -13,9 +13,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metta_fast import checkpoint
-from metta_fast.checkpoint import DamagedCheckpoint, decode, encode
-from metta_fast.errors import UserError
+from metta_fast.contracts.errors import UserError
+from metta_fast.storage import checkpoint
+from metta_fast.storage.checkpoint import DamagedCheckpoint, decode, encode
 
 STATE = {
     "policy": {"w": torch.arange(6.0).reshape(2, 3)},

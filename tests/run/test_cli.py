@@ -7,8 +7,10 @@ import sys
 
 import pytest
 
-from metta_fast import __version__, doctor, hardware
+from metta_fast import __version__
 from metta_fast.cli import main
+from metta_fast.machine import hardware
+from metta_fast.resolve import doctor
 
 
 @pytest.mark.parametrize(

@@ -8,12 +8,12 @@ import time
 
 import pytest
 
-from metta_fast import checkpoint
-from metta_fast.clock import process_age, process_start
-from metta_fast.loggers import read_rows
-from metta_fast.run_dir import RunDir, create
-from metta_fast.snapshot import Interval
-from metta_fast.trainer import Trainer
+from metta_fast.machine.process_clock import process_age, process_start
+from metta_fast.metrics.loggers import read_rows
+from metta_fast.run.snapshot import Interval
+from metta_fast.run.trainer import Trainer
+from metta_fast.storage import checkpoint
+from metta_fast.storage.run_folder import RunDir, create
 from tests.run.fake import STEPS, Builder, resolved
 
 YEAR = 365 * 86400.0
@@ -82,7 +82,10 @@ def test_intervals_ask_no_time_of_day(monkeypatch):
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 def test_the_age_of_a_process():
-    code = "import time; time.sleep(0.3); from metta_fast.clock import process_age; print(process_age())"
+    code = (
+        "import time; time.sleep(0.3); from metta_fast.machine.process_clock import process_age; "
+        "print(process_age())"
+    )
     asked = time.monotonic()
     age = float(subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout)
     assert 0.29 < age < time.monotonic() - asked + 0.02

@@ -17,18 +17,18 @@ import torch
 
 import metta_fast
 from metta_fast.cli import main
-from metta_fast.compose import compose
-from metta_fast.config import Config
+from metta_fast.config.keys import Config
+from metta_fast.contracts.env import EVAL_SEED_BIT, Array, EnvBatch, Rows
+from metta_fast.contracts.recording import Recording
 from metta_fast.envs import make_factory
-from metta_fast.evaluate import evaluate, load_run
 from metta_fast.export.formats import ONNX_PACKAGES
 from metta_fast.export.main import export_policy
-from metta_fast.loggers import Row, read_rows
-from metta_fast.play import PolicyPlayer, play
-from metta_fast.replay.recording import Recording
-from metta_fast.resolve import resolve
-from metta_fast.spec import EVAL_SEED_BIT, Array, EnvBatch, Rows
-from metta_fast.trainer import Trainer
+from metta_fast.inference.evaluate import evaluate, load_run
+from metta_fast.inference.players import PolicyPlayer, play
+from metta_fast.metrics.loggers import Row, read_rows
+from metta_fast.resolve.compose import compose
+from metta_fast.resolve.resolve import resolve
+from metta_fast.run.trainer import Trainer
 from tests.interpreter import gpu
 
 pytestmark = [*gpu, pytest.mark.usefixtures("exact_products")]

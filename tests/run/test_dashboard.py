@@ -5,8 +5,8 @@ import time
 
 import pytest
 
-from metta_fast import dashboard
-from metta_fast.dashboard import Curve, line, make_dashboard, readings, short, time_left
+from metta_fast.metrics import dashboard
+from metta_fast.metrics.dashboard import Curve, line, make_dashboard, readings, short, time_left
 
 ROW = {
     "train/steps": 250_000.0,

@@ -10,11 +10,11 @@ import time
 
 import pytest
 
-from metta_fast import checkpoint
 from metta_fast.cli import main
-from metta_fast.errors import UserError
-from metta_fast.run_dir import RunDir
-from metta_fast.trainer import Trainer
+from metta_fast.contracts.errors import UserError
+from metta_fast.run.trainer import Trainer
+from metta_fast.storage import checkpoint
+from metta_fast.storage.run_folder import RunDir
 from tests.run.fake import Builder, resolved
 from tests.run.test_end_to_end import check_rows, command, rows, words
 
@@ -140,7 +140,7 @@ def test_old_checkpoints_that_cannot_be_removed_end_no_run(tmp_path, monkeypatch
     def rmtree(path):
         raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr("metta_fast.checkpoint.shutil.rmtree", rmtree)
+    monkeypatch.setattr("metta_fast.storage.checkpoint.shutil.rmtree", rmtree)
     run = resolved(tmp_path, checkpoint_interval=1, keep_checkpoints=1)
     assert Trainer(run, build=Builder()).run() == 0
     assert "warning: an old checkpoint cannot be removed" in (tmp_path / "fake/train.log").read_text()

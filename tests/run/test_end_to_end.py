@@ -13,10 +13,10 @@ import numpy as np
 import psutil
 import pytest
 
-from metta_fast import checkpoint
 from metta_fast.cli import main
-from metta_fast.loggers import read_rows
-from metta_fast.run_dir import RunDir
+from metta_fast.metrics.loggers import read_rows
+from metta_fast.storage import checkpoint
+from metta_fast.storage.run_folder import RunDir
 from tests.run.same import numbers, same
 from tests.tiny import QUIET, named
 

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 import torch
 
-from metta_fast.config import Config
+from metta_fast.config.keys import Config
+from metta_fast.contracts.env import EVAL_SEED_BIT
+from metta_fast.contracts.errors import UserError
+from metta_fast.contracts.slab import slab_rows, slab_size
 from metta_fast.envs import make_factory
-from metta_fast.errors import UserError
-from metta_fast.evaluate import evaluate, run_eval_command
-from metta_fast.play import PolicyPlayer, RandomPlayer, play
+from metta_fast.inference.evaluate import evaluate, run_eval_command
+from metta_fast.inference.players import PolicyPlayer, RandomPlayer, play
 from metta_fast.policy import make_policy
-from metta_fast.spec import EVAL_SEED_BIT
-from metta_fast.vector.layout import slab_rows, slab_size
 from tests.tiny import trained
 
 CPU = torch.device("cpu")

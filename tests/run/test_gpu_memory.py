@@ -1,4 +1,4 @@
-"""The GPU memory that is reckoned before a run (metta_fast/memory.py) beside what the driver then sees gone.
+"""Compares the estimated GPU memory (metta_fast/resolve/memory_estimate.py) with what the driver reports as taken.
 
     python -m pytest -m gpu -s tests/run/test_gpu_memory.py           # prints a line a shape
     python -m tests.run.test_gpu_memory env=grid_bench policy=lstm    # the same for sizes of your own
@@ -16,7 +16,7 @@ import sys
 import pytest
 import torch
 
-from metta_fast.bench import gpu_cases
+from metta_fast.bench.gpu import cases as gpu_cases
 from tests.interpreter import gpu
 
 pytestmark = [
@@ -46,10 +46,11 @@ SHAPES: dict[str, tuple[str, ...]] = {
 
 def measure(words: list[str]) -> dict[str, int]:
     """Train some epochs. Bytes: `taken` by the driver's count, `reserved` by torch, `estimate` before."""
-    from metta_fast import hardware, memory
-    from metta_fast.assembly import build_parts
-    from metta_fast.compose import compose
-    from metta_fast.resolve import resolve
+    from metta_fast.machine import hardware
+    from metta_fast.resolve import memory_estimate as memory
+    from metta_fast.resolve.compose import compose
+    from metta_fast.resolve.resolve import resolve
+    from metta_fast.run.build import build_parts
 
     def free() -> int:
         (card, *_) = hardware.detect().gpus  # the first that torch sees, by the driver's count

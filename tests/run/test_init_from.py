@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
-from metta_fast import checkpoint
 from metta_fast.cli import main
-from metta_fast.compose import compose
-from metta_fast.errors import UserError
-from metta_fast.resume import prepare
+from metta_fast.contracts.errors import UserError
+from metta_fast.resolve.compose import compose
+from metta_fast.run.resume import prepare
+from metta_fast.storage import checkpoint
 from tests.tiny import COUNTER
 
 NET = ("policy=lstm", "policy.hidden_size=16", "policy.normalize_obs=true")

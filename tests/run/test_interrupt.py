@@ -5,8 +5,8 @@ import signal
 
 import pytest
 
-from metta_fast import interrupt as module
-from metta_fast.interrupt import Interrupt, Interrupted
+from metta_fast.run import signals as module
+from metta_fast.run.signals import Interrupt, Interrupted
 
 
 def send(signum):

@@ -12,17 +12,17 @@ import pytest
 import torch
 
 import metta_fast
-from metta_fast import checkpoint
 from metta_fast.cli import main
-from metta_fast.config import PolicyConfig
+from metta_fast.config.keys import PolicyConfig
+from metta_fast.contracts.env import EVAL_SEED_BIT
+from metta_fast.contracts.errors import UserError
 from metta_fast.envs import make_factory
 from metta_fast.envs.python_env import PythonEnvFactory
-from metta_fast.errors import UserError
-from metta_fast.evaluate import load_run
-from metta_fast.load import LoadedPolicy
-from metta_fast.play import PolicyPlayer, play
+from metta_fast.inference.evaluate import load_run
+from metta_fast.inference.loaded_policy import LoadedPolicy
+from metta_fast.inference.players import PolicyPlayer, play
 from metta_fast.policy import make_policy
-from metta_fast.spec import EVAL_SEED_BIT
+from metta_fast.storage import checkpoint
 from tests.export.runs import fake_run
 from tests.tiny import COUNTER, trained
 

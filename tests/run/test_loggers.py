@@ -5,8 +5,8 @@ import math
 
 import pytest
 
-from metta_fast.errors import UserError
-from metta_fast.loggers import JsonlLogger, Later, TensorBoardLogger, Thinned, read_rows
+from metta_fast.contracts.errors import UserError
+from metta_fast.metrics.loggers import JsonlLogger, Later, TensorBoardLogger, Thinned, read_rows
 
 
 def write(path, steps, resume=None):

@@ -15,8 +15,8 @@ import psutil
 import pytest
 import torch
 
-from metta_fast import nvml
-from metta_fast.monitor import Monitor, Processes
+from metta_fast.machine import nvml
+from metta_fast.machine.monitor import Monitor, Processes
 from tests.run.fake_nvml import (
     FakeNvml,
     NVMLError,
@@ -168,7 +168,7 @@ def test_a_process_and_its_children_are_counted():
 
 
 def test_a_child_found_late_is_no_jump(monkeypatch):
-    monkeypatch.setattr("metta_fast.monitor.LIST_EVERY", 1)
+    monkeypatch.setattr("metta_fast.machine.monitor.LIST_EVERY", 1)
     processes = Processes(os.getpid())
     old = SimpleNamespace(cpu_times=lambda: (1e6, 1e6), memory_info=lambda: SimpleNamespace(rss=1))
     monkeypatch.setattr(psutil.Process, "children", lambda self, recursive: [_Hashable(old)])
@@ -216,7 +216,7 @@ def test_utilisation_is_the_mean_since_the_last_reading(cuda, monkeypatch):
         return {"perf/gpu_utilization": value, "perf/gpu_power_w": value}
 
     monkeypatch.setattr(nvml.Card, "poll", poll)
-    monkeypatch.setattr("metta_fast.monitor.time", SimpleNamespace(monotonic=_ticks()))
+    monkeypatch.setattr("metta_fast.machine.monitor.time", SimpleNamespace(monotonic=_ticks()))
     monitor = Monitor(torch.device("cuda"), poll_s=0.001)
     try:
         row = wait_for(lambda: (r := monitor.read()).get("perf/gpu_power_w") == 30.0 and r)
@@ -263,7 +263,7 @@ def test_the_training_device_is_matched_by_uuid(cuda):
 
 def test_a_gpu_without_readings_is_told_in_the_log(cuda, caplog):
     cuda.refused = {"uuid": NVMLError_DriverNotLoaded()}
-    with caplog.at_level(logging.INFO, "metta_fast.monitor"):
+    with caplog.at_level(logging.INFO, "metta_fast.machine.monitor"):
         monitor = Monitor(torch.device("cuda"), poll_s=0.001)
         row = wait_for(monitor.read)
         monitor.close()

@@ -16,12 +16,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import metta_fast
-from metta_fast import checkpoint
-from metta_fast.compose import compose
-from metta_fast.errors import UserError
+from metta_fast.contracts.errors import UserError
+from metta_fast.contracts.vector import VectorError
 from metta_fast.policy import Policy, PolicyOutput
-from metta_fast.program import words_of
-from metta_fast.vector.api import VectorError
+from metta_fast.resolve.compose import compose
+from metta_fast.run.train_function import words_of
+from metta_fast.storage import checkpoint
 
 SMALL = {
     "hardware": "cpu",

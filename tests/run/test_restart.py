@@ -9,11 +9,11 @@ import psutil
 import pytest
 
 from metta_fast.cli import main
-from metta_fast.compose import compose
-from metta_fast.errors import UserError
-from metta_fast.hardware import Machine
-from metta_fast.loggers import read_rows
-from metta_fast.resolve import resolve
+from metta_fast.contracts.errors import UserError
+from metta_fast.machine.hardware import Machine
+from metta_fast.metrics.loggers import read_rows
+from metta_fast.resolve.compose import compose
+from metta_fast.resolve.resolve import resolve
 from tests.run.same import curve, same
 from tests.run.test_end_to_end import check_rows, newest, words
 

@@ -4,13 +4,13 @@ import os
 
 import pytest
 
-from metta_fast import checkpoint
-from metta_fast.compose import compose
-from metta_fast.config import config_to_dict
-from metta_fast.errors import UserError
-from metta_fast.hardware import Machine
-from metta_fast.resume import prepare
-from metta_fast.run_dir import create, runs
+from metta_fast.config.keys import config_to_dict
+from metta_fast.contracts.errors import UserError
+from metta_fast.machine.hardware import Machine
+from metta_fast.resolve.compose import compose
+from metta_fast.run.resume import prepare
+from metta_fast.storage import checkpoint
+from metta_fast.storage.run_folder import create, runs
 
 HERE = Machine(cores=2, cores_total=2, memory=8 << 30)
 

@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from metta_fast.errors import UserError
-from metta_fast.run_dir import RunDir, create
+from metta_fast.contracts.errors import UserError
+from metta_fast.storage.run_folder import RunDir, create
 
 
 def test_names_tell_environment_and_time(tmp_path):
@@ -33,7 +33,7 @@ def test_a_folder_that_cannot_be_made_is_told(tmp_path):
 def test_the_lock_is_given_back_when_its_process_dies(tmp_path):
     run = create(str(tmp_path), "r", "grid")
     code = (
-        f"import os, pathlib; from metta_fast.run_dir import RunDir; "
+        f"import os, pathlib; from metta_fast.storage.run_folder import RunDir; "
         f"r = RunDir(pathlib.Path({str(run.path)!r})); "
         f"r.lock(); print('locked', flush=True); os.read(0, 1)"
     )

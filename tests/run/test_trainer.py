@@ -10,12 +10,13 @@ import pytest
 import torch
 import yaml
 
-from metta_fast import checkpoint, evaluate
-from metta_fast.errors import NonFiniteError, UserError
-from metta_fast.loggers import read_rows
-from metta_fast.run_dir import RunDir
-from metta_fast.trainer import Trainer
-from metta_fast.vector.api import WorkerError
+from metta_fast.contracts.errors import NonFiniteError, UserError
+from metta_fast.contracts.vector import WorkerError
+from metta_fast.inference import evaluate
+from metta_fast.metrics.loggers import read_rows
+from metta_fast.run.trainer import Trainer
+from metta_fast.storage import checkpoint
+from metta_fast.storage.run_folder import RunDir
 from tests.run.fake import STEPS, Builder, resolved
 
 
@@ -189,7 +190,7 @@ def test_the_exit_code_of_a_preemption_is_a_key(tmp_path):
 
 
 def test_a_second_ctrl_c_quits_at_once(tmp_path, monkeypatch):
-    monkeypatch.setattr("metta_fast.interrupt.ECHO_S", 0.0)
+    monkeypatch.setattr("metta_fast.run.signals.ECHO_S", 0.0)
     builder = Builder(seconds=0.05)
 
     def stuck(*args):

@@ -9,14 +9,15 @@ from types import SimpleNamespace
 
 import pytest
 
-from metta_fast import checkpoint, wandb_log
-from metta_fast.config import WandbConfig
-from metta_fast.errors import UserError
-from metta_fast.loggers import read_rows
-from metta_fast.run_dir import RunDir
-from metta_fast.trainer import Trainer
-from metta_fast.vector.api import WorkerError
-from metta_fast.wandb_log import check_wandb
+from metta_fast.config.keys import WandbConfig
+from metta_fast.contracts.errors import UserError
+from metta_fast.contracts.vector import WorkerError
+from metta_fast.metrics import wandb_logger as wandb_log
+from metta_fast.metrics.loggers import read_rows
+from metta_fast.metrics.wandb_logger import check_wandb
+from metta_fast.run.trainer import Trainer
+from metta_fast.storage import checkpoint
+from metta_fast.storage.run_folder import RunDir
 from tests.run.fake import Builder, resolved
 
 ALL = list(range(100, 1001, 100))
@@ -122,7 +123,7 @@ def test_a_server_that_cannot_be_reached_leaves_it_offline(tmp_path, monkeypatch
 def test_disabled_it_is_not_imported(tmp_path):
     code = (
         "import sys; from pathlib import Path; from tests.run.fake import Builder, resolved\n"
-        "from metta_fast.trainer import Trainer\n"
+        "from metta_fast.run.trainer import Trainer\n"
         f"assert Trainer(resolved(Path({str(tmp_path)!r})), build=Builder()).run() == 0\n"
         "assert 'wandb' not in sys.modules\n"
     )

@@ -16,14 +16,17 @@ from pathlib import Path
 
 import pytest
 
-from metta_fast import metrics_tail, nvml, watch, watch_view
 from metta_fast.cli import main
-from metta_fast.clock import process_start
-from metta_fast.dashboard import CURVE_POINTS
-from metta_fast.errors import UserError
-from metta_fast.metrics_tail import MetricsTail
-from metta_fast.run_dir import RunDir
-from metta_fast.watch import Watch, Watched, find_run
+from metta_fast.contracts.errors import UserError
+from metta_fast.machine import nvml
+from metta_fast.machine.process_clock import process_start
+from metta_fast.metrics.dashboard import CURVE_POINTS
+from metta_fast.storage.run_folder import RunDir
+from metta_fast.watch import command as watch
+from metta_fast.watch import metrics_tail
+from metta_fast.watch import view as watch_view
+from metta_fast.watch.metrics_tail import MetricsTail
+from metta_fast.watch.state import Watch, Watched, find_run
 
 SELF = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2])}
 """Environment of a process in another folder that imports this checkout."""

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from metta_fast.contracts.env import Rows
 from metta_fast.envs.counter import CounterFactory
 from metta_fast.envs.grid.env import GridFactory
 from metta_fast.envs.repeat import repeated
-from metta_fast.spec import Rows
 from metta_fast.vector import VectorError
 from tests.vector.toy_envs import crowd_factory, walk_factory
 from tests.vector.toys import ToyFactory

@@ -8,7 +8,7 @@ import time
 import numpy as np
 import pytest
 
-from metta_fast.errors import UserError
+from metta_fast.contracts.errors import UserError
 from metta_fast.vector import VectorError, make_vector
 from tests.vector.suite import BACKENDS, FACTORIES, assert_misuse_raises, assert_same, flat, play, tape_for
 from tests.vector.toys import ToyFactory

@@ -15,10 +15,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from metta_fast.contracts.batch_state import cut, join
+from metta_fast.contracts.slab import slices, split
 from metta_fast.envs.native._pool import Pool
 from metta_fast.envs.native._sync import NOTHING, Memory, Ready
-from metta_fast.vector.layout import slices, split
-from metta_fast.vector.state import cut, join
 from tests.vector.toys import JOB
 
 
@@ -111,7 +111,7 @@ int main(int argc, char **argv) { /* submit each job `rounds` times, again as so
 def compiled(folder, source, *flags):
     """The path of a C program built against envs/native."""
     (folder / "it.c").write_text(source)
-    native = Path(__file__).parents[2] / "envs" / "native"
+    native, c = (Path(__file__).parents[2] / folder for folder in ("envs/native", "metta_fast/runtime/c"))
     subprocess.run(
         [
             "cc",
@@ -123,6 +123,7 @@ def compiled(folder, source, *flags):
             "-D_GNU_SOURCE",
             *flags,
             f"-I{native}",
+            f"-I{c}",
             "it.c",
             "-o",
             "it",
@@ -166,9 +167,9 @@ def test_thread_sanitizer_finds_a_planted_race(tmp_path):
 NO_STACK = """
 from metta_fast.envs.native._pool import Pool
 from metta_fast.envs.native._sync import Ready
-from metta_fast.errors import UserError
-from metta_fast.policy._cpu_act import Actor
-from metta_fast.ppo._grid_update import Network
+from metta_fast.contracts.errors import UserError
+from metta_fast.policy.fused_act._c_act import Actor
+from metta_fast.algorithms.ppo.c._grid_update import Network
 
 for make in (
     lambda: Pool(Ready(1), [], 3),

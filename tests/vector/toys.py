@@ -7,7 +7,7 @@ import time
 
 import numpy as np
 
-from metta_fast.spec import ActionSpec, EnvSpec, Leaf
+from metta_fast.contracts.env import ActionSpec, EnvSpec, Leaf
 
 JOB = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_int32, ctypes.c_int32)
 SLEEP_S = 0.05

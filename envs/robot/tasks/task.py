@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from metta_fast.config import did_you_mean
-from metta_fast.errors import UserError
-from metta_fast.spec import Array
+from metta_fast.config.keys import did_you_mean
+from metta_fast.contracts.env import Array
+from metta_fast.contracts.errors import UserError
 
 Option = float | bool | tuple[float, float]
 

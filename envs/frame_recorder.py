@@ -1,0 +1,90 @@
+"""Worlds that are seen by rendered images: what a recorder of them keeps, and their way back.
+
+    def make_recorder(self, batch):                               # in an EnvFactory
+        return FrameRecorder(lambda: renderer.render(batch))      # uint8 [height, width, 3]
+
+Images are kept as JPEG. The page makes one film of them (html.py), some 2 MB for 1000 images; without PyAV it holds
+them as they are, some 30 MB. Where an episode is long, every second, fourth, … step is kept, and the page shows the
+last one that there is.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from metta_fast.contracts.env import Array
+from metta_fast.contracts.errors import UserError
+from metta_fast.contracts.recording import Recording, World
+
+MOST = 1024
+"""Images in a recording; past that every second one is dropped."""
+QUALITY = 85
+"""Of the JPEGs, of 100."""
+HEAD = "data:image/jpeg;base64,"
+
+
+class FrameRecorder:
+    """Keeps what `render()` gives (`metta_fast.episodes.record.Recorder`).
+
+    Args:
+        render: gives the world as it is now, uint8 [height, width, 3].
+        every: steps from image to image.
+        step_s: what a step lasts in the world, seconds; None: it has no time of its own.
+    """
+
+    def __init__(self, render: Callable[[], Array], *, every: int = 1, step_s: float | None = None) -> None:
+        self._render = render
+        self._images: list[bytes] = []
+        self._every, self._seen, self._step_s = every, 0, step_s
+        self._size = (0, 0)
+
+    def lasting(self, steps: int) -> None:
+        """What is seen as one step is so many (env.action_repeat)."""
+        self._every = max(1, self._every // steps)
+        self._step_s = None if self._step_s is None else self._step_s * steps
+
+    def see(self) -> None:
+        if self._seen % self._every == 0:
+            if len(self._images) == MOST:
+                self._images = self._images[::2]
+                self._every *= 2
+            if self._seen % self._every == 0:
+                self._images.append(self._jpeg())
+        self._seen += 1
+
+    def _jpeg(self) -> bytes:
+        from PIL import Image
+
+        try:
+            frame = np.asarray(self._render())
+        except UserError:
+            raise
+        except Exception as error:  # whatever the environment's own code, or a graphics library, raises
+            raise UserError(f"the environment cannot be rendered: {type(error).__name__}: {error}") from error
+        if frame.dtype != np.uint8 or frame.ndim != 3 or frame.shape[2] != 3:
+            raise UserError(
+                f"the environment rendered {frame.dtype} {frame.shape}, expected uint8 (height, width, 3)"
+            )
+        self._size = frame.shape[:2]
+        file = io.BytesIO()
+        Image.fromarray(frame).save(file, "JPEG", quality=QUALITY)
+        return file.getvalue()
+
+    def world(self) -> World:
+        """Facts: height, width (pixels), every (steps from image to image), images (data URIs), step_s if known."""
+        height, width = self._size
+        images = [HEAD + base64.b64encode(image).decode() for image in self._images]
+        facts = {"height": height, "width": width, "every": self._every, "images": images}
+        return World("frames", facts if self._step_s is None else {**facts, "step_s": self._step_s})
+
+
+def frames(recording: Recording) -> Iterator[Array]:
+    """The images, uint8 [height, width, 3]."""
+    from PIL import Image
+
+    for image in recording.world.facts["images"]:
+        yield np.asarray(Image.open(io.BytesIO(base64.b64decode(image.removeprefix(HEAD)))))

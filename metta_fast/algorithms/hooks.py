@@ -1,0 +1,102 @@
+"""Where features take hold of PPO. ppo/ knows these places; the features are in metta_fast/features.
+
+    on_collect(context)                  before a rollout is collected
+    on_rollout(context)                  after a rollout, before advantages are computed
+    sample(context) -> Sample            which segments the next minibatch holds; at most one feature gives it
+    extra_loss(minibatch, output)        a scalar added to the loss of each minibatch
+    on_gradients                         GradientHook: around each optimizer step of the updates that it wants
+    on_epoch(context) -> metrics         after an update; figures to log beside PPO's own
+    on_close()                           at the run's end, however it comes
+
+With no hook the learner does exactly what it would do without this file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from metta_fast.buffers.rollout import Buffers
+from metta_fast.runtime.timer import Timer
+
+
+@dataclass
+class Context:
+    """What a hook may look at. Valid during the call only."""
+
+    buffers: Buffers
+    seed: int
+    epoch: int
+    progress: float
+    """Share of total_timesteps that is done, 0 … 1."""
+    update: int = 0
+    """Number of the minibatch within this epoch, over all passes."""
+    segments: int = 0
+    """Segments that a minibatch holds."""
+    policy: nn.Module = field(default_factory=nn.Module)
+    timer: Timer = field(default_factory=Timer)
+    """Of the phases; `phases()` tells of the epoch before, until the next rollout begins."""
+
+    def generator(self, stream: int) -> torch.Generator:
+        """Keyed by (seed, stream, epoch, update), on the buffers' device. stream: the feature's own."""
+        from metta_fast.runtime.keyed_random import SAMPLE, mix
+
+        key = mix(self.seed, SAMPLE, stream, self.epoch, self.update)
+        return torch.Generator(self.buffers.device).manual_seed(key)
+
+
+class Sample(NamedTuple):
+    """A choice of segments."""
+
+    segments: Tensor
+    """[context.segments] int64 on the buffers' device. Segment s of agent n is s · num_agents + n."""
+    weight: Tensor | None = None
+    """[context.segments] float32: multiplies the segment's normalised advantages. None: 1."""
+
+
+class GradientHook(Protocol):
+    """Looks at gradients and steps. It must not change them, nor wait for the device.
+
+    An update that it wants runs without a CUDA graph; the others are as if it were not there.
+    """
+
+    def due(self, epoch: int) -> bool:
+        """Whether it wants this epoch's update."""
+
+    def begin(self, context: Context) -> None:
+        """Before the first step."""
+
+    def before_step(self) -> None:
+        """Parameters have their gradients, summed and not clipped."""
+
+    def after_step(self, taken: Tensor) -> None:
+        """[] bool on the device: False if the step was skipped."""
+
+
+@dataclass
+class Hooks:
+    """All features' hooks together, each list in the order in which the features were enabled."""
+
+    folder: Path | None = None
+    """The run's folder, where a feature may keep files; None: there is no run (a check of the configuration)."""
+    on_collect: list[Callable[[Context], None]] = field(default_factory=list)
+    on_rollout: list[Callable[[Context], None]] = field(default_factory=list)
+    sample: Callable[[Context], Sample] | None = None
+    extra_loss: list[Callable[[Any, Any], Tensor]] = field(default_factory=list)
+    """Called with the learner's Minibatch (ppo/minibatch.py) and the policy's PolicyOutput for it."""
+    on_gradients: list[GradientHook] = field(default_factory=list)
+    on_epoch: list[Callable[[Context], dict[str, float]]] = field(default_factory=list)
+    """One with a method `due(epoch)` is called in the epochs for which that is true. With environments on the GPU the
+    next rollout is not launched ahead in an epoch in which one is called: the buffers are still the epoch's."""
+    on_close: list[Callable[[], None]] = field(default_factory=list)
+    exact_times: bool = False
+    """The timer waits for the device at the end of each phase."""
+
+    def due(self, epoch: int) -> list[Callable[[Context], dict[str, float]]]:
+        """The `on_epoch` hooks that are called in this epoch."""
+        return [hook for hook in self.on_epoch if not hasattr(hook, "due") or hook.due(epoch)]

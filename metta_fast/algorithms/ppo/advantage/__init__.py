@@ -1,0 +1,58 @@
+"""Advantages of a whole rollout, written into the buffers: GAE and V-trace.
+
+    reference.py   plain loops over NumPy arrays: what is right, for tests
+    _kernel.pyx    CPU tensors: one C loop backwards through time, vectorised over agents
+    on_gpu.py      CUDA and ROCm tensors: one Triton kernel
+    on_tensors.py  devices without Triton: torch operations
+
+`reward[t]`, `terminal[t]` and `truncation[t]` belong to `action[t]`. With V = value [T+1], done = terminal or
+truncation:
+
+    nv[t] = 0 where terminal[t], or truncation[t] and the environment gives no final observation; else V[t+1]
+    δ[t]  = ρ[t] (reward[t] + γ nv[t] − V[t])
+    A[t]  = mask[t] (δ[t] + γ λ c[t] (1 − done[t]) A[t+1]),   A[T] = 0
+    returns = A + V
+
+GAE: ρ = c = 1. V-trace: ρ = min(vtrace_rho_clip, ratio), c = min(vtrace_c_clip, ratio).
+Sources: Schulman et al. 2016, arXiv 1506.02438; Espeholt et al. 2018, arXiv 1802.01561.
+"""
+
+from __future__ import annotations
+
+from metta_fast.algorithms.ppo.advantage._kernel import advantage_cpu
+from metta_fast.algorithms.ppo.advantage.on_tensors import advantage_on_tensors
+from metta_fast.buffers.rollout import Buffers
+from metta_fast.config.keys import TrainerConfig
+from metta_fast.runtime.torch_setup import has_triton
+
+__all__ = ["compute_advantage"]
+
+
+def compute_advantage(buffers: Buffers, config: TrainerConfig, has_final_obs: bool = True) -> None:
+    """Fill `buffers.advantage` and `buffers.returns` [T, N] from the other arrays.
+
+    Args:
+        config: gamma, gae_lambda, advantage ("gae" or "vtrace") and the two V-trace clips.
+        has_final_obs: `EnvSpec.has_final_obs`; False: a truncation does not bootstrap.
+    """
+    b = buffers
+    arrays = (b.value, b.reward, b.terminal, b.truncation, b.mask)
+    ratio = b.ratio if config.advantage == "vtrace" else None
+    settings = (
+        config.gamma,
+        config.gae_lambda,
+        config.vtrace_rho_clip,
+        config.vtrace_c_clip,
+        has_final_obs,
+    )
+    if b.value.device.type == "cpu":  # numpy() gives the same memory
+        weights = None if ratio is None else ratio.numpy()
+        advantage_cpu(
+            *(a.numpy() for a in arrays), weights, b.advantage.numpy(), b.returns.numpy(), *settings
+        )
+    elif has_triton(b.value.device):
+        from metta_fast.algorithms.ppo.advantage.on_gpu import advantage_on_gpu
+
+        advantage_on_gpu(*arrays, ratio, b.advantage, b.returns, *settings)
+    else:
+        advantage_on_tensors(*arrays, ratio, b.advantage, b.returns, *settings)

@@ -1,0 +1,104 @@
+"""PPO with environments on the policy's device: the host launches, and reads one vector of figures an epoch.
+
+    host     launch update e · copy its state · launch rollout e+1 │ wait for the figures of e, metrics, log, …
+    device   … rollout e │ update e                                │ rollout e+1 …
+
+The next rollout is launched before the host waits, so that the device has work while figures are read and logged.
+A rollout or a step that is not finite has changed no weight: a flag on the device skips the steps (step.py).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from metta_fast.algorithms.ppo.ppo import PPO
+from metta_fast.algorithms.ppo.step import SUMS
+from metta_fast.rollout.device_rollout import DeviceRollout
+from metta_fast.runtime.timer import DeviceTimer, Timer
+
+
+class DevicePPO(PPO):
+    """As PPO; `vec` has `attach`, `build_ahead`, `build_every`, `step_row` and `snapshot` (vector/gpu.py)."""
+
+    vec: Any
+
+    def __init__(self, config: Any, *args: Any, **keys: Any) -> None:
+        super().__init__(config, *args, **keys)
+        self.learner.bad_rollout = self.summary.bad
+        self._figures = torch.zeros(
+            len(SUMS) + len(self.summary.figures), dtype=torch.float64, pin_memory=self.device.type == "cuda"
+        )
+        self._read = torch.cuda.Event() if self.device.type == "cuda" else None
+        self._ahead = False
+        """The epoch's rollout is launched already, by the update before it."""
+        self._may_go_ahead = not self.config.trainer.debug
+        """Nobody looks at the buffers after an update, but for the hooks that are due."""
+        self._boundary: tuple[dict[str, Any], Any] | None = None
+        """Copies of tensors and environments as they were before the rollout that is ahead."""
+
+    def _make_timer(self) -> Timer:
+        return DeviceTimer() if self.device.type == "cuda" else Timer()
+
+    def _make_rollout(self) -> DeviceRollout:
+        return DeviceRollout(
+            self.vec,
+            self.policy,
+            self.buffers,
+            then=self.summary.run,
+            fused=self._fused_dtype(),
+            graphs=self.graphs,
+            say=self.notes.append,
+            **self._common,
+        )
+
+    def collect(self) -> None:
+        """Launch a rollout. What is not finite in it is found by `update`."""
+        self._before_rollout()
+        if self._ahead:
+            self._ahead = False
+            return
+        self._boundary = None
+        self._roll()
+        self._after_rollout()
+
+    def update(self) -> None:
+        """Learn from the rollout and count the epoch.
+
+        Raises:
+            NonFiniteError: an observation, reward, action, value, loss or gradient is NaN or infinite. The
+                weights are those before it.
+        """
+        context, epoch = self._context(), self.epoch
+        self._learn(context)
+        self._figures.copy_(torch.cat([self.learner.sums.double(), self.summary.figures]), non_blocking=True)
+        if self._read is not None:
+            self._read.record()
+        self._check_debug()
+        self.epoch += 1
+        self._boundary = None
+        if self._may_go_ahead and not self.hooks.due(epoch):
+            self._boundary = self._tensors(), self.vec.snapshot()
+            self._roll()
+            self._after_rollout()
+            self._ahead = True
+        if self._read is not None:
+            self._read.synchronize()
+        figures = self._figures.tolist()
+        self._read_summary(figures[len(SUMS) :], epoch)
+        self._learnt(figures[: len(SUMS)], epoch)
+        self._finish(context)
+
+    def state_dict(self) -> dict[str, Any]:
+        if self._boundary is None:
+            return super().state_dict()
+        return {**self._boundary[0], "steps": self.steps, "epoch": self.epoch}
+
+    def env_state(self) -> Any:
+        return self.vec.snapshot() if self._boundary is None else self._boundary[1]
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from `state`. Load the vector's state before; without one the environments start anew."""
+        self._ahead, self._boundary = False, None
+        super().load_state_dict(state)

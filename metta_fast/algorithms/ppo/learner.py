@@ -1,0 +1,272 @@
+"""The update: passes over the buffers in minibatches of whole segments.
+
+    advantages ─► each pass: order of segments ─► each minibatch: gradients.py ─► step.py
+
+Nothing here waits for the device: what step.py sums stays there until `sums` is read after the update. (On the CPU
+target_kl ends the update at once.) On a GPU the whole update can be one CUDA graph, or where that would grow too large
+each minibatch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from metta_fast.algorithms.hooks import Context, Hooks
+from metta_fast.algorithms.ppo.advantage import compute_advantage
+from metta_fast.algorithms.ppo.c.c_update import native_update
+from metta_fast.algorithms.ppo.gradients import Gradients
+from metta_fast.algorithms.ppo.revalue import revalue
+from metta_fast.algorithms.ppo.schedule import clip_coef, learning_rate
+from metta_fast.algorithms.ppo.step import SUMS, Step
+from metta_fast.buffers.rollout import Buffers
+from metta_fast.config.keys import TrainerConfig
+from metta_fast.runtime.cuda_graph import Graph, Say
+from metta_fast.runtime.keyed_random import ORDER, Keyed
+from metta_fast.runtime.timer import Timer
+
+WHOLE_UPDATE = 128
+"""Most minibatches of an update that is one CUDA graph. Each has some tens of nodes, and a graph of 100,000 takes
+seconds to make and hundreds of MiB."""
+
+
+class Learner:
+    """`update` changes the policy's weights."""
+
+    def __init__(
+        self,
+        policy: nn.Module,
+        buffers: Buffers,
+        config: TrainerConfig,
+        *,
+        seed: int,
+        device: torch.device,
+        hooks: Hooks,
+        has_final_obs: bool,
+        autocast: Callable[[], AbstractContextManager],
+        timer: Timer,
+        compile_mode: str | None = None,
+        graphs: bool = False,
+        say: Say = print,
+    ) -> None:
+        """compile_mode: torch.compile's mode for the policy's forward and the loss; None: eager.
+        graphs: replay the update as a CUDA graph; what stands against it is told to `say`."""
+        self.policy: Any = policy
+        self.buffers, self.config, self.device = buffers, config, device
+        self.hooks, self.has_final_obs, self.timer = hooks, has_final_obs, timer
+        self._autocast = autocast
+        self.step = Step([p for p in policy.parameters() if p.requires_grad], config, device, say)
+        self.sums = self.step.sums
+        """step.SUMS of the last update."""
+        self.gradients = Gradients(
+            policy,
+            buffers,
+            config,
+            device=device,
+            hooks=hooks,
+            scaler=self.step.scaler,
+            autocast=autocast,
+            compile_mode=compile_mode,
+            graphs=graphs,
+        )
+        self.gather = self.gradients.gather
+        self._keyed = Keyed(seed, buffers.device)
+        self._revalues = config.recompute != "epoch"
+        if self._revalues:
+            self.gather.rollout_value = torch.empty_like(buffers.value)
+        self._cpu_update: Any = native_update(
+            policy, buffers, config, device, hooks, self.step.optimizer, self.gradients.clip
+        )
+        self._segments = config.minibatch_size // config.bptt_horizon
+        self._minibatches = buffers.num_segments // self._segments
+        self._order = torch.empty(
+            (config.update_epochs, buffers.num_segments), dtype=torch.int64, device=buffers.device
+        )
+        self._context: Context | None = None
+        self.bad_rollout: Callable[[], Tensor] | None = None
+        """A device scalar, 1 if nothing may be learnt from the rollout; None: the host has looked."""
+        why = self._not_capturable() if graphs else None
+        if why:
+            say(f"the update runs without a CUDA graph, which is slower: {why}")
+        graphs = graphs and not why
+        whole = self._minibatches * config.update_epochs <= WHOLE_UPDATE
+        self._run = Graph("update", self._work, enabled=graphs and whole, say=say)
+        self._single = self._make_single(say) if graphs and not whole else None
+        """Graphs of one minibatch whose step is due or not; None: not used."""
+        self._now = torch.empty_like(self._order[0, : self._segments])
+        """Segments of the minibatch that those graphs work on."""
+
+    def _make_single(self, say: Say) -> dict[bool, Graph]:
+        pool = torch.cuda.graph_pool_handle()
+
+        def graph(due: bool) -> Graph:
+            def work() -> None:
+                self._minibatch(self._now, None, due)
+
+            return Graph("update's minibatch", work, enabled=True, say=say, pool=pool)
+
+        return {due: graph(due) for due in (False, True)}
+
+    def _not_capturable(self) -> str | None:
+        """What needs the host in the middle of an update, or None."""
+        if self.hooks.sample is not None:
+            return "a feature chooses the segments of each minibatch"
+        if self.hooks.extra_loss:
+            return "a feature adds to the loss"
+        if self.config.precision == "fp16":
+            return "trainer.precision=fp16 looks at its loss scale"
+        if self.buffers.device.type != self.device.type:
+            return "the rollout lies in host memory (trainer.cpu_offload)"
+        return None
+
+    def update(self, context: Context, steps: int) -> None:
+        """Learn from the buffers.
+
+        Args:
+            context: the epoch for the hooks and for the order of segments.
+            steps: agent steps before this epoch, for the schedules.
+        """
+        if not self.step.adapts:
+            self.step.set_rate(learning_rate(self.config, steps))
+        if self.config.clip_schedule != "constant":
+            self.gradients.clip.fill_(clip_coef(self.config, steps))
+        if self.hooks.sample is None:
+            for number, order in enumerate(self._order):
+                generator = self._keyed(ORDER, context.epoch, number)
+                torch.randperm(len(order), generator=generator, out=order)
+        context.segments = self._segments
+        self._context = context
+        self.step.watching = [hook for hook in self.hooks.on_gradients if hook.due(context.epoch)]
+        if self.step.watching:
+            for hook in self.step.watching:
+                hook.begin(context)
+            self._work()
+        else:
+            self._run()
+        self.timer.lap("update")
+        self.timer.mark("update")
+
+    def rate(self, steps: int) -> float:
+        """The learning rate: of the update after `steps` agent steps; adaptive: as it is (waits for the device)."""
+        return float(self.step.rate) if self.step.adapts else learning_rate(self.config, steps)
+
+    def _work(self) -> None:
+        """The update but for what changes with the epoch: learning rate, clip and order of segments."""
+        context = self._context
+        assert context is not None
+        self._advantage()
+        if self._revalues:
+            self.gather.rollout_value.copy_(self.buffers.value)
+        self.sums.zero_()
+        if self.bad_rollout is None:
+            self.step.stop.zero_()
+        else:
+            self.step.stop.copy_(self.bad_rollout())
+        context.update = 0
+        for number in range(self.config.update_epochs):
+            before = self.sums.clone() if self.step.adapts else None
+            if number and self.config.recompute == "pass":
+                revalue(self.policy, self.buffers, self.device, self._autocast)
+                self._advantage()
+            whole = self._pass(number, context)
+            if before is not None:
+                self.step.adapt(before)
+            if not whole:
+                break
+
+    def rehearse(self) -> None:
+        """The host's part of a minibatch as far as kernels of Triton do the rest (cuda/ahead.py): no weight changes,
+        no sum counts."""
+        if self.gradients.tail is None or self.step.fused is None:
+            return
+        self._advantage()
+        self.step.rehearse(self.gradients.rehearse(self._order[0, : self._segments].zero_()))
+
+    def _advantage(self) -> None:
+        self.timer.lap("update")
+        compute_advantage(self.buffers, self.config, self.has_final_obs)
+        self.timer.lap("advantage")
+
+    def _pass(self, number: int, context: Context) -> bool:
+        """One pass over the buffers. Returns False once target_kl stops the update."""
+        if self._cpu_update is not None:
+            if float(self.step.stop):
+                return False
+            if self.step.watching:
+                return self._watched_cpu_pass(self._order[number])
+            return self._cpu_update.run(self._order[number], self.gather.rollout_value, self.sums)
+        for i in range(self._minibatches):
+            if self.config.recompute == "minibatch" and context.update:
+                self._advantage()
+            weight = None
+            if self.hooks.sample is None:
+                segments = self._order[number, i * self._segments : (i + 1) * self._segments]
+            else:
+                segments, weight = self.hooks.sample(context)
+            context.update += 1
+            due = context.update % self.config.gradient_accumulation == 0
+            if self._single is not None and not self.step.watching:
+                self._now.copy_(segments)
+                self._single[due]()
+            elif not self._minibatch(segments, weight, due):
+                return False
+        return True
+
+    def _minibatch(self, segments: Tensor, weight: Tensor | None, due: bool) -> bool:
+        """Gradients of the segments [B], and the step if one is due. Returns False as `_pass`."""
+        return self.step(self.gradients(segments, weight), due=due)
+
+    def _watched_cpu_pass(self, order: Tensor) -> bool:
+        """A pass by `_cpu_update`, which keeps its gradients to itself: the hooks see torch's, of the same rows."""
+        sums, whole = torch.zeros(len(SUMS), dtype=torch.float64), True
+        for segments in order.split(self._segments):
+            steps = float(sums[-1])
+            self.gradients(segments, None)
+            self.step.before()
+            self.step.optimizer.zero_grad()
+            whole = self._cpu_update.run(segments, self.gather.rollout_value, sums)
+            self.step.after(sums[-1] > steps)
+            if not whole:
+                break
+        self.sums += sums.to(self.sums.dtype)
+        return whole
+
+    # ---- state ----
+
+    def state_dict(self) -> dict[str, Any]:
+        """Copies of weights, optimizer and loss scaler."""
+        step = self.step.state_dict()
+        scaler = step.pop("scaler")
+        return copied({"policy": self.policy.state_dict(), **step}) | {"scaler": scaler}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.policy.load_state_dict(state["policy"])
+        self.step.load_state_dict(state)
+
+
+def copied(value: Any) -> Any:
+    """The same nested dicts and lists with every tensor copied: on a GPU all of one dtype by one launch."""
+    pairs: dict[tuple[torch.device, torch.dtype], tuple[list[Tensor], list[Tensor]]] = {}
+
+    def new(value: Any) -> Any:
+        if isinstance(value, Tensor):
+            tensor = value.detach()
+            copy = torch.empty_like(tensor)
+            copies, sources = pairs.setdefault((tensor.device, tensor.dtype), ([], []))
+            copies.append(copy)
+            sources.append(tensor)
+            return copy
+        if isinstance(value, dict):
+            return {key: new(entry) for key, entry in value.items()}
+        if isinstance(value, (list, tuple)):
+            return type(value)(new(entry) for entry in value)
+        return value
+
+    made = new(value)
+    for copies, sources in pairs.values():
+        torch._foreach_copy_(copies, sources)
+    return made

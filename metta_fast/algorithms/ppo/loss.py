@@ -1,0 +1,69 @@
+"""PPO's loss as a plain function of a minibatch and what the present policy says of it.
+
+With r = π(a)/π_old(a), A the normalised advantage, all means over unmasked rows:
+
+    policy   −mean min(r·A, clip(r, 1−ε, 1+ε)·A)        ε: a tensor, so that a captured step follows its schedule
+    value    ½ mean max((V−R)², (V_old + clip(V−V_old, ±ε_v) − R)²)
+    loss     policy + vf_coef · value − entropy_coef · entropy
+
+Sources: Schulman et al. 2017 (PPO, arXiv:1707.06347); KL estimate k3 = (r−1) − ln r: Schulman 2020,
+"Approximating KL Divergence" (never negative, unbiased).
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from metta_fast.algorithms.ppo.loss_terms import EPSILON, Loss
+from metta_fast.algorithms.ppo.minibatch import Minibatch
+from metta_fast.config.keys import TrainerConfig
+
+
+def masked_mean(x: Tensor, mask: Tensor) -> Tensor:
+    """Mean of x over the rows where mask is set; 0 where there is none. Other rows are not read."""
+    return torch.where(mask, x, 0.0).sum() / mask.sum().clamp(min=1)
+
+
+def normalized(advantage: Tensor, mask: Tensor) -> Tensor:
+    """Mean 0 and standard deviation 1 over the unmasked rows; masked rows are 0."""
+    centred = torch.where(mask, advantage - masked_mean(advantage, mask), 0.0)
+    return centred / (masked_mean(centred.square(), mask).sqrt() + EPSILON)
+
+
+def ppo_loss(
+    logprob: Tensor,
+    entropy: Tensor,
+    value: Tensor,
+    batch: Minibatch,
+    config: TrainerConfig,
+    clip: Tensor,
+) -> Loss:
+    """The loss of a minibatch.
+
+    Args:
+        logprob, entropy, value: [L, B] float32 under the present policy.
+        clip: [] float32, ε.
+    """
+    mask = batch.mask
+    advantage = normalized(batch.advantage, mask) if config.normalize_advantage else batch.advantage
+    if batch.weight is not None:
+        advantage = advantage * batch.weight
+    log_ratio = torch.where(mask, logprob - batch.logprob, 0.0)
+    ratio = log_ratio.exp()
+    clipped = ratio.clamp(1 - clip, 1 + clip)
+    policy_loss = -masked_mean(torch.minimum(ratio * advantage, clipped * advantage), mask)
+
+    error = (value - batch.returns).square()
+    if config.vf_clip_coef is not None:
+        limit = config.vf_clip_coef
+        near = batch.value + (value - batch.value).clamp(-limit, limit)
+        error = torch.maximum(error, (near - batch.returns).square())
+    value_loss = 0.5 * masked_mean(error, mask)
+    entropy_mean = masked_mean(entropy, mask)
+    loss = policy_loss + config.vf_coef * value_loss - config.entropy_coef * entropy_mean
+
+    kl = masked_mean(ratio - 1 - log_ratio, mask)
+    clip_fraction = masked_mean(((ratio - 1).abs() > clip).float(), mask)
+    stats = torch.stack([policy_loss, value_loss, entropy_mean, kl, clip_fraction]).detach()
+    return Loss(loss, stats, ratio.detach())

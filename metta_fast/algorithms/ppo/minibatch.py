@@ -1,0 +1,112 @@
+"""Whole segments gathered from the buffers: what one optimizer step sees.
+
+Segment s (of horizon / bptt_horizon) of agent n has the number s · num_agents + n. Gathered rows are
+time-major [bptt_horizon, B]: the core runs through them as in the rollout, from the state stored at the
+segment's start.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from metta_fast.buffers.rollout import Buffers
+from metta_fast.runtime.torch_setup import has_triton
+
+
+class Minibatch(NamedTuple):
+    """B segments of L = bptt_horizon rows, on the policy's device."""
+
+    obs: dict[str, Tensor]
+    """{leaf: [L, B, *shape]} in the environment's dtype."""
+    state: Tensor
+    """[layers, B, size]: the core's state at the start, before a reset there."""
+    reset: Tensor
+    """[L, B] bool."""
+    mask: Tensor
+    """[L, B] bool: False takes no part."""
+    action: Tensor
+    """[L, B, W]."""
+    logprob: Tensor
+    """[L, B] under the rollout's policy."""
+    value: Tensor
+    """[L, B] of the rollout."""
+    advantage: Tensor
+    """[L, B], not normalised."""
+    returns: Tensor
+    """[L, B]."""
+    weight: Tensor | None
+    """[B]: multiplies the normalised advantages; None: 1."""
+
+
+class Gather:
+    """Views of the buffers as lists of rows, made once."""
+
+    def __init__(self, buffers: Buffers, device: torch.device) -> None:
+        self.buffers, self.device = buffers, device
+        self.rollout_value = buffers.value
+        """[T+1, N]: the rollout's values; another tensor where buffers.value is written during the update."""
+        self._time = (
+            torch.arange(buffers.bptt_horizon, device=buffers.device).unsqueeze(1) * buffers.num_agents
+        )
+        self._picks_bytes: Any = None
+        """gpu_gather.py, where there is Triton: torch and its compiler read bytes one by one."""
+        if has_triton(buffers.device):
+            from metta_fast.algorithms.ppo.triton import gather_rows as gpu_gather
+
+            self._picks_bytes = gpu_gather
+
+    def rows(self, segments: Tensor) -> Tensor:
+        """Row numbers t · num_agents + n, [L · B] time-major, of segments [B]."""
+        b = self.buffers
+        segment, agent = segments // b.num_agents, segments % b.num_agents
+        return (self._time + (segment * (b.bptt_horizon * b.num_agents) + agent)).flatten()
+
+    def minibatch(self, segments: Tensor, rows: Tensor, weight: Tensor | None = None) -> Minibatch:
+        """The minibatch of `segments` [B], whose `rows` are given."""
+        b = self.buffers
+        shape = (b.bptt_horizon, len(segments))
+
+        def take(array: Tensor) -> Tensor:
+            """array [T or T+1, N, …] → [L, B, …]."""
+            flat = array.flatten(0, 1)
+            if self._picks_bytes is not None and self._picks_bytes.fits(flat, rows):
+                picked = self._picks_bytes.gather_rows_op(flat, rows)
+            else:
+                picked = flat.index_select(0, rows)
+            return picked.unflatten(0, shape).to(self.device, non_blocking=True)
+
+        return Minibatch(
+            {name: take(leaf) for name, leaf in b.obs.items()},
+            self.state(segments),
+            take(b.reset),
+            take(b.mask),
+            take(b.action),
+            take(b.logprob),
+            take(self.rollout_value),
+            take(b.advantage),
+            take(b.returns),
+            None if weight is None else weight.to(self.device),
+        )
+
+    def state(self, segments: Tensor) -> Tensor:
+        """`Minibatch.state` of segments [B]."""
+        b = self.buffers
+        layers, size = b.state.shape[1], b.state.shape[3]
+        if layers:
+            state = b.state[segments // b.num_agents, :, segments % b.num_agents].transpose(0, 1).contiguous()
+        else:
+            state = b.state.new_zeros(0, len(segments), size)
+        return state.to(self.device)
+
+    def reset(self, segments: Tensor) -> Tensor:
+        """`Minibatch.reset` of segments [B], without their rows."""
+        b = self.buffers
+        whole = b.reset[: b.horizon].unflatten(0, (-1, b.bptt_horizon))
+        return whole[segments // b.num_agents, :, segments % b.num_agents].t().to(self.device)
+
+    def put(self, array: Tensor, rows: Tensor, values: Tensor) -> None:
+        """Write values [L, B] back to the rows of array [T or T+1, N]."""
+        array.flatten(0, 1).index_copy_(0, rows, values.flatten().to(array.device, array.dtype))

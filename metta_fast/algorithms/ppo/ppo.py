@@ -1,0 +1,314 @@
+"""PPO as the trainer sees it: collect, update, metrics, state.
+
+    collect:  rollout ─► summary (guard, episode statistics, reward scale) ─► features' on_rollout
+    update:   advantage ─► learner ─► guard ─► features' on_epoch
+
+device_ppo.py is the same with environments on the GPU.
+
+An epoch is counted when its update is done. Everything random is keyed by (seed, epoch), so a resumed run needs no
+RNG state.
+"""
+
+from __future__ import annotations
+
+import gc
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+
+from metta_fast.algorithms.hooks import Context, Hooks
+from metta_fast.algorithms.ppo.learner import Learner
+from metta_fast.algorithms.ppo.loss_terms import STATS
+from metta_fast.algorithms.ppo.schedule import clip_coef, progress
+from metta_fast.algorithms.ppo.step import SUMS
+from metta_fast.buffers.rollout import Buffers
+from metta_fast.config.keys import Config
+from metta_fast.contracts.algorithm import Metrics
+from metta_fast.contracts.env import EnvSpec
+from metta_fast.contracts.vector import VectorEnv
+from metta_fast.machine import hardware
+from metta_fast.policy.weights import OTHER_NETWORK, load_weights
+from metta_fast.rollout import c_rollout as cpu_rollout
+from metta_fast.rollout.episode_stats import EpisodeStats
+from metta_fast.rollout.finite_checks import check_loss_scale, check_update
+from metta_fast.rollout.graph_rollout import GraphRollout
+from metta_fast.rollout.reward_scale import RewardScale
+from metta_fast.rollout.rollout import Rollout
+from metta_fast.rollout.summary import Summary
+from metta_fast.runtime.timer import ExactTimer, Timer
+from metta_fast.runtime.torch_setup import AUTOCAST, autocast, configure_torch, has_triton
+
+
+class PPO:
+    """Implements metta_fast.contracts.algorithm.Algorithm.
+
+    Args:
+        config: resolved (no `auto` left); batch_size is num_agents · horizon.
+        vec: in whatever state; the first `collect` resets it, unless a loaded state goes on with it.
+        policy: on `device` already.
+        hooks: of the enabled features; None: none.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        spec: EnvSpec,
+        vec: VectorEnv,
+        policy: nn.Module,
+        *,
+        device: torch.device,
+        hooks: Hooks | None = None,
+        steps: int = 0,
+    ) -> None:
+        trainer = config.trainer
+        self.config, self.spec, self.policy, self.device = config, spec, policy, device
+        self.hooks = hooks or Hooks()
+        self.steps = steps
+        self.epoch = 0
+        self.vec: Any = vec
+        self.notes: list[str] = []
+        self.graphs = trainer.cuda_graphs is True
+        """Rollout and update replay as CUDA graphs."""
+        self.timer = self._make_timer()
+        configure_torch(trainer, device)
+        offload = trainer.cpu_offload and device.type == "cuda"
+        self.buffers = Buffers.allocate(
+            spec,
+            horizon=trainer.batch_size // spec.num_agents,
+            bptt_horizon=trainer.bptt_horizon,
+            state_shape=tuple(policy.state_shape),  # type: ignore[arg-type]
+            device=torch.device("cpu") if offload else device,
+            debug=trainer.debug,
+            pinned=offload,
+        )
+        self.episodes = EpisodeStats(spec, self.buffers.device)
+        self.reward_scale = (
+            RewardScale(spec.num_agents, trainer.gamma, self.buffers.device)
+            if trainer.normalize_reward
+            else None
+        )
+        self.summary = Summary(spec, self.buffers, self.episodes, self.reward_scale)
+        context = partial(autocast, trainer, device)
+        self._common: dict[str, Any] = {
+            "device": device,
+            "seed": config.seed,
+            "autocast": context,
+            "timer": self.timer,
+            "compile_mode": trainer.compile_mode if trainer.compile else None,
+        }
+        self.rollout: Any = self._make_rollout()
+        self.learner = Learner(
+            policy,
+            self.buffers,
+            trainer,
+            hooks=self.hooks,
+            has_final_obs=spec.has_final_obs,
+            graphs=self.graphs,
+            say=self.notes.append,
+            **self._common,
+        )
+        self._rollout_steps = 0
+        self._episode_means: Metrics = {}
+        self._keep_rollout = trainer.deterministic or spec.cheap_state
+        self._metrics: Metrics = {}
+        self._compiling = (
+            self._compile_ahead() if has_triton(device) and hasattr(self.rollout, "rehearse") else None
+        )
+
+    def _make_timer(self) -> Timer:
+        return ExactTimer() if self.hooks.exact_times and self.device.type == "cuda" else Timer()
+
+    def _make_rollout(self) -> Any:
+        """Rollout, or what stands in its place; `_common` are arguments that the learner takes as well."""
+        zero_copy = self.config.vector.zero_copy
+        if not self.graphs:
+            against = cpu_rollout.supports(
+                self.policy, self.buffers, self.vec, self.config.trainer, self.device
+            )
+            kind = Rollout if against else cpu_rollout.CpuRollout
+            return kind(self.vec, self.policy, self.buffers, zero_copy=zero_copy, **self._common)
+        return GraphRollout(
+            self.vec,
+            self.policy,
+            self.buffers,
+            zero_copy=zero_copy,
+            fused=self._fused_dtype(),
+            say=self.notes.append,
+            **self._common,
+        )
+
+    def _fused_dtype(self) -> torch.dtype | None:
+        """Of the layers in a rollout's kernel; None: there can be no such kernel."""
+        return AUTOCAST.get(self.config.trainer.precision) if has_triton(self.device) else None
+
+    def _compile_ahead(self) -> Any:
+        """Have all kernels of an epoch compiled side by side: it would be one after the other, each where it is first
+        launched. Weights, environments and statistics are as before."""
+        from metta_fast.runtime.compile_ahead import Ahead
+
+        with Ahead(self.device, hardware.allowed_cores()) as ahead:
+            self.learner.rehearse()
+            self.rollout.rehearse()
+            self.summary.run()
+        return ahead
+
+    def use(self, vec: VectorEnv) -> None:
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)  # copies from the old vector's rows have ended
+        self.vec = vec
+        self.rollout = None
+        gc.collect()  # the old one's CUDA graphs hold memory, and lie in a cycle with what they call
+        self.rollout = self._make_rollout()
+
+    def collect(self) -> None:
+        """Fill the buffers with one rollout.
+
+        Raises:
+            NonFiniteError: an observation, reward, action or value is NaN or infinite; nothing was learnt.
+            VectorError, EnvError: what the vector raises.
+        """
+        self._before_rollout()
+        self._roll()
+        self.summary.run()
+        self._read_summary(self.summary.figures.tolist(), self.epoch)
+        self._after_rollout()
+        self.timer.lap("copy")
+
+    def _roll(self) -> None:
+        """The rollout of the epoch, whatever it is."""
+        if self._compiling is not None:
+            self._compiling.wait()
+            self._compiling = None
+            torch.cuda.empty_cache()  # what the rehearsal took
+        self.timer.clear()
+        if self.config.trainer.debug:
+            self.buffers.fill_magic()
+        if self.config.trainer.advantage == "vtrace":
+            self.buffers.ratio.fill_(1)
+        if not self.rollout.held:
+            self.episodes.restart(staggered=self.spec.stagger)
+            if self.reward_scale:
+                self.reward_scale.restart()
+        self.rollout.collect(self.epoch)
+
+    def _read_summary(self, figures: list[float], epoch: int) -> None:
+        self._rollout_steps, self._episode_means = self.summary.read(figures, epoch)
+
+    def _before_rollout(self) -> None:
+        if self.hooks.on_collect:
+            context = self._context()
+            for hook in self.hooks.on_collect:
+                hook(context)
+
+    def _after_rollout(self) -> None:
+        context = self._context()
+        for hook in self.hooks.on_rollout:
+            hook(context)
+
+    def update(self) -> None:
+        """Learn from the rollout and count the epoch.
+
+        Raises:
+            NonFiniteError: a loss or gradient is NaN or infinite. The weights are then worthless: what
+                `state_dict` gave at the last boundary (copies) is the last good state.
+        """
+        self.timer.start()
+        context = self._context()
+        self._learn(context)
+        self._check_debug()
+        self._learnt(self.learner.sums.tolist(), self.epoch)
+        self.epoch += 1
+        self._finish(context)
+        self.timer.lap("update")
+
+    def _learn(self, context: Context) -> None:
+        """Learn from the rollout; only then do the normaliser's moments take it in."""
+        self.learner.update(context, self.steps)
+        normalizer = getattr(self.policy, "normalizer", None)
+        if normalizer is not None:
+            normalizer.take(self.buffers)
+
+    def _check_debug(self) -> None:
+        if self.config.trainer.debug:
+            unwritten = self.buffers.unwritten()
+            if unwritten is not None:
+                raise RuntimeError(
+                    f"trainer.debug: nobody wrote some row of {unwritten} in epoch {self.epoch}"
+                )
+
+    def _learnt(self, sums: list[float], epoch: int) -> None:
+        """Judge the update by the learner's sums; count its steps."""
+        check_update(sums, SUMS, self.buffers, self.spec, epoch)
+        check_loss_scale(self.learner.step.scaler, epoch)
+        rate, clip = self.learner.rate(self.steps), clip_coef(self.config.trainer, self.steps)
+        self.steps += self._rollout_steps
+        total = dict(zip(SUMS, sums))
+        self._metrics = {f"loss/{name}": total[name] / total["minibatches"] for name in STATS}
+        self._metrics |= self._episode_means
+        self._metrics |= {"train/learning_rate": rate, "train/clip_coef": clip}
+        self._metrics |= {"train/epoch": epoch + 1, "train/steps": self.steps}
+
+    def _finish(self, context: Context) -> None:
+        for hook in self.hooks.due(context.epoch):
+            self._metrics |= hook(context)
+
+    def metrics(self) -> Metrics:
+        """Figures of the last epoch; env/* only where an episode ended in it."""
+        phases = self.timer.phases()
+        return self._metrics | {f"perf/time/{phase}": seconds for phase, seconds in phases.items()}
+
+    def _context(self) -> Context:
+        return Context(
+            self.buffers,
+            self.config.seed,
+            self.epoch,
+            progress(self.config.trainer, self.steps),
+            policy=self.policy,
+            timer=self.timer,
+        )
+
+    # ---- state ----
+
+    def rollout_state(self) -> dict[str, Any]:
+        """What belongs to the held row: the core's state, and the episodes that are going on."""
+        return {"core": self.rollout.state_dict(), "episodes": self.episodes.state_dict()}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything but the vector's own state: copies, cheap enough for every boundary.
+
+        The held row's state is in it where the run is deterministic or the environments' state is cheap.
+        """
+        return {**self._tensors(), "steps": self.steps, "epoch": self.epoch}
+
+    def env_state(self) -> Any:
+        """A function that gives the state of the environments as of the last boundary."""
+        return self.vec.snapshot()
+
+    def _tensors(self) -> dict[str, Any]:
+        state = self.learner.state_dict()
+        if self.reward_scale:
+            state["reward_scale"] = self.reward_scale.state_dict()
+        if self._keep_rollout and self.rollout.held:
+            state["rollout"] = self.rollout_state()
+        return state
+
+    def start_from(self, state: dict[str, Any], source: str) -> None:
+        """Take another run's policy and normalisers; optimizer and counters are as they were made."""
+        load_weights(self.policy, state["policy"], source, OTHER_NETWORK)
+        if self.reward_scale and "reward_scale" in state:
+            self.reward_scale.load_state_dict(state["reward_scale"])
+            self.reward_scale.restart()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from `state`. Load the vector's state before; without one the environments start anew."""
+        self.learner.load_state_dict(state)
+        self.steps, self.epoch = state["steps"], state["epoch"]
+        if self.reward_scale and "reward_scale" in state:
+            self.reward_scale.load_state_dict(state["reward_scale"])
+        rollout = state.get("rollout")
+        if rollout is None:
+            self.rollout.forget()
+        elif self.rollout.load_state_dict(rollout["core"]):
+            self.episodes.load_state_dict(rollout["episodes"])

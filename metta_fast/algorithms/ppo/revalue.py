@@ -1,0 +1,36 @@
+"""trainer.recompute=pass: the values of a rollout's rows again, as the network gives them by now.
+
+    each pass but the first:  revalue ─► advantage ─► minibatches
+
+Advantages of the values that the rollout had are stale by the third pass. Source: Andrychowicz et al. 2020
+(arXiv 2006.05990), section 3.5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+
+from metta_fast.buffers.rollout import Buffers
+
+CHUNK = 1 << 16
+"""About so many rows go through the policy at a time."""
+
+
+@torch.no_grad()
+def revalue(
+    policy: Any, buffers: Buffers, device: torch.device, autocast: Callable[[], AbstractContextManager]
+) -> None:
+    """Write `buffers.value` [T+1, N], all of it. The core starts from the rollout's first state."""
+    rows = max(1, CHUNK // buffers.num_agents)
+    state = buffers.state[0].to(device)
+    with autocast():
+        for t in range(0, buffers.horizon + 1, rows):
+            part = slice(t, t + rows)
+            obs = {name: leaf[part].to(device) for name, leaf in buffers.obs.items()}
+            output = policy(obs, state, buffers.reset[part].to(device))
+            state = output.state
+            buffers.value[part] = output.value.to(buffers.device)

@@ -1,0 +1,62 @@
+"""The learning rate and PPO's clip by agent steps: pure functions, so that a resume needs nothing but the step count.
+
+schedule=adaptive alone goes by what the learner saw; the learner keeps that rate, and checkpoints hold it.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from metta_fast.config.keys import TrainerConfig
+
+REFERENCE_MINIBATCH = 16384
+"""trainer.learning_rate is meant for minibatches of so many rows where trainer.lr_scaling is not none."""
+
+STEP = 1.5
+LEAST, MOST = 1e-5, 1e-2
+"""Bounds of the adaptive rate; where it begins outside, it is only moved towards them."""
+
+
+def progress(config: TrainerConfig, steps: int) -> float:
+    """How much of total_timesteps is done, 0 … 1."""
+    return min(1.0, steps / config.total_timesteps)
+
+
+def learning_rate(config: TrainerConfig, steps: int) -> float:
+    """The optimizer's step size for the update after `steps` agent steps.
+
+    constant: learning_rate; linear, cosine: from it down to 0 at total_timesteps; adaptive: where it begins.
+    lr_scaling multiplies by m (linear) or √m (sqrt) with m = minibatch_size / 16384.
+    """
+    ratio = config.minibatch_size / REFERENCE_MINIBATCH
+    scale = {"none": 1.0, "sqrt": math.sqrt(ratio), "linear": ratio}[config.lr_scaling]
+    return config.learning_rate * scale * _left(config.schedule, progress(config, steps))
+
+
+def clip_coef(config: TrainerConfig, steps: int) -> float:
+    """PPO's ratio clip for the update after `steps` agent steps, as trainer.clip_schedule says."""
+    return config.clip_coef * _left(config.clip_schedule, progress(config, steps))
+
+
+def _left(schedule: str, done: float) -> float:
+    """What is left of a value that `schedule` takes to 0, with `done` (0 … 1) of the run over."""
+    return {
+        "constant": 1.0,
+        "linear": 1.0 - done,
+        "cosine": 0.5 * (1.0 + math.cos(math.pi * done)),
+        "adaptive": 1.0,
+    }[schedule]
+
+
+def adapted(rate: Tensor, kl: Tensor, desired: float) -> Tensor:
+    """schedule=adaptive: the rate after a pass over the batch whose mean KL was `kl` (scalars, on the device).
+
+    Steps of STEP, within LEAST … MOST; a KL of 0 (no step was taken) or NaN changes nothing. As in RSL-RL and rl_games.
+    """
+    lower = (rate / STEP).clamp(min=LEAST)
+    higher = (rate * STEP).clamp(max=MOST)
+    rate = torch.where(kl > 2 * desired, torch.minimum(lower, rate), rate)
+    return torch.where((kl > 0) & (kl < desired / 2), torch.maximum(higher, rate), rate)

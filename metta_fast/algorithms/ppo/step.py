@@ -1,0 +1,208 @@
+"""The optimizer's step: statistics ─► sums, gradients ─► clipped ─► Adam, at the learning rate of the moment.
+
+Nothing here waits for the device: sums of losses stay there, and so does `stop`, which skips every step once target_kl
+is passed or a gradient is not finite. (On the CPU target_kl ends the update at once instead.)
+
+Place in the flow: learner.py calls it after each minibatch, with the gradients that gradients.py left in the weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from metta_fast.algorithms.hooks import GradientHook
+from metta_fast.algorithms.ppo.loss_terms import STATS
+from metta_fast.algorithms.ppo.schedule import adapted, learning_rate
+from metta_fast.config.keys import TrainerConfig
+from metta_fast.runtime.adam import Adam
+from metta_fast.runtime.torch_setup import has_triton
+
+SUMS = (*STATS, "gradient_norm", "minibatches", "optimizer_steps")
+"""What `Step.sums` holds: sums over the minibatches (gradient_norm: over the optimizer steps)."""
+ADAM_EPSILON = 1e-5
+"""As in the PPO authors' code; 1e-8 lets small second moments make large steps."""
+PORTABLE = {"capturable": False, "fused": True}
+"""What a checkpoint says of the optimizer, whatever device it was on."""
+
+
+class Step:
+    """Owns the optimizer. A call counts a minibatch and changes the weights if it is time to."""
+
+    def __init__(
+        self,
+        parameters: Sequence[nn.Parameter],
+        config: TrainerConfig,
+        device: torch.device,
+        say: Callable[[str], None],
+    ) -> None:
+        """say: told why the step is not fused on a GPU, if so."""
+        self.parameters, self.config = list(parameters), config
+        self._on_device = device.type == "cuda"
+        self.adapts = config.schedule == "adaptive"
+        """The learning rate follows the KL, not the steps."""
+        begin = learning_rate(config, 0) if self.adapts else config.learning_rate
+        self.rate: float | Tensor = torch.tensor(begin, device=device) if self._on_device else begin
+        """On a GPU a tensor: a captured step would keep a number for ever."""
+        self.optimizer: Any = Adam(
+            self.parameters, lr=self.rate, eps=ADAM_EPSILON, fused=True, capturable=self._on_device
+        )
+        self.stop = torch.zeros((), device=device)
+        """1 once no step may be taken any more in this update: fused Adam leaves weights and moments alone."""
+        if self._on_device and config.precision != "fp16":
+            self.optimizer.found_inf = self.stop  # type: ignore[attr-defined]
+        self.scaler = torch.amp.GradScaler(device.type, enabled=config.precision == "fp16")
+        self.sums = torch.zeros(len(SUMS), device=device)
+        """[len(SUMS)] float32."""
+        self._accumulates = config.gradient_accumulation > 1
+        if self._accumulates:  # in memory of our own: a CUDA graph's is overwritten by its next replay
+            for p in self.parameters:
+                p.grad = torch.zeros_like(p)
+        self.watching: list[GradientHook] = []
+        """Hooks of the present update."""
+        self.fused = self._make_fused(device, say)
+        """Two launches in place of `_count` and `_take`, or None."""
+
+    def _make_fused(self, device: torch.device, say: Callable[[str], None]) -> Any:
+        if not has_triton(device) or self.config.precision == "fp16":
+            return None
+        from metta_fast.algorithms.ppo.triton.optimizer_step import FusedStep, fits
+
+        if not fits(self.parameters):
+            say(
+                "the optimizer's step is not fused, which is slower: a parameter is not float32 and contiguous"
+            )
+            return None
+        config = self.config
+        return FusedStep(
+            self.parameters, self.optimizer, self.sums, self.stop, config.max_grad_norm, config.target_kl
+        )
+
+    def __call__(self, stats: Tensor, *, due: bool) -> bool:
+        """Count a minibatch's statistics [len(STATS)], and step with the summed gradients where one is due.
+
+        Returns:
+            False: target_kl ends the update before the step, on the CPU.
+        """
+        if self.fused is not None:
+            if due:
+                self.before()
+                self.fused.step(stats)
+                self.after()
+                self.clear()
+            else:
+                self.fused.count(stats)
+            return True
+        self._count(stats, slice(0, len(STATS)))
+        self._count(1, len(STATS) + 1)
+        if not due:
+            return True
+        if self.config.target_kl is not None:
+            kl = stats[STATS.index("kl")]
+            if self._on_device:
+                self.stop.copy_(torch.maximum(self.stop, (kl > self.config.target_kl).float()))
+            elif float(kl) > self.config.target_kl:
+                self.clear()
+                return False
+        self._take()
+        return True
+
+    def rehearse(self, stats: Tensor) -> None:
+        """The host's part of `fused` (cuda/ahead.py), which must be there."""
+        if self._accumulates:
+            self.fused.count(stats)
+        self.fused.step(stats)
+        self.clear()
+
+    def clear(self) -> None:
+        """The gradients are used."""
+        self.optimizer.zero_grad(set_to_none=not self._accumulates)
+
+    def before(self) -> None:
+        """Gradients are summed and not clipped."""
+        for hook in self.watching:
+            hook.before_step()
+
+    def after(self, taken: Tensor | None = None) -> None:
+        """taken: [] bool; None: unless stopped."""
+        for hook in self.watching:
+            hook.after_step(self.stop == 0 if taken is None else taken)
+
+    def _count(self, value: Tensor | int, at: int | slice) -> None:
+        """Add to the sums, unless the update is stopped."""
+        self.sums[at] += torch.where(self.stop > 0, 0.0, value) if self._on_device else value
+
+    def _take(self) -> None:
+        """Scale the summed gradients to max_grad_norm and step."""
+        self.scaler.unscale_(self.optimizer)
+        self.before()
+        norm = nn.utils.get_total_norm([p.grad for p in self.parameters if p.grad is not None])
+        if self.config.max_grad_norm > 0:
+            nn.utils.clip_grads_with_norm_(self.parameters, self.config.max_grad_norm, norm)
+        if self.scaler.is_enabled():  # an overflow under fp16 is the scaler's to handle: that step is skipped
+            counted = norm.nan_to_num(0.0, 0.0, 0.0)
+        else:
+            counted = norm
+        self._count(counted, len(STATS))
+        self._count(1, len(STATS) + 2)
+        if self._on_device and not self.scaler.is_enabled():
+            self.stop.copy_(torch.maximum(self.stop, (~torch.isfinite(norm)).float()))
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+        self.after()
+        self.clear()
+
+    # ---- learning rate ----
+
+    def set_rate(self, rate: float | Tensor) -> None:
+        if isinstance(self.rate, Tensor):
+            self.rate.copy_(rate) if isinstance(rate, Tensor) else self.rate.fill_(rate)
+            return
+        self.rate = float(rate)
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.rate
+
+    def adapt(self, before: Tensor) -> None:
+        """Move the adaptive rate by the mean KL of the minibatches since the sums were `before`."""
+        done = self.sums - before
+        kl = done[STATS.index("kl")] / done[SUMS.index("minibatches")].clamp(min=1)
+        rate = self.rate if isinstance(self.rate, Tensor) else torch.tensor(self.rate, dtype=torch.float64)
+        self.set_rate(adapted(rate, kl, self.config.desired_kl))
+
+    # ---- state ----
+
+    def state_dict(self) -> dict[str, Any]:
+        """Of optimizer, loss scaler and adaptive rate: not copies."""
+        optimizer = self.optimizer.state_dict()
+        groups = [
+            group | {"lr": self.config.learning_rate, **PORTABLE} for group in optimizer["param_groups"]
+        ]
+        rate = {"rate": self.rate} if self.adapts else {}
+        return rate | {"optimizer": optimizer | {"param_groups": groups}, "scaler": self.scaler.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        here = {"lr": self.rate, "capturable": self._on_device, "fused": True}
+        groups = [group | here for group in state["optimizer"]["param_groups"]]
+        before = dict(self.optimizer.state)
+        self.optimizer.load_state_dict(state["optimizer"] | {"param_groups": groups})
+        for group in self.optimizer.param_groups:  # load_state_dict copies: it must be the one we fill
+            group["lr"] = self.rate
+        if self.adapts and "rate" in state:
+            self.set_rate(float(state["rate"]))
+        self._stay(before)
+        if state["scaler"]:
+            self.scaler.load_state_dict(state["scaler"])
+
+    def _stay(self, before: dict[Tensor, dict[str, Tensor]]) -> None:
+        """What was loaded goes into the tensors that the optimizer had, zeros where it has none: a CUDA graph that was
+        captured before knows no others."""
+        for p, held in before.items():
+            if not held:
+                continue
+            loaded = self.optimizer.state.get(p, {})
+            for name, tensor in held.items():
+                tensor.copy_(loaded[name]) if name in loaded else tensor.zero_()
+            self.optimizer.state[p] = held

@@ -1,0 +1,192 @@
+"""A minibatch from the first layer's output to the loss and its gradients: three Triton kernels (gpu_loss.py).
+
+    tail = Tail(policy, buffers, config, clip)    # if supports(policy, config) is None
+    batch = tail.gather(segments)                 # rows of the buffers, moments of their advantages
+    result = tail(x, batch, rollout_value)        # x [R, H]: the first layer's output for batch.rows; minGRU's, if any
+    result.loss.backward()
+
+In place of some eighty of torch's and Inductor's. The same loss as loss.py after the same network as network.py under
+autocast to bf16: products of bf16 numbers added in float32, each layer's output rounded to bf16, heads and loss in
+float32. The forward pass computes the gradients as well. Rows of actions, advantages and so on are read from the
+buffers where they lie.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+import triton
+from torch import Tensor, nn
+
+from metta_fast.algorithms.ppo.loss_terms import STATS, Loss
+from metta_fast.algorithms.ppo.triton.loss_kernels import (
+    STATISTICS,
+    finish_kernel,
+    gather_kernel,
+    tail_kernel,
+)
+from metta_fast.buffers.rollout import Buffers
+from metta_fast.config.keys import TrainerConfig
+from metta_fast.policy.cores import MinGRUCore
+from metta_fast.policy.network import Network, beyond_plain
+
+WIDTHS = (16, 32, 64, 128)
+MAX_CHOICES = 64
+"""Heads times choices, each filled up to a power of two, and one column for the value."""
+PROGRAMS = 256
+"""Most of `tail_kernel`: for 32768 rows one tile each. Not the card's number, so that results are the same."""
+ROWS = 128
+"""Of a tile."""
+GATHERED = 1024
+"""Rows of a program of `gather_kernel`."""
+COLUMNS = 64
+"""Of a program of `finish_kernel`."""
+
+
+class Rows(NamedTuple):
+    """A minibatch's rows, as `Tail.gather` finds them."""
+
+    rows: Tensor
+    """[R] int64: t · num_agents + n, time-major."""
+    moments: Tensor
+    """[3, programs] float32: see gather_kernel."""
+    segments: int
+    """R / bptt_horizon."""
+
+
+def supports(policy: nn.Module, config: TrainerConfig) -> str | None:
+    """Why the loss of this policy cannot be computed here, or None. (Nor can an extra loss: it wants the output.)"""
+    if config.advantage == "vtrace":
+        return "trainer.advantage=vtrace wants the ratios"
+    if config.recompute == "minibatch":
+        return "trainer.recompute=minibatch wants the values"
+    if config.precision != "bf16":
+        return f"trainer.precision={config.precision}"
+    if beyond := beyond_plain(policy, MinGRUCore):
+        return beyond
+    assert isinstance(policy, Network)
+    if policy.heads.in_features not in WIDTHS:
+        return f"policy.hidden_size={policy.heads.in_features}, not one of {', '.join(map(str, WIDTHS))}"
+    nvec = policy.head.nvec
+    heads, choices = columns(nvec)
+    if heads * choices > MAX_CHOICES:
+        return f"{len(nvec)} action heads of up to {max(nvec)} choices"
+    return None
+
+
+def columns(nvec: tuple[int, ...]) -> tuple[int, int]:
+    """(W, P): heads and choices of each, as the kernels lay them out. The last column is no head's choice."""
+    heads, choices = (triton.next_power_of_2(n) for n in (len(nvec), max(nvec)))
+    choices = max(choices, 16 // heads, 2)  # a product has at least 16 columns
+    full = len(nvec) == heads and nvec[-1] == choices
+    return heads, 2 * choices if full else choices
+
+
+class Tail:
+    """See the module's docstring.
+
+    Args:
+        policy, config: that `supports` gives None for. buffers: on the policy's device.
+        clip: [] float32 on it: PPO's clip, read by each launch.
+    """
+
+    def __init__(self, policy: Network, buffers: Buffers, config: TrainerConfig, clip: Tensor) -> None:
+        encoder: Any = policy.encoder
+        self.layers: list[nn.Linear] = (
+            [policy.heads] if policy.core is not None else [encoder.second, policy.heads]
+        )
+        """What is computed here: all layers after the first one, or after the memory."""
+        self._buffers, self._config, self._clip = buffers, config, clip
+        self.scaled = config.gradient_accumulation > 1
+        """The loss is divided before its gradient is taken; else that is 1, and not looked at."""
+        nvec, device = policy.head.nvec, buffers.device
+        self.choices = heads, choices = columns(nvec)
+        source, empty = torch.full((heads, choices), -1, dtype=torch.int32), torch.zeros(heads, choices)
+        start = 0
+        for head, count in enumerate(nvec):
+            source[head, :count] = torch.arange(start, start + count, dtype=torch.int32)
+            start += count
+        source[-1, -1] = start
+        empty[source < 0] = -torch.inf
+        empty[len(nvec) :, 0] = 0
+        self.source, self.empty = source.flatten().to(device), empty.flatten().to(device)
+
+    def gather(self, segments: Tensor) -> Rows:
+        """The rows of segments [B] (int64, on the device) of the buffers."""
+        b, n = self._buffers, len(segments)
+        count = n * b.bptt_horizon
+        parts = triton.cdiv(count, GATHERED)
+        rows = torch.empty(count, dtype=torch.int64, device=b.device)
+        moments = torch.empty(3, parts, device=b.device)
+        gather_kernel[(parts,)](
+            segments, b.mask, b.advantage, rows, moments, count, n, b.num_agents, b.bptt_horizon, parts,
+            GATHERED, num_warps=8,
+        )  # fmt: skip
+        return Rows(rows, moments, n)
+
+    def __call__(self, x: Tensor, batch: Rows, value: Tensor, weight: Tensor | None = None) -> Loss:
+        """The loss, with gradients for x and the weights of `layers`. (Its `ratio` is empty.)
+
+        Args:
+            x: [R, H] bf16. value: [T+1, N] float32, the rollout's values. weight: [segments], of the advantages.
+        """
+        if weight is not None:
+            weight = weight.to(x.device, torch.float32).contiguous()
+        weights = [p for layer in self.layers for p in (layer.weight, layer.bias)]
+        loss, stats = _Tail.apply(x, *weights, self, batch, value, weight)
+        return Loss(loss, stats, stats.new_empty(0))
+
+    def run(
+        self, x: Tensor, layers: tuple[Tensor, ...], batch: Rows, value: Tensor, weight: Tensor | None
+    ) -> tuple[Tensor, Tensor, list[Tensor]]:
+        """Loss [], statistics [5] and the gradients of x and `layers`: weights and biases of the module's layers."""
+        b, c = self._buffers, self._config
+        (count, width), (heads, choices) = x.shape, self.choices
+        x = x.contiguous()
+        tiles = triton.cdiv(count, ROWS)
+        per_program = triton.cdiv(tiles, PROGRAMS)
+        programs = triton.cdiv(tiles, per_program)
+        second = len(self.layers) == 2
+        line = int(STATISTICS) + (width + 1) * heads * choices + (width * (width + 1) if second else 0)
+        line = triton.cdiv(line, 32) * 32
+        partials = torch.empty(programs, line, device=x.device)
+        gradients = [torch.empty_like(tensor) for tensor in (x, *layers)]
+        stats, loss = torch.empty(len(STATS), device=x.device), torch.empty((), device=x.device)
+        split = x.dtype != torch.float32
+        parts = batch.moments.shape[1]
+        tail_kernel[(programs,)](
+            x, batch.rows, x if weight is None else weight, batch.moments, b.mask, b.action, b.logprob, value,
+            b.advantage, b.returns, *(layers if second else (x, x, *layers)), self.source, self.empty, gradients[0],
+            partials, self._clip, count, batch.segments, parts, line, c.vf_clip_coef or 0.0, c.vf_coef, c.entropy_coef,
+            H=width, SECOND=second, HEADS=b.action.shape[2], W=heads, P=choices, PARTS=triton.next_power_of_2(parts),
+            NORMALIZE=c.normalize_advantage, CLIP_VALUE=c.vf_clip_coef is not None, WEIGHTED=weight is not None,
+            SPLIT=split, HOW="ieee", TILES=per_program, B=ROWS, num_warps=8,
+        )  # fmt: skip
+        targets = gradients[1:] if second else (x, x, *gradients[1:])
+        finish_kernel[(triton.cdiv(line, COLUMNS),)](
+            partials, self.source, *targets, stats, loss, programs, line, c.vf_coef, c.entropy_coef,
+            H=width, SECOND=second, C=heads * choices, PROGRAMS=triton.next_power_of_2(programs),
+            BLOCK=COLUMNS, num_warps=8,
+        )  # fmt: skip
+        return loss, stats, gradients
+
+
+class _Tail(torch.autograd.Function):
+    """Keeps the gradients that the forward pass has computed, and gives them away once."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, *given: Any) -> tuple[Tensor, Tensor]:
+        *layers, tail, batch, value, weight = given
+        loss, stats, ctx.gradients = tail.run(x, tuple(layers), batch, value, weight)
+        ctx.scaled = tail.scaled
+        ctx.mark_non_differentiable(stats)
+        ctx.set_materialize_grads(False)
+        return loss, stats
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor, _: Any) -> tuple[Tensor | None, ...]:
+        gradients, ctx.gradients = ctx.gradients, None
+        if ctx.scaled:
+            gradients = [gradient * grad for gradient in gradients]
+        return *gradients, None, None, None, None

@@ -1,0 +1,28 @@
+"""The child's program of `--gpu`: builds one of its configurations, then answers (serve.py)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from metta_fast.bench.harness.child_loop import serve
+
+
+def build(kind: str, **what: Any) -> Any:
+    """An object whose methods are what can be asked: `ready()`, and `round`, `parts`, …"""
+    if kind == "train":
+        from metta_fast.bench.gpu.training import Training
+
+        return Training(**what)
+    if kind == "parts":
+        from metta_fast.bench.gpu.parts import Parts
+
+        return Parts(**what)
+    if kind == "simulator":
+        from metta_fast.bench.gpu.simulator import Stepping
+
+        return Stepping(**what)
+    raise ValueError(f"kind {kind!r}: expected train, parts or simulator")
+
+
+if __name__ == "__main__":
+    serve(build)

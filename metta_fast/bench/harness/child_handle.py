@@ -1,0 +1,142 @@
+"""The parent's handle of one measured configuration: a process of its own, with a time limit on every answer.
+
+    parent                                         child: python -m metta_fast.bench.gpu.child_program
+    {"do": "build", "kind": "train", …}      ──►   builds, burns in
+                                             ◄──   {"ready": …}
+    {"do": "round", …}                       ──►   {"steps_per_s": …}
+    end of the pipe                          ──►   ends
+
+A process each, since memory pools, torch's switches and compiled code belong to the process; compile caches on disk
+are shared. Between its turns a child sleeps on its pipe. What fails becomes `Failed`: one line, and the end of what
+the child printed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from metta_fast.machine import hardware
+
+BUILD_LIMIT_S = 300.0
+"""Building and burning in, on a cold compile cache."""
+TURN_LIMIT_S = 90.0
+PATIENCE_S = 5.0
+"""From the end of its pipe to a child's own end."""
+WORKER = (sys.executable, "-m", "metta_fast.bench.gpu.child_program")
+
+
+class Failed(Exception):
+    """A child's configuration could not be measured."""
+
+    def __init__(self, why: str, printed: str = "") -> None:
+        super().__init__(why)
+        self.why, self.printed = why, printed
+
+
+class Child:
+    """Use it in a `with`."""
+
+    def __init__(self, name: str, *, beside: int = 1, command: Sequence[str] = WORKER) -> None:
+        """beside: children that are built at the same time share the cores for compiling."""
+        self.name = name
+        self._stderr = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed in close()
+        threads = str(max(1, hardware.allowed_cores() // beside))
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._stderr,
+            bufsize=0,
+            start_new_session=True,
+            env={"TORCHINDUCTOR_COMPILE_THREADS": threads} | os.environ,
+        )
+        self._received = b""
+        self._closed = False
+
+    def ask(self, limit_s: float = TURN_LIMIT_S, **message: Any) -> dict[str, Any]:
+        """Send a message and wait for its answer. Raises Failed; the child is of no use then."""
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.write(json.dumps(message).encode() + b"\n")
+        answer: dict[str, Any] = json.loads(self._line(limit_s))
+        if "error" in answer:
+            raise Failed(answer["error"], self._printed())
+        return answer
+
+    def _line(self, limit_s: float) -> bytes:
+        assert self._process.stdout is not None
+        pipe, end = self._process.stdout.fileno(), time.monotonic() + limit_s
+        while b"\n" not in self._received:
+            if not select.select([pipe], [], [], max(end - time.monotonic(), 0))[0]:
+                raise Failed(f"no answer within {limit_s:.0f} s", self._printed())
+            piece = os.read(pipe, 1 << 16)
+            if not piece:
+                code = self._process.wait()
+                raise Failed(f"its process ended with exit code {code}", self._printed())
+            self._received += piece
+        line, _, self._received = self._received.partition(b"\n")
+        return line
+
+    def _printed(self) -> str:
+        self._stderr.seek(0)
+        return "\n".join(self._stderr.read().splitlines()[-25:])
+
+    def alone(self, limit_s: float = TURN_LIMIT_S, **message: Any) -> dict[str, Any]:
+        """`ask`, after which the process and what it started are stopped until the next one.
+
+        For peers whose processes spin while they wait: they would run beside the others' turns.
+        """
+        self._signal(signal.SIGCONT)
+        answer = self.ask(limit_s, **message)
+        self._signal(signal.SIGSTOP)
+        return answer
+
+    def _signal(self, number: int) -> None:
+        with contextlib.suppress(ProcessLookupError):  # its group has ended with it
+            os.killpg(self._process.pid, number)
+
+    def close(self) -> None:
+        """End the process and what it started; may be called twice."""
+        if self._closed:
+            return
+        self._closed = True
+        self._signal(signal.SIGCONT)
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                with contextlib.suppress(BrokenPipeError):
+                    pipe.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(timeout=PATIENCE_S)
+        self._signal(signal.SIGKILL)
+        self._process.wait()
+        self._stderr.close()
+
+    def __enter__(self) -> Child:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def all_at_once(work: Sequence[Callable[[], Any]]) -> list[Any]:
+    """Call all in threads of their own: results, or the Failed that was raised, in order."""
+
+    def one(call: Callable[[], Any]) -> Any:
+        try:
+            return call()
+        except Failed as failed:
+            return failed
+
+    with ThreadPoolExecutor(max(len(work), 1)) as pool:
+        return list(pool.map(one, work))

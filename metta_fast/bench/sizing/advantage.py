@@ -1,0 +1,197 @@
+"""Advantages alone: our kernels beside plainer forms of the same, in turns.
+
+    python benchmark_performance.py --advantage
+
+    kernel     what a run calls: the C kernel on the CPU, the Triton kernel on a card (ppo/advantage)
+    torch      δ of all rows at once, then one torch operation for each row backwards (on_tensors.py)
+    numpy      the same loop over rows, vectorised over agents by NumPy
+    python     two plain loops, a number at a time (reference.py)
+    pufferlib  PufferLib's own kernel, where it is installed and loads: V-trace with its other layout and no masks
+
+A step is one row of one agent. All forms are checked against the kernel before anything is timed, but for PufferLib's,
+which has another formula at episode ends.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+
+from metta_fast.algorithms.ppo.advantage import compute_advantage
+from metta_fast.algorithms.ppo.advantage.on_tensors import advantage_on_tensors
+from metta_fast.algorithms.ppo.advantage.reference import advantage_reference
+from metta_fast.bench.harness.libraries import PUFFERLIB
+from metta_fast.bench.harness.report import Report
+from metta_fast.bench.harness.rounds import headed, in_turns
+from metta_fast.buffers.rollout import Buffers
+from metta_fast.config.keys import TrainerConfig
+from metta_fast.contracts.env import Array
+from metta_fast.envs.counter import CounterFactory
+
+SHAPES = ((64, 256), (128, 2048))
+"""Rows and agents: the guide's original setting and its ultra-fast one."""
+ENDS = 0.01
+"""The share of rows at which an episode ends, half of them by a time limit."""
+
+
+def measure(report: Report, seconds: float, repeats: int, say: Callable[[str], None], *, quick: bool) -> None:
+    """Add rows for each device, shape and form, and the ratios of the kernel to the others. quick: one shape."""
+    devices = ["cpu"] + (["cuda"] if torch.cuda.is_available() else [])
+    for device in devices:
+        for shape in SHAPES[:1] if quick else SHAPES:
+            for name in ("gae", "vtrace"):
+                _measure(report, device, shape, name, seconds, repeats, say)
+
+
+def forms(buffers: Buffers, config: TrainerConfig) -> dict[str, Callable[[], None]]:
+    """Every form by name: called, it fills `buffers.advantage` and `buffers.returns`."""
+    b = buffers
+    ratio = b.ratio if config.advantage == "vtrace" else None
+    arrays = (b.value, b.reward, b.terminal, b.truncation, b.mask, ratio)
+    settings: Any = (config.gamma, config.gae_lambda, config.vtrace_rho_clip, config.vtrace_c_clip, True)
+    found: dict[str, Callable[[], None]] = {
+        "kernel": partial(compute_advantage, b, config),
+        "torch": partial(advantage_on_tensors, *arrays, b.advantage, b.returns, *settings),
+    }
+    if b.device.type == "cpu":
+        host: Any = [None if array is None else array.numpy() for array in arrays]
+        out: Any = b.advantage.numpy(), b.returns.numpy()
+
+        def python() -> None:
+            out[0][...], out[1][...] = advantage_reference(*host, *settings)
+
+        found["numpy"] = partial(advantage_numpy, *host, *out, *settings[:-1])
+        found["python"] = python
+    return found
+
+
+def advantage_numpy(
+    value: Array,
+    reward: Array,
+    terminal: Array,
+    truncation: Array,
+    mask: Array,
+    ratio: Array | None,
+    advantage: Array,
+    returns: Array,
+    gamma: float,
+    gae_lambda: float,
+    rho_clip: float,
+    c_clip: float,
+) -> None:
+    """As most trainers write it: backwards over rows, each an operation over agents. Shapes of buffers.py."""
+    carry = np.zeros(reward.shape[1], np.float32)
+    for t in reversed(range(len(reward))):
+        delta = reward[t] + gamma * np.where(terminal[t], 0.0, value[t + 1]) - value[t]
+        decay = gamma * gae_lambda * ~(terminal[t] | truncation[t])
+        if ratio is not None:
+            delta = delta * np.minimum(ratio[t], rho_clip)
+            decay = decay * np.minimum(ratio[t], c_clip)
+        carry = np.where(mask[t], delta + decay * carry, 0.0)
+        advantage[t] = carry
+    np.add(advantage, value[:-1], out=returns)
+
+
+def filled(device: str, horizon: int, agents: int) -> Buffers:
+    """Buffers of a rollout that might have been, the same for every device."""
+    spec = CounterFactory(agents).spec
+    b = Buffers.allocate(
+        spec, horizon=horizon, bptt_horizon=horizon, state_shape=(0, 0), device=torch.device(device)
+    )
+    rng = torch.Generator().manual_seed(0)
+
+    def uniform(like: torch.Tensor) -> torch.Tensor:
+        return torch.rand(like.shape, generator=rng).to(device)
+
+    for array in (b.value, b.reward):
+        array.copy_(uniform(array) * 2 - 1)
+    b.ratio.copy_(0.5 + uniform(b.ratio))
+    ends = uniform(b.reward)
+    b.terminal.copy_(ends < ENDS / 2)
+    b.truncation.copy_((ends >= ENDS / 2) & (ends < ENDS))
+    b.mask.fill_(True)
+    b.mask[1:] = ~(b.terminal | b.truncation)  # the row after an end is the true last observation
+    return b
+
+
+def puffer(buffers: Buffers, config: TrainerConfig) -> Callable[[], None]:
+    """PufferLib's kernel on agents × rows. Raises ImportError or RuntimeError: it is not installed, does not load."""
+    import pufferlib  # noqa: F401
+    from pufferlib import _C  # noqa: F401 - it registers the operation
+
+    b = buffers
+    value, reward = b.value[:-1].T.contiguous(), b.reward.T.contiguous()
+    ended = (b.terminal | b.truncation).T.float().contiguous()
+    ratio, advantage = b.ratio.T.contiguous(), torch.zeros_like(value)
+    clips = config.vtrace_rho_clip, config.vtrace_c_clip
+    return partial(
+        torch.ops.pufferlib.compute_puff_advantage,
+        value, reward, ended, ratio, advantage, config.gamma, config.gae_lambda, *clips,
+    )  # fmt: skip
+
+
+def _measure(
+    report: Report,
+    device: str,
+    shape: tuple[int, int],
+    name: str,
+    seconds: float,
+    repeats: int,
+    say: Callable[[str], None],
+) -> None:
+    horizon, agents = shape
+    buffers, config = filled(device, horizon, agents), TrainerConfig(advantage=name)
+    found = forms(buffers, config)
+    check(buffers, found)
+    if name == "vtrace":
+        try:
+            found["pufferlib"] = puffer(buffers, config)
+            found["pufferlib"]()
+        except (ImportError, RuntimeError, NotImplementedError) as error:
+            found.pop("pufferlib", None)
+            note = PUFFERLIB.absent(str(error).splitlines()[0])
+            if note not in report.notes:
+                report.notes.append(note)
+    head = f"{name}, {horizon} rows of {agents} agents, {device}"
+    results, notes = in_turns(
+        [partial(_round, work, seconds, horizon * agents, device) for work in found.values()],
+        repeats,
+        headed(say, head),
+    )
+    report.notes += [f"{head}: {note}" for note in notes]
+    speeds = {
+        form: [one["steps_per_s"] for one in rounds] for form, rounds in zip(found, results, strict=True)
+    }
+    for form, one in speeds.items():
+        report.add_row(f"{head}: {form}", one, peer=form)
+    for form in list(speeds)[1:]:
+        report.add_ratio(f"{head}: kernel / {form}", speeds["kernel"], speeds[form])
+
+
+def check(buffers: Buffers, found: dict[str, Callable[[], None]]) -> None:
+    """Raises RuntimeError: a form gives other advantages than the kernel."""
+    found["kernel"]()
+    expected = buffers.advantage.clone(), buffers.returns.clone()
+    for form, work in found.items():
+        buffers.advantage.zero_()
+        work()
+        for one, other in zip((buffers.advantage, buffers.returns), expected, strict=True):
+            if not torch.allclose(one, other, atol=1e-3, rtol=1e-3):
+                raise RuntimeError(f"--advantage: {form} differs from the kernel")
+
+
+def _round(work: Callable[[], Any], seconds: float, steps: int, device: str) -> dict[str, Any]:
+    """Call it for so many seconds; the device is waited for between two looks at the clock."""
+    calls, start = 0, time.perf_counter()
+    while (elapsed := time.perf_counter() - start) < seconds:
+        for _ in range(1 if device == "cpu" else 16):
+            work()
+            calls += 1
+        if device != "cpu":
+            torch.cuda.synchronize()
+    return {"steps_per_s": calls * steps / elapsed}

@@ -1,0 +1,133 @@
+"""What checkpoints, evaluations, replays, statistics of gradients and readings of the machine cost a run, reckoned
+from what one of each takes.
+
+    costs = side.interval_costs(["checkpoint", "evaluate"])   # {"checkpoint": 0.02, "evaluate": 1.4}
+    share(config.run, costs, epoch_s=0.9)                     # 0.03: three seconds for every hundred of training
+
+They come hundreds of epochs and at least run.min_interval_s apart, so that a round of a benchmark holds none or one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from metta_fast.config.keys import Config, RunConfig, config_to_dict
+from metta_fast.contracts.env import EnvError
+from metta_fast.contracts.errors import UserError
+from metta_fast.storage.run_folder import RunDir
+
+COUNTED = ("checkpoint", "evaluate", "replay", "gradient_stats", "monitor")
+"""Their keys are run.<name>_interval."""
+PAIRS = 3
+"""Epochs with statistics of gradients, and as many without."""
+
+
+def measure(config: Config, parts: Any, names: Sequence[str]) -> dict[str, float]:
+    """Seconds of one of each name of COUNTED; `parts` are those of a run (assembly.py)."""
+    with tempfile.TemporaryDirectory() as folder:
+        work: dict[str, Callable[[], float]] = {
+            "checkpoint": lambda: _checkpoint(config, parts, Path(folder)),
+            "evaluate": lambda: _evaluation(config, parts),
+            "replay": lambda: _replay(config, parts, RunDir(Path(folder))),
+            "gradient_stats": lambda: _gradient_stats(config, parts),
+            "monitor": lambda: _reading(parts),
+        }
+        return {name: work[name]() for name in COUNTED if name in names}
+
+
+def _checkpoint(config: Config, parts: Any, folder: Path) -> float:
+    """The second one: the first makes folders and fills caches."""
+    from metta_fast.storage import checkpoint
+
+    def save(step: int) -> None:
+        states = {"algorithm": parts.algorithm.state_dict()}
+        checkpoint.save(folder, step, states, {"config": config_to_dict(config)})
+
+    save(0)
+    return _timed(lambda: save(1))
+
+
+def _evaluation(config: Config, parts: Any) -> float:
+    from metta_fast.inference.evaluate import evaluate
+
+    return _timed(
+        lambda: evaluate(
+            config,
+            parts.policy,
+            device=parts.device,
+            num_envs=config.run.evaluate_episodes,
+            seed=config.seed,
+            deterministic=config.run.evaluate_deterministic,
+        )
+    )
+
+
+def _replay(config: Config, parts: Any, folder: RunDir) -> float:
+    """With the failure that a training would warn of: pictures that cannot be drawn here."""
+    from metta_fast.episodes.training import write_replay
+
+    def write() -> None:
+        with contextlib.suppress(OSError, EnvError, UserError):
+            write_replay(config, parts.policy, folder, 0)
+
+    return _timed(write)
+
+
+def _gradient_stats(config: Config, parts: Any) -> float:
+    """What an epoch takes longer with them, by medians; the training goes on by these epochs."""
+    from metta_fast.features.every import Every
+    from metta_fast.features.gradient_stats import GradientStats
+
+    algorithm = parts.algorithm
+    hooks = algorithm.hooks
+    before = list(hooks.on_gradients), list(hooks.on_epoch)
+
+    def epoch() -> float:
+        return _timed(lambda: (algorithm.collect(), algorithm.update(), algorithm.metrics()))
+
+    bare = statistics.median([epoch() for _ in range(PAIRS)])
+    stats = GradientStats(Every(1), config.trainer.max_grad_norm)
+    hooks.on_gradients.append(stats)
+    hooks.on_epoch.append(stats)
+    try:
+        epoch()  # kernels that only such an update launches
+        watched = statistics.median([epoch() for _ in range(PAIRS)])
+    finally:
+        hooks.on_gradients[:], hooks.on_epoch[:] = before
+    return max(watched - bare, 0.0)
+
+
+def _reading(parts: Any) -> float:
+    from metta_fast.machine.monitor import Monitor
+
+    monitor = Monitor(parts.device)
+    try:
+        monitor.read()
+        return _timed(monitor.read)
+    finally:
+        monitor.close()
+
+
+def share(run: RunConfig, costs: Mapping[str, float], epoch_s: float) -> float:
+    """Seconds spent on them for each second of training, epochs of `epoch_s` seconds."""
+    total = 0.0
+    for name, cost in costs.items():
+        epochs = getattr(run, f"{name}_interval")
+        if epochs:
+            apart = max(epochs * epoch_s, run.min_interval_s)
+            if name == "checkpoint":
+                apart = min(apart, run.checkpoint_max_s)
+            total += cost / apart
+    return total
+
+
+def _timed(work: Callable[[], Any]) -> float:
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start

@@ -1,0 +1,143 @@
+"""The CPU simulator alone: steps per second and core for 1, 4 and 24 agents and each kind of observation.
+
+    python benchmark_performance.py --simulator
+
+Single thread: one batch's native job, called for all its environments in turn. All threads: the `threads`
+backend in one block, per core. Actions are uniform over all choices, drawn beforehand; episodes are
+staggered, so that resets (map building) take their share; masked rows are not counted.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from metta_fast.bench.harness.report import Report
+from metta_fast.bench.harness.rounds import headed, in_turns
+from metta_fast.config.keys import EnvConfig
+from metta_fast.contracts.env import Array, EnvFactory, EnvSpec
+from metta_fast.contracts.slab import slab_rows, slab_size
+from metta_fast.envs import make_factory
+from metta_fast.inference.players import uniform
+from metta_fast.machine import hardware
+from metta_fast.resolve.compose import compose
+from metta_fast.vector import make_vector
+
+RECIPES = {"grid_solo": 1, "grid_bench": 4, "grid_arena": 24}
+"""Recipe → its agents."""
+KINDS = ("compact", "dense", "tokens")
+AGENTS = 1024
+"""About so many agents in all: more than a small cache holds, as in training."""
+TAPE = 64
+"""Different action arrays, used over and over."""
+
+
+def env_config(recipe: str, kind: str | None = None, agents: int = AGENTS) -> EnvConfig:
+    """The recipe's environment with about `agents` agents in all and observations of a kind."""
+    overrides = ["hardware=cpu", f"env={recipe}"] + ([f"env.observation={kind}"] if kind else [])
+    config = compose(overrides).config.env
+    config.num_envs = max(1, agents // config.agents_per_env)
+    return config
+
+
+def action_tape(spec: EnvSpec, agents: int, seed: int = 0) -> list[Array]:
+    """TAPE arrays [agents, width] of uniform actions."""
+    rng = np.random.default_rng(seed)
+    return [uniform(spec.action, agents, rng) for _ in range(TAPE)]
+
+
+class SingleThread:
+    """One batch stepped by its native job on this thread."""
+
+    def __init__(self, factory: EnvFactory) -> None:
+        spec = factory.spec
+        self.batch = factory.make_batch(0, spec.num_envs)
+        self.rows = slab_rows(spec, np.zeros(slab_size(spec), np.uint8))
+        self.tape = action_tape(spec, spec.num_agents)
+        self.batch.bind(self.rows)
+        self.batch.reset(0, stagger=True)
+        self.count = 0
+
+    def step(self) -> int:
+        """One step of every environment; gives the number of agent steps."""
+        rows = self.rows
+        acting = int(np.count_nonzero(rows.mask))
+        rows.action[...] = self.tape[self.count % TAPE]
+        self.count += 1
+        self.batch.step()
+        return acting
+
+    def close(self) -> None:
+        self.batch.close()
+
+
+class AllThreads:
+    """The `threads` backend in one block, a thread for each core allowed."""
+
+    def __init__(self, factory: EnvFactory, threads: int) -> None:
+        spec = factory.spec
+        self.vec = make_vector(
+            factory,
+            backend="threads",
+            num_blocks=1,
+            num_workers=1,
+            num_threads=threads,
+            worker_timeout_s=60.0,
+        )
+        self.tape = action_tape(spec, spec.num_agents)
+        self.vec.async_reset(0, stagger=True)
+        self.block = self.vec.recv()
+        self.count = 0
+
+    def step(self) -> int:
+        """One step of every environment; gives the number of agent steps."""
+        acting = int(np.count_nonzero(self.block.rows.mask))
+        self.vec.send(self.block, self.tape[self.count % TAPE])
+        self.count += 1
+        self.block = self.vec.recv()
+        return acting
+
+    def close(self) -> None:
+        self.vec.close()
+
+
+def timed(step: Callable[[], int], seconds: float, cores: int = 1, *, calls: int = 8) -> dict[str, Any]:
+    """Call `step` for so many seconds: {"steps_per_s": per core}. `calls`: between two looks at the clock."""
+    start = time.perf_counter()
+    steps = 0
+    while (elapsed := time.perf_counter() - start) < seconds:
+        for _ in range(calls):
+            steps += step()
+    return {"steps_per_s": steps / elapsed / cores}
+
+
+def simulate(report: Report, seconds: float, repeats: int, say: Callable[[str], None]) -> None:
+    """Add a row for each recipe, kind and number of threads (1, all)."""
+    cores = hardware.allowed_cores()
+    for recipe, agents in RECIPES.items():
+        for kind in KINDS:
+            factory = make_factory(env_config(recipe, kind))
+            sims: list[tuple[str, int, SingleThread | AllThreads]] = [("1 thread", 1, SingleThread(factory))]
+            if cores > 1:
+                sims.append((f"{cores} threads, per core", cores, AllThreads(factory, cores)))
+            try:
+                for _, _, sim in sims:
+                    timed(sim.step, min(seconds, 0.5))
+                results, notes = in_turns(
+                    [partial(timed, sim.step, seconds, n) for _, n, sim in sims],
+                    repeats,
+                    headed(say, f"{recipe} {kind}"),
+                )
+            finally:
+                for _, _, sim in sims:
+                    sim.close()
+            report.notes += [f"{recipe} {kind}: {note}" for note in notes]
+            for (name, _, _), rounds in zip(sims, results, strict=True):
+                report.add_row(
+                    f"{recipe} ({agents} agent{'s' * (agents > 1)}), {kind}, {name}",
+                    [one["steps_per_s"] for one in rounds],
+                )

@@ -1,0 +1,77 @@
+"""What steps environments for a measurement, ours and others', a process each: `ready()`, `round(seconds)`, `close()`.
+
+A step is one action that reached an environment: a call that only begins a new episode is not counted. Actions come
+from a tape, drawn beforehand. Nothing steps between rounds.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from metta_fast.bench.stepping.cpu_simulator import TAPE, timed
+from metta_fast.bench.stepping.vector_backends import BLOCKS, Turner, held_round
+from metta_fast.contracts.env import Array, EnvFactory
+
+
+class Ours:
+    """A backend of ours."""
+
+    def __init__(self, factory: EnvFactory, backend: str, cores: int, blocks: int = BLOCKS) -> None:
+        self._turner = Turner(factory, backend, cores, blocks=blocks)
+        self._turner.vec.hold_all()
+
+    def round(self, seconds: float) -> dict[str, Any]:
+        return held_round(self._turner, seconds, calls=1)
+
+    def ready(self) -> dict[str, Any]:
+        return {"envs": self._turner.vec.spec.name}
+
+    def close(self) -> None:
+        self._turner.close()
+
+
+class Stepper:
+    """A peer whose `step` takes all environments, or a part of them, one step further."""
+
+    task: str
+    """The name of the environment that it steps."""
+
+    def step(self) -> int:
+        """The number of actions that reached an environment."""
+        raise NotImplementedError
+
+    def round(self, seconds: float) -> dict[str, Any]:
+        """Steps for so many seconds: {"steps_per_s"}."""
+        return timed(self.step, seconds, calls=1)
+
+    def ready(self) -> dict[str, Any]:
+        return {"envs": self.task}
+
+    def close(self) -> None:
+        """Nothing to free by hand."""
+
+
+class GymnasiumVector(Stepper):
+    """One of Gymnasium's vector environments, which reset next-step: the call after an end ignores its action.
+
+    Args:
+        tape: TAPE arrays of actions for all of its environments.
+    """
+
+    def __init__(self, task: str, env: Any, tape: list[Array]) -> None:
+        self.task, self._env, self._tape = task, env, tape
+        self._ended = np.zeros(env.num_envs, np.bool_)
+        self._count = 0
+        env.reset(seed=0)
+
+    def step(self) -> int:
+        acting = len(self._ended) - int(np.count_nonzero(self._ended))
+        _, _, terminated, truncated, _ = self._env.step(self._tape[self._count % TAPE])
+        self._count += 1
+        self._ended = terminated | truncated
+        return acting
+
+    def close(self) -> None:
+        self._env.close()

@@ -1,0 +1,100 @@
+"""What the vector backends cost: steps per second through each of them, with no policy.
+
+    python benchmark_performance.py --vector
+
+`counter` steps in almost no time, so its figure is the backend's own cost (in the JSON also as microseconds
+for one block's send and recv); the grid shows how much of the simulator's speed arrives. Actions as in
+env.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from metta_fast.bench.harness.report import Report
+from metta_fast.bench.harness.rounds import headed, in_turns
+from metta_fast.bench.stepping.cpu_simulator import TAPE, action_tape, env_config, timed
+from metta_fast.contracts.env import EnvFactory
+from metta_fast.contracts.vector import VectorEnv
+from metta_fast.envs import make_factory
+from metta_fast.machine import hardware
+from metta_fast.vector import make_vector
+
+RECIPES = ("counter", "grid_bench")
+BACKENDS = ("serial", "threads", "workers")
+BLOCKS = 2
+
+
+class Turner:
+    """Gives every block back as soon as it comes, with actions from a tape."""
+
+    def __init__(self, factory: EnvFactory, backend: str, cores: int, *, blocks: int = BLOCKS) -> None:
+        self.vec: VectorEnv = make_vector(
+            factory,
+            backend=backend,
+            num_blocks=blocks,
+            num_workers=cores,
+            num_threads=cores if backend == "threads" else 1,
+            worker_timeout_s=60.0,
+        )
+        self.tape = action_tape(factory.spec, factory.spec.num_agents)
+        self.vec.async_reset(0, stagger=factory.spec.stagger)
+        self.count = 0
+
+    def turn(self) -> int:
+        """One block's recv and send; gives its agent steps."""
+        block = self.vec.recv()
+        acting = int(np.count_nonzero(block.rows.mask))
+        self.vec.send(block, self.tape[self.count % TAPE][block.start : block.stop])
+        self.count += 1
+        return acting
+
+    def close(self) -> None:
+        self.vec.close()
+
+
+def held_round(turner: Turner, seconds: float, *, calls: int = 8) -> dict[str, Any]:
+    """A round that starts and ends with every block held, so that nothing steps during another's.
+
+    calls: turns between two looks at the clock.
+    """
+    first = turner.count
+    for block in turner.vec.blocks:
+        turner.vec.send(block, turner.tape[0][block.start : block.stop])
+    found = timed(turner.turn, seconds, calls=calls)
+    turner.vec.hold_all()
+    return found | {"turns_per_s": (turner.count - first) / seconds}
+
+
+def overhead(report: Report, seconds: float, repeats: int, say: Callable[[str], None]) -> None:
+    """Add a row for each environment and backend; the backends take turns."""
+    cores = hardware.allowed_cores()
+    for recipe in RECIPES:
+        factory = make_factory(env_config(recipe))
+        turners: list[Turner] = []
+        try:
+            for backend in BACKENDS:
+                turners.append(Turner(factory, backend, cores))
+                timed(turners[-1].turn, min(seconds, 0.5))
+                turners[-1].vec.hold_all()
+            results, notes = in_turns(
+                [partial(held_round, turner, seconds) for turner in turners],
+                repeats,
+                headed(say, recipe),
+            )
+        finally:
+            for turner in turners:
+                turner.close()
+        report.notes += [f"{recipe}: {note}" for note in notes]
+        for backend, rounds in zip(BACKENDS, results, strict=True):
+            workers = f", {cores} of them" if backend != "serial" else ""
+            turns = sorted(one["turns_per_s"] for one in rounds)[len(rounds) // 2]
+            report.add_row(
+                f"{recipe}, {backend}{workers}, {BLOCKS} blocks",
+                [one["steps_per_s"] for one in rounds],
+                microseconds_per_block=round(1e6 / turns, 1),
+            )

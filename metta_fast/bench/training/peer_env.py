@@ -1,0 +1,131 @@
+"""Our environments for other libraries' trainers, and the rounds of one: train_sb3.py, train_puffer.py.
+
+An episode's end is a row of its own with us: the true last observation, whose action is ignored. These libraries know
+no such rows and learn from them (one in env.max_steps); like everywhere they are not counted as steps. Each library
+normalises, logs and schedules as it does by default; torch has the threads, and the policy the device, that ours has.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+import torch
+
+from metta_fast.bench.training.side import BURN_IN_EPOCHS, composed_side
+from metta_fast.config.keys import Config
+from metta_fast.contracts.env import Array
+from metta_fast.envs import make_factory
+from metta_fast.resolve.resolve import resolve
+from metta_fast.rollout.transfer import pin
+from metta_fast.runtime.torch_setup import configure_torch
+from metta_fast.vector import Block, make_vector
+
+
+class Stepper:
+    """Our environments: actions in, rows out; counts the actions that reached an environment.
+
+    Where the policy is on a GPU, rows lie in pinned memory, as with us.
+    """
+
+    def __init__(self, config: Config, blocks: int = 1) -> None:
+        self.factory = make_factory(config.env)
+        self.spec = self.factory.spec
+        vector = config.vector
+        self.vec = make_vector(
+            self.factory,
+            backend=vector.backend,
+            num_blocks=blocks,
+            num_workers=vector.num_workers,
+            num_threads=vector.num_threads,
+            worker_timeout_s=vector.worker_timeout_s,
+        )
+        if config.trainer.device == "cuda":
+            pin(self.vec.slab, self)
+        (self.leaf,) = self.spec.obs
+        self.steps = 0
+        self._held: dict[int, Block] = {}
+
+    def start(self) -> None:
+        """Reset everything: every block is on its way."""
+        self.vec.async_reset(0, stagger=self.spec.stagger)
+        self._held, self._next = {}, 0
+
+    def reset(self) -> Array:
+        """The first observations of the first block, [agents, …]."""
+        self.start()
+        return self.recv().obs[self.leaf]
+
+    def send(self, actions: Array) -> None:
+        """Actions of the block that was received last."""
+        rows = self.block.rows
+        self.steps += int(np.count_nonzero(rows.mask))
+        width = rows.action.shape[1]
+        self.vec.send(self.block, actions.reshape(-1, width).astype(rows.action.dtype, copy=False))
+
+    def recv(self) -> Any:
+        """The next rows: of each block in its turn, whichever is ready first."""
+        while self._next not in self._held:
+            block = self.vec.recv()
+            self._held[block.index] = block
+        self.block = self._held.pop(self._next)
+        self._next = (self._next + 1) % len(self.vec.blocks)
+        return self.block.rows
+
+    def spaces(self) -> tuple[Any, Any]:
+        """Observation and action space of one agent, Gymnasium's."""
+        import gymnasium
+
+        spaces: Any = gymnasium.spaces
+        leaf, action = self.spec.obs[self.leaf], self.spec.action
+        kind = np.dtype(leaf.dtype)
+        low, high = (0, 255) if kind == np.uint8 else (-np.inf, np.inf)
+        observed = spaces.Box(low, high, leaf.shape, kind.type)
+        if action.kind == "box":
+            return observed, spaces.Box(np.array(action.low, np.float32), np.array(action.high, np.float32))
+        one = len(action.nvec) == 1
+        return observed, spaces.Discrete(action.nvec[0]) if one else spaces.MultiDiscrete(action.nvec)
+
+
+class Trained:
+    """A peer's training; what is built takes its configuration, environments and device from here."""
+
+    def __init__(self, overrides: list[str], blocks: int = 1) -> None:
+        self.config = resolve(composed_side(overrides)).config
+        torch.set_num_threads(self.config.trainer.torch_threads)
+        torch.manual_seed(self.config.seed)
+        self.device = torch.device(self.config.trainer.device)
+        configure_torch(self.config.trainer, self.device)
+        self.stepper = Stepper(self.config, blocks)
+        self.horizon = self.config.trainer.batch_size // self.stepper.spec.num_agents
+
+    def epoch(self) -> None:
+        """The library's own: a rollout and its update."""
+        raise NotImplementedError
+
+    def ready(self) -> dict[str, Any]:
+        """A note on how it differs from what the library is by itself, or ""."""
+        return {"ready": True, "note": ""}
+
+    def burn_in(self, seconds: float) -> dict[str, Any]:
+        """A round of at least BURN_IN_EPOCHS epochs."""
+        return self.round(seconds, BURN_IN_EPOCHS)
+
+    def round(self, seconds: float, least: int = 1) -> dict[str, Any]:
+        """Whole epochs for at least so many seconds: {"steps_per_s", "epochs"}."""
+        first, start, epochs = self.stepper.steps, self._now(), 0
+        while epochs < least or time.perf_counter() - start < seconds:
+            self.epoch()
+            epochs += 1
+        elapsed = self._now() - start
+        return {"steps_per_s": (self.stepper.steps - first) / elapsed, "epochs": epochs}
+
+    def _now(self) -> float:
+        """The time, once the device has done its work."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+        return time.perf_counter()
+
+    def close(self) -> None:
+        self.stepper.vec.close()

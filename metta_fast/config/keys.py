@@ -1,0 +1,252 @@
+"""The configuration: its schema, the check of one value, and its form as a plain dict.
+
+    key=value arguments  ─►  compose.py  ─►  resolve.py  ─►  Config without `auto`
+
+The dataclasses with every key stand in metta_fast/config/schema.py and are imported from here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from math import isfinite
+from typing import Any
+
+from metta_fast.config.schema import (
+    Config,
+    EnvConfig,
+    PolicyConfig,
+    RunConfig,
+    TrainerConfig,
+    VectorConfig,
+    WandbConfig,
+)
+from metta_fast.contracts.errors import UserError
+
+__all__ = [
+    "GROUPS",
+    "Config",
+    "EnvConfig",
+    "Key",
+    "PolicyConfig",
+    "RunConfig",
+    "TrainerConfig",
+    "VectorConfig",
+    "WandbConfig",
+    "check_value",
+    "config_from_dict",
+    "config_to_dict",
+    "did_you_mean",
+    "find_key",
+    "get",
+    "keys",
+    "nearest",
+    "put",
+    "shown",
+]
+
+GROUPS = ("hardware", "env", "policy", "algorithm", "features")
+"""Folders under configs/: `group=option` on the command line chooses a file of one."""
+
+
+@dataclass(frozen=True)
+class Key:
+    """One leaf of the schema, found by its dotted path."""
+
+    path: str
+    default: Any
+    help: str
+    choices: tuple[Any, ...] | None
+    kind: str
+    auto: bool
+    null: bool
+    low: float | None
+    high: float | None
+
+    def expected(self) -> str:
+        """What may be written for this key, in words."""
+        if self.choices:
+            return "one of " + ", ".join(map(str, self.choices))
+        words = {
+            "int": "a whole number",
+            "float": "a number",
+            "bool": "true or false",
+            "str": "a text",
+            "names": "a list of names, as [a, b]",
+            "dict": "keys and values",
+        }[self.kind]
+        if self.low is not None and self.high is not None:
+            words += f" from {self.low:g} to {self.high:g}"
+        elif self.low is not None:
+            words += f" of at least {self.low:g}"
+        return words + (" or auto" if self.auto else "") + (" or null" if self.null else "")
+
+
+@cache
+def keys() -> dict[str, Key]:
+    """Every key of the schema by its dotted path, in the schema's order."""
+    found: dict[str, Key] = {}
+
+    def walk(node: Any, prefix: str) -> None:
+        for item in dataclasses.fields(node):
+            value = getattr(node, item.name)
+            if dataclasses.is_dataclass(value):
+                walk(value, f"{prefix}{item.name}.")
+            else:
+                found[prefix + item.name] = Key(prefix + item.name, value, **item.metadata)
+
+    walk(Config(), "")
+    return found
+
+
+OTHER_NAMES = {
+    "lr": "trainer.learning_rate",
+    "epochs": "trainer.update_epochs",
+    "ent_coef": "trainer.entropy_coef",
+    "n_envs": "env.num_envs",
+    "n_steps": "trainer.batch_size",
+    "horizon": "trainer.batch_size",
+    "envs_per_batch": "vector.async_factor",
+    "lambda": "trainer.gae_lambda",
+    "workers": "vector.num_workers",
+    "threads": "vector.num_threads",
+    "name": "run.name",
+    "device": "trainer.device",
+    "clip": "trainer.clip_coef",
+    "steps": "trainer.total_timesteps",
+    "timesteps": "trainer.total_timesteps",
+}
+"""What other trainers call our keys: used in `did you mean` only."""
+
+
+def nearest(word: str, known: Iterable[str]) -> str | None:
+    """The known word that `word` most likely meant, by its whole or by its last part, or None."""
+    names = list(known)
+    close = difflib.get_close_matches(word, names, n=1, cutoff=0.6)
+    if close and difflib.SequenceMatcher(None, word, close[0]).ratio() > 0.8:
+        return close[0]
+    tails: dict[str, str] = {}
+    for name in names:
+        tails.setdefault(name.rsplit(".", 1)[-1], name)
+    tail = difflib.get_close_matches(word.rsplit(".", 1)[-1], list(tails), n=1, cutoff=0.75)
+    return tails[tail[0]] if tail else (close[0] if close else None)
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """`did you mean 'x'? `, with the blank that follows it in a message, or nothing."""
+    near = nearest(word, known)
+    return f"did you mean '{near}'? " if near else ""
+
+
+def find_key(path: str, where: str = "") -> Key:
+    """The key at `path`; inside a dict (env.params.x) the dict's. Raises UserError if unknown."""
+    schema = keys()
+    if path in schema:
+        return schema[path]
+    for name, entry in schema.items():
+        if entry.kind == "dict" and path.startswith(name + "."):
+            return entry
+    if any(name.startswith(path + ".") for name in schema):
+        raise UserError(
+            f"{where}'{path}' is a group of keys; give one of its keys, for example "
+            f"'{next(n for n in schema if n.startswith(path + '.'))}=…'"
+        )
+    guess = OTHER_NAMES.get(path.rsplit(".", 1)[-1]) or nearest(path, [*schema, *GROUPS])
+    hint = f"did you mean '{guess}'?" if guess else "`--help` lists every key"
+    raise UserError(f"{where}unknown key '{path}'; {hint}")
+
+
+def check_value(path: str, value: Any, where: str = "") -> Any:
+    """`value` in the key's type. Raises UserError: unknown key, wrong type, value out of range."""
+    entry = find_key(path, where)
+    if path != entry.path:  # inside a free-form dict: the factory or the feature checks it
+        return value
+    if (value is None and entry.null) or (entry.auto and value == "auto"):
+        return value
+    given = _convert(value, entry.kind)
+    wrong = given is None or (entry.choices is not None and given not in entry.choices)
+    if not wrong and entry.kind in ("int", "float"):
+        wrong = (entry.low is not None and given < entry.low) or (
+            entry.high is not None and given > entry.high
+        )
+    if wrong:
+        guess = nearest(str(value), [str(c) for c in entry.choices]) if entry.choices else None
+        hint = f"; did you mean '{guess}'?" if guess else ""
+        raise UserError(f"{where}{path}={shown(value)}: expected {entry.expected()}{hint}")
+    return given
+
+
+def _convert(value: Any, kind: str) -> Any:
+    """`value` as `kind`, or None where that would change what it says."""
+    if kind == "bool":
+        return value if isinstance(value, bool) else None
+    if kind in ("int", "float"):
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not isfinite(value):
+            return None
+        if kind == "float":
+            return float(value)
+        return int(value) if value == int(value) else None
+    if kind == "str":
+        return str(value) if isinstance(value, (str, int, float)) and not isinstance(value, bool) else None
+    if kind == "names":
+        wrong = not isinstance(value, (list, tuple)) or not all(isinstance(name, str) for name in value)
+        return None if wrong else list(value)
+    return dict(value) if isinstance(value, Mapping) else None
+
+
+def shown(value: Any) -> str:
+    """A value as it is written on the command line."""
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{name}: {shown(item)}" for name, item in value.items()) + "}"
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(map(shown, value)) + "]"
+    return str(value)
+
+
+def config_to_dict(config: Config) -> dict[str, Any]:
+    """Nested plain dict of all values: for YAML and checkpoints."""
+    return dataclasses.asdict(config)
+
+
+def config_from_dict(values: Mapping[str, Any]) -> Config:
+    """The reverse of `config_to_dict`; a missing key takes its default.
+
+    Raises:
+        UserError: unknown key, wrong type, value out of range.
+    """
+    config = Config()
+
+    def fill(node: Any, given: Mapping[str, Any], prefix: str) -> None:
+        for name, value in given.items():
+            child = getattr(node, name, None)
+            if dataclasses.is_dataclass(child):
+                if not isinstance(value, Mapping):
+                    raise UserError(f"{prefix}{name}={value!r}: expected a group of keys")
+                fill(child, value, f"{prefix}{name}.")
+            else:
+                setattr(node, name, check_value(prefix + name, value))
+
+    fill(config, values, "")
+    return config
+
+
+def get(config: Config, path: str) -> Any:
+    """The value at a dotted path of the schema."""
+    node: Any = config
+    for name in path.split("."):
+        node = getattr(node, name)
+    return node
+
+
+def put(config: Config, path: str, value: Any) -> None:
+    """Set the value at a dotted path of the schema."""
+    *above, last = path.split(".")
+    node: Any = config
+    for name in above:
+        node = getattr(node, name)
+    setattr(node, last, value)

@@ -1,0 +1,69 @@
+"""Which leaves of the observation the actions and the value are computed from: an asymmetric actor and critic.
+
+    actor, critic = reads(config.policy, spec)          # ("obs",), ("obs", "privileged")
+
+An environment may tell leaves that only training has (`EnvSpec.privileged`: contact forces, the true state …). The
+critic is used in training alone, so it may read them; what acts afterwards needs the actor's leaves only.
+`policy.actor_obs` and `policy.critic_obs` name others. Source: Pinto et al. 2017 (arXiv 1710.06542).
+
+Place in the flow: resolve.py asks before anything starts, policy/network.py when the policy is made. No torch here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+
+from metta_fast.config.keys import PolicyConfig, did_you_mean, shown
+from metta_fast.contracts.env import EnvSpec
+from metta_fast.contracts.errors import UserError
+
+
+def reads(config: PolicyConfig, spec: EnvSpec) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """(leaves of the actor, leaves of the critic), each in the observation's order.
+
+    Raises:
+        UserError: a leaf that the environment does not give, none at all, one encoder (policy.shared=true) that
+            would have to read two observations, or leaves chosen for a class of the user's own.
+    """
+    open_leaves = [name for name in spec.obs if name not in spec.privileged]
+    actor = _chosen("policy.actor_obs", config.actor_obs, open_leaves, spec)
+    critic = _chosen("policy.critic_obs", config.critic_obs, spec.obs, spec)
+    if "." in config.name:
+        for key, given in (("actor_obs", config.actor_obs), ("critic_obs", config.critic_obs)):
+            if given is not None:
+                raise UserError(
+                    f"policy.{key}={shown(given)}: {config.name} is your own and reads what its forward reads; "
+                    "choose there (`spec.privileged` tells what only training has), and leave the key out"
+                )
+    elif config.shared and actor != critic:
+        told = (
+            f"{spec.name} tells that {', '.join(spec.privileged)} is for the critic alone"
+            if spec.privileged and config.actor_obs is None and config.critic_obs is None
+            else "they are read by one encoder (policy.shared=true)"
+        )
+        raise UserError(
+            f"actions read {', '.join(actor)}, the value {', '.join(critic)}, but {told}; "
+            "give policy.shared=false, so that the value has a network of its own, or the same leaves in "
+            "policy.actor_obs and policy.critic_obs"
+        )
+    return actor, critic
+
+
+def _chosen(key: str, given: list[str] | None, otherwise: Iterable[str], spec: EnvSpec) -> tuple[str, ...]:
+    names = list(otherwise) if given is None else given
+    for name in names:
+        if name not in spec.obs:
+            raise UserError(
+                f"{key}={shown(names)}: {spec.name} gives no {name!r}; {did_you_mean(name, spec.obs)}"
+                f"it gives {', '.join(spec.obs)}"
+            )
+    if not names:
+        what = f"{key}=[]" if given is not None else f"{spec.name}: every leaf is privileged"
+        raise UserError(f"{what}: nothing is left to read; it gives {', '.join(spec.obs)}")
+    return tuple(name for name in spec.obs if name in names)
+
+
+def only(spec: EnvSpec, leaves: Iterable[str]) -> EnvSpec:
+    """The spec with these leaves of the observation alone."""
+    return dataclasses.replace(spec, obs={name: spec.obs[name] for name in leaves})

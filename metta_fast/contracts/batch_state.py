@@ -1,0 +1,69 @@
+"""Joining and cutting environment states along the environments (see `EnvBatch.state_dict`).
+
+A run's state does not show how many blocks and workers it was saved with.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from metta_fast.contracts.env import Rows
+
+State = dict[str, Any]
+
+
+def join(states: list[State]) -> State:
+    """States of neighbouring batches, in order, as one state."""
+    first = states[0]
+    if any(s.keys() != first.keys() for s in states):
+        raise ValueError(f"states hold different keys: {sorted({k for s in states for k in s})}")
+    return {key: _join(key, [s[key] for s in states]) for key in first}
+
+
+def _join(key: str, values: list[Any]) -> Any:
+    if isinstance(values[0], dict):
+        return join(values)
+    if isinstance(values[0], np.ndarray):
+        return np.concatenate(values)
+    if isinstance(values[0], list):
+        return [entry for value in values for entry in value]
+    if any(v != values[0] for v in values):
+        raise ValueError(
+            f"{key!r} differs between batches ({values}); what differs must be an array or a list "
+            "with one entry per environment"
+        )
+    return values[0]
+
+
+def cut(state: State, start: int, stop: int) -> State:
+    """The state of environments [start, stop)."""
+    return {
+        key: cut(value, start, stop)
+        if isinstance(value, dict)
+        else value[start:stop]
+        if isinstance(value, (np.ndarray, list))
+        else value
+        for key, value in state.items()
+    }
+
+
+def save_rows(rows: Rows) -> State:
+    """A copy of the rows: {"obs": {leaf: array}, "reward": array, …}."""
+    return {
+        "obs": {name: leaf.copy() for name, leaf in rows.obs.items()},
+        **{name: getattr(rows, name).copy() for name in Rows._fields[1:]},
+    }
+
+
+def load_rows(rows: Rows, state: State) -> None:
+    """Write saved rows back. Raises ValueError where names, shapes or dtypes are others."""
+    pairs = [(f"obs/{name}", leaf, state["obs"].get(name)) for name, leaf in rows.obs.items()]
+    pairs += [(name, getattr(rows, name), state[name]) for name in Rows._fields[1:]]
+    for name, to, value in pairs:
+        if value is None or value.shape != to.shape or value.dtype != to.dtype:
+            given = "nothing" if value is None else f"{value.dtype} {value.shape}"
+            raise ValueError(f"state of another run: {name} is {given}, expected {to.dtype} {to.shape}")
+    for _, to, value in pairs:
+        to[...] = value

@@ -1,0 +1,171 @@
+"""What an environment is to the rest of the system: its spec, and the batch that steps some of its copies.
+
+    EnvFactory ──make_batch──► EnvBatch ──bind──► Rows (views of the vector backend's slab)
+
+Place in the flow: the first contract (envs → vector). Nothing here imports torch: worker processes use it.
+To add an environment, write an `EnvFactory`; for a plain Python environment, `metta_fast.envs.python_env`
+already holds one. `metta_fast/envs/counter.py` is the smallest example.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+
+EVAL_SEED_BIT = 1 << 63
+"""Seeds with this bit set are for evaluation alone: training seeds are below it."""
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """One array of an observation, for one agent (no leading axes)."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    """numpy name: uint8, int32, float32, …  Kept as it is from the environment to the policy."""
+
+
+@dataclass(frozen=True)
+class ActionSpec:
+    """The action of one agent. Rows are int32 `[heads]` (discrete) or float32 `[size]` (box)."""
+
+    kind: str
+    """"discrete" (one or many heads) or "box"."""
+    nvec: tuple[int, ...] = ()
+    """discrete: the number of choices of each head."""
+    start: tuple[int, ...] = ()
+    """discrete: the first value of each head (Gymnasium's `Discrete(n, start=k)`); the policy works from 0,
+    `start` is added where the environment's own space is met (python_env.py)."""
+    low: tuple[float, ...] = ()
+    high: tuple[float, ...] = ()
+
+    @property
+    def width(self) -> int:
+        """Length of an action row."""
+        return len(self.nvec) if self.kind == "discrete" else len(self.low)
+
+    @property
+    def dtype(self) -> str:
+        return "int32" if self.kind == "discrete" else "float32"
+
+
+@dataclass(frozen=True)
+class EnvSpec:
+    """Everything the trainer must know of an environment before one is made."""
+
+    name: str
+    num_envs: int
+    agents_per_env: int
+    obs: Mapping[str, Leaf]
+    """Leaves by name, in sorted order of their names. A plain array has the single name "obs"."""
+    action: ActionSpec
+    privileged: tuple[str, ...] = ()
+    """Leaves that only training has, for the value alone (metta_fast/config/policy_inputs.py)."""
+    stats: tuple[str, ...] = ()
+    """Names of the per-episode statistics an agent's row carries when its episode ends (float32)."""
+    max_steps: int = 0
+    """The time limit, 0 if none is known."""
+    has_final_obs: bool = True
+    """False: the environment resets itself in the same step and does not give the last observation."""
+    native: bool = False
+    """True: `EnvBatch.native_job` exists, so threads step it without the GIL."""
+    cheap_state: bool = False
+    """True: `EnvBatch.state_dict` is small and exact, so a checkpoint always holds it."""
+    gpu: bool = False
+    """True: its factory gives `gpu_program()`, so that it can step on the GPU (metta_fast/vector/gpu.py)."""
+    state_bytes: int = 0
+    """Size of one environment's state; 0 without an engine for the GPU."""
+    notes: bool = False
+    """True: `EnvBatch.notes()` exists: {kind: text}, what the user should be told of environments that go on."""
+    stagger: bool = False
+    """True: the environment can start its first episode in the middle (see DESIGN: episode ends)."""
+
+    @property
+    def num_agents(self) -> int:
+        return self.num_envs * self.agents_per_env
+
+
+class Rows(NamedTuple):
+    """Numpy views of the slab for a contiguous range of agents. `n` = number of agents in the range.
+
+    The row that carries `obs[t]` also carries `mask[t]`, `reset[t]` and the `reward`, `terminal`,
+    `truncation` and `stats` of `action[t-1]`.
+    """
+
+    obs: Mapping[str, Array]
+    """{leaf: [n, *shape]} in the leaf's dtype."""
+    action: Array
+    """[n, width] int32 or float32: written by the caller, read by `EnvBatch.step`."""
+    reward: Array
+    """[n] float32."""
+    terminal: Array
+    """[n] bool: the episode ended by the rules."""
+    truncation: Array
+    """[n] bool: it was cut (a time limit)."""
+    mask: Array
+    """[n] bool: False for a row that is not trained on (see DESIGN: episode ends)."""
+    reset: Array
+    """[n] bool: first row of the agent's episode."""
+    stats: Array
+    """[n, len(spec.stats)] float32: valid where terminal or truncation is set."""
+
+    def slice(self, start: int, stop: int) -> Rows:
+        """Views of agents [start, stop) of these rows."""
+        return Rows({k: v[start:stop] for k, v in self.obs.items()}, *(a[start:stop] for a in self[1:]))
+
+
+@runtime_checkable
+class EnvBatch(Protocol):
+    """A contiguous range of environments that step together, writing into their rows.
+
+    The batch resets each environment by itself, next-step: the call after an episode's end ignores the
+    action and gives the first row of the next episode.
+    """
+
+    def bind(self, rows: Rows) -> None:
+        """Take the rows to write to and to read actions from; kept until the next bind."""
+
+    def reset(self, seed: int, *, stagger: bool = False) -> None:
+        """Start all environments anew and write row 0. What the env of global id i does depends on (seed, i)."""
+
+    def step(self) -> None:
+        """Advance every environment by one step."""
+
+    def native_job(self) -> tuple[int, int, int] | None:
+        """(address of `int32_t fn(void *ctx, int32_t lo, int32_t hi)`, address of ctx, number of envs), or None.
+
+        Calling fn for ranges that cover 0…num_envs once, from any threads, equals `step()`. It returns 0; anything
+        else means that `raise_fault()`, which such a batch has, raises EnvError.
+        """
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that is needed to go on bit for bit, so that states of batches can be joined and cut again:
+        numpy arrays with the batch's environments as the first axis, lists with one entry per environment,
+        and plain values that are equal in all batches of a run. Dicts of these may be nested. Arrays are copies."""
+
+    def load_state_dict(self, state: dict[str, Any]) -> None: ...
+
+    def close(self) -> None: ...
+
+
+@runtime_checkable
+class EnvFactory(Protocol):
+    """Makes batches. It is pickled (cloudpickle) to worker processes, so it holds configuration, not envs."""
+
+    spec: EnvSpec
+
+    def make_batch(self, first_env: int, num_envs: int) -> EnvBatch:
+        """Environments with global ids first_env … first_env+num_envs−1."""
+
+
+class EnvError(RuntimeError):
+    """An environment raised or gave something impossible: the message names the env's global index."""
+
+    def __init__(self, message: str, env: int | None = None) -> None:
+        super().__init__(message)
+        self.env = env

@@ -1,0 +1,252 @@
+"""`metta-fast replay`: an episode that a run's policy plays, as a page, in the terminal, as video, picture, data.
+
+metta-fast replay runs/<name>                                # the page, in the run's folder
+metta-fast replay runs/<name> --terminal --seed 3 --episode 7
+metta-fast replay runs/<name> --player scripted --video scripted.gif
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from metta_fast.config.keys import Config
+from metta_fast.config.option_parser import OptionParser
+from metta_fast.contracts.env import EVAL_SEED_BIT, EnvFactory
+from metta_fast.contracts.errors import UserError
+from metta_fast.contracts.player import Player
+from metta_fast.contracts.recording import Recording
+from metta_fast.envs import make_factory
+from metta_fast.envs.grid.scripted_player import ScriptedPlayer
+from metta_fast.episodes.html import write_page
+from metta_fast.episodes.record import about, record, spec_of_one
+from metta_fast.episodes.terminal import FASTEST, show_in_terminal
+from metta_fast.episodes.video import check_picture, check_video, has_encoder, write_picture, write_video
+from metta_fast.episodes.views import world_frames
+from metta_fast.inference.evaluate import load_run
+from metta_fast.inference.players import PolicyPlayer, RandomPlayer, sampled_or_likely
+from metta_fast.storage.run_folder import RunDir
+
+if TYPE_CHECKING:
+    import torch
+
+    from metta_fast.policy import Policy
+
+FPS = 10.0
+"""Steps a second of worlds without a time of their own, and in the terminal."""
+MOST_EPISODES = 1_000_000
+NO_PICTURES = "gives no pictures: its actions, rewards and returns are shown"
+
+NO_FILM = "with PyAV it would hold a film a tenth as large: pip install 'metta-fast[video]'"
+
+
+def run_replay_command(words: Sequence[str]) -> int:
+    """`metta-fast replay`; 0, or UserError."""
+    given = _parser().parse_args(words)
+    _check(given)
+    config, policy, device, found = load_run(given.run, best=given.best, device="cpu")
+    source = found.path
+    files = _files(given, source)
+    factory = make_factory(config.env, num_envs=given.episode + 1)
+    player, how = _player(given, config, factory, policy, device)
+    print(
+        f"{source}\n{config.env.name}: episode {given.episode} of seed {given.seed}, unseen in training; {how}",
+        flush=True,
+    )
+    recording = record(
+        factory,
+        player,
+        seed=EVAL_SEED_BIT | given.seed,
+        episode=given.episode,
+        max_steps=config.env.max_steps,
+        about=about(config, source, player=how, seed=given.seed, episode=given.episode),
+    )
+    if recording.world.kind == "none":
+        print(f"note: {config.env.name} {NO_PICTURES}", file=sys.stderr)
+    print(summary(recording))
+    for name, path, write in files:
+        try:
+            write(recording, path)
+        except OSError as error:
+            raise UserError(f"--{name} {path} cannot be written: {error.strerror}") from error
+        print(f"{name}: {path}")
+        if name == "html" and recording.world.kind == "frames" and not has_encoder():
+            size = path.stat().st_size / 1e6
+            print(f"note: {path.name} has {size:.1f} MB of single pictures; {NO_FILM}", file=sys.stderr)
+    if given.terminal:
+        _show(recording, given)
+    return 0
+
+
+def summary(recording: Recording) -> str:
+    """`1000 steps, 4 agents; means per agent: return 3.14, hearts 3, …`."""
+    figures = {"return": recording.returns()[-1], **recording.stats}
+    means = [f"{name} {np.mean(x):.3g}" for name, x in figures.items() if not np.isnan(x).any()]
+    agents = f"{recording.agents} agent{'s' * (recording.agents > 1)}"
+    return f"{recording.steps} steps, {agents}; means per agent: {', '.join(means)}"
+
+
+def _parser() -> argparse.ArgumentParser:
+    found = OptionParser(
+        prog="metta-fast replay",
+        description="Record one episode on an unseen map and show it. Without --html, --terminal, --video "
+        "and --json the page is written into the run's folder: replays/<checkpoint>-….html.",
+    )
+    add = found.add_argument
+    add("run", metavar="RUN", help="a run's folder or name, or one of its checkpoints")
+    add("--html", metavar="FILE", type=_path, help="write the page to this file")
+    add("--terminal", action="store_true", help="play it in the terminal; in a pipe: print every step")
+    add("--video", metavar="FILE", type=_path, help="write a video: .gif or .mp4")
+    add("--picture", metavar="FILE", type=_path, help="write a still picture: .png or .jpg")
+    add("--json", metavar="FILE", type=_path, help="write the recording as data (see docs/replay.md)")
+    add("--seed", type=int, default=0, help="of the map and of sampled actions (default: 0)")
+    add("--episode", type=int, default=0, help="which of the seed's maps, as eval counts them (default: 0)")
+    how = found.add_mutually_exclusive_group()
+    how.add_argument("--deterministic", action="store_true", help="the most likely action, not a sample")
+    how.add_argument(
+        "--stochastic", dest="deterministic", action="store_false", help="sampled actions (the default)"
+    )
+    add(
+        "--player",
+        choices=("policy", "scripted", "random"),
+        default="policy",
+        help="who plays: the run's policy (the default), the grid's scripted player, a random one",
+    )
+    add("--best", action="store_true", help="the checkpoint with the best score, not the newest")
+    add("--fps", type=float, help="steps a second in terminal and video (default: 10; robots in real time)")
+    add(
+        "--step",
+        type=int,
+        help="terminal: the first step shown, in a pipe the only one; picture: its step (default: the middle)",
+    )
+    add("--agent", type=int, help="terminal: the agent that is picked out")
+    return found
+
+
+def _path(text: str) -> Path:
+    return Path(text).expanduser()
+
+
+def _check(given: argparse.Namespace) -> None:
+    """What can be told before anything is loaded."""
+    for name, low, high in (
+        ("seed", 0, EVAL_SEED_BIT - 1),
+        ("episode", 0, MOST_EPISODES - 1),
+        ("fps", 0.1, FASTEST),
+        ("step", 0, None),
+        ("agent", 0, None),
+    ):
+        value = getattr(given, name)
+        if value is None:
+            continue
+        if not low <= value or (high is not None and value > high):
+            limits = f"{low} or more" if high is None else f"{low} … {high}"
+            raise UserError(f"--{name} {value}: expected {limits}")
+        if name == "step" and not (given.terminal or given.picture):
+            raise UserError("--step is for terminal and picture: add --terminal or --picture FILE")
+        if name == "agent" and not given.terminal:
+            raise UserError("--agent is for the terminal: add --terminal")
+    for name in ("html", "video", "picture", "json"):
+        if (path := getattr(given, name)) is not None:
+            _check_file(f"--{name} {path}", path)
+    if given.video is not None:
+        check_video(given.video)
+    if given.picture is not None:
+        check_picture(given.picture)
+
+
+def _check_file(what: str, path: Path) -> None:
+    """That the file can be written, before time is spent on it."""
+    if path.is_dir():
+        raise UserError(f"{what} is a folder; give a file's name")
+    if not path.parent.is_dir():
+        raise UserError(f"{what}: there is no folder {path.parent}; make it first")
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise UserError(f"{what} cannot be written: no permission; give another file")
+
+
+Write = Callable[[Recording, Path], None]
+
+
+def _files(given: argparse.Namespace, source: Path) -> list[tuple[str, Path, Write]]:
+    """(option, file, what writes it) of all that is asked for; the page in the run's folder if nothing is."""
+    found: list[tuple[str, Path, Write]] = []
+    if given.html is not None:
+        found.append(("html", given.html, write_page))
+    if given.video is not None:
+        found.append(("video", given.video, partial(_write_video, fps=given.fps)))
+    if given.picture is not None:
+        found.append(("picture", given.picture, partial(_write_picture, step=given.step)))
+    if given.json is not None:
+        found.append(("json", given.json, Recording.save))
+    if found or given.terminal:
+        return found
+    if source.parent.name != "checkpoints":
+        raise UserError(f"{source} lies in no run's folder: give the page's file with --html FILE")
+    folder = RunDir(source.parent.parent).replays
+    try:
+        folder.mkdir(exist_ok=True)
+    except OSError as error:
+        raise UserError(f"cannot make {folder}: {error.strerror}; give --html FILE") from error
+    who = "" if given.player == "policy" else f"-{given.player}"
+    how = "-deterministic" if given.deterministic else ""
+    path = folder / f"{source.name}-seed{given.seed}-episode{given.episode}{who}{how}.html"
+    _check_file(f"the page {path}", path)
+    return [("html", path, write_page)]
+
+
+def _write_video(recording: Recording, path: Path, fps: float | None) -> None:
+    frames, every = world_frames(recording)
+    write_video(path, frames, (fps or _pace(recording)) / every)
+
+
+def _write_picture(recording: Recording, path: Path, step: int | None) -> None:
+    frames, every = world_frames(recording)
+    wanted = recording.steps // 2 if step is None else _step(recording, step)
+    for number, frame in enumerate(frames):
+        if number == wanted // every:
+            write_picture(path, frame)
+            return
+
+
+def _pace(recording: Recording) -> float:
+    """Steps a second: real time where the world has one."""
+    step_s = recording.world.facts.get("step_s")
+    return 1 / step_s if step_s else FPS
+
+
+def _step(recording: Recording, step: int) -> int:
+    if step > recording.steps:
+        raise UserError(f"--step {step}: the episode has {recording.steps} steps")
+    return step
+
+
+def _player(
+    given: argparse.Namespace, config: Config, factory: EnvFactory, policy: Policy, device: torch.device
+) -> tuple[Player, str]:
+    """Who plays, and in words how."""
+    if given.player == "random":
+        return RandomPlayer(spec_of_one(factory), given.seed), "random player"
+    if given.player == "scripted":
+        if config.env.factory != "grid":
+            raise UserError(f"--player scripted is for grids; this run's environment is {config.env.name}")
+        return ScriptedPlayer(factory), "scripted player"
+    player = PolicyPlayer(
+        policy, spec_of_one(factory), device, deterministic=given.deterministic, seed=given.seed
+    )
+    return player, sampled_or_likely(given.deterministic)
+
+
+def _show(recording: Recording, given: argparse.Namespace) -> None:
+    if given.step is not None:
+        _step(recording, given.step)
+    if given.agent is not None and given.agent >= recording.agents:
+        raise UserError(f"--agent {given.agent}: agents are 0 … {recording.agents - 1}")
+    show_in_terminal(recording, fps=given.fps or FPS, step=given.step, agent=given.agent)

@@ -1,0 +1,60 @@
+"""The page of a recording: one HTML file with its data, styles and scripts, which fetches nothing.
+
+    write_page(recording, "replay.html")
+
+The parts lie in page/: page.html has the places that are filled in here, in the order of SCRIPTS.
+"""
+
+from __future__ import annotations
+
+import base64
+import html
+import json
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from metta_fast.contracts.recording import Recording
+from metta_fast.envs.frame_recorder import frames
+from metta_fast.episodes.video import FILM_FPS, encode_film, has_encoder
+from metta_fast.storage.atomic_file import whole
+
+SCRIPTS = ("data.js", "icons.js", "grid.js", "frames.js", "plot.js", "page.js")
+
+
+def page(recording: Recording) -> str:
+    """The text of the HTML file."""
+    parts = files("metta_fast.episodes") / "page"
+    scripts = "\n".join((parts / name).read_text(encoding="utf-8") for name in SCRIPTS)
+    # within a script element only `</` and `<!--` could end or change it
+    data = json.dumps(_data(recording), separators=(",", ":")).replace("<", "\\u003c")
+    about = recording.about
+    title = html.escape(f"{about.get('run') or about.get('env') or 'episode'} · replay")
+    filled = (parts / "page.html").read_text(encoding="utf-8")
+    for place, text in {
+        "TITLE": title,
+        "STYLE": (parts / "page.css").read_text(encoding="utf-8"),
+        "DATA": data,
+        "SCRIPT": f'"use strict";\n(() => {{\n{scripts}\n}})();',
+    }.items():
+        before, after = filled.split(f"{{{{{place}}}}}")
+        filled = before + text + after
+    return filled
+
+
+def _data(recording: Recording) -> dict[str, Any]:
+    """The recording in JSON; images as one film, a tenth of their size, where PyAV is there to make it."""
+    data, facts = recording.to_json(), recording.world.facts
+    if recording.world.kind != "frames" or not has_encoder() or min(facts["height"], facts["width"]) < 2:
+        return data
+    film = base64.b64encode(encode_film(frames(recording))).decode()
+    size = {side: facts[side] - facts[side] % 2 for side in ("height", "width")}
+    named = {"film": film, "film_fps": FILM_FPS, "count": len(facts["images"]), **size}
+    rest = {name: value for name, value in facts.items() if name != "images"}
+    return {**data, "world": {**data["world"], "facts": rest | named}}
+
+
+def write_page(recording: Recording, path: str | Path) -> None:
+    """Write the page, whole or not at all: a browser may be reading the file."""
+    with whole(Path(path)) as beside:
+        beside.write_text(page(recording), encoding="utf-8")

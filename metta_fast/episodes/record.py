@@ -1,0 +1,121 @@
+"""Recording an episode: one environment played by some player, with what a recorder sees of its world.
+
+    recording = record(factory, PolicyPlayer(…), seed=EVAL_SEED_BIT | 3, episode=7, about={…})
+
+The world is that of environment `episode` under the seed: what `metta-fast eval --seed 3` plays as its eighth.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from metta_fast.config.keys import Config
+from metta_fast.contracts.env import ActionSpec, Array, EnvBatch, EnvFactory, EnvSpec, Rows
+from metta_fast.contracts.player import Player
+from metta_fast.contracts.recording import NO_END, Recorder, Recording, World
+from metta_fast.inference.players import play
+
+
+class OneEnv:
+    """Makes environment `index` of `factory` alone; `factory` has more than `index` environments."""
+
+    def __init__(self, factory: EnvFactory, index: int) -> None:
+        self._factory, self._index = factory, index
+        self.spec = spec_of_one(factory)
+
+    def make_batch(self, first_env: int, num_envs: int) -> EnvBatch:
+        return self._factory.make_batch(self._index + first_env, num_envs)
+
+
+def spec_of_one(factory: EnvFactory) -> EnvSpec:
+    """The spec of one environment of the factory's: what the player of a recording is made for."""
+    return dataclasses.replace(factory.spec, num_envs=1)
+
+
+def record(
+    factory: EnvFactory,
+    player: Player,
+    *,
+    seed: int,
+    episode: int = 0,
+    max_steps: int = 1000,
+    about: Mapping[str, Any] | None = None,
+) -> Recording:
+    """Play one episode of environment `episode` and keep all of it.
+
+    Args:
+        factory: for at least episode + 1 environments.
+        player: made for the spec of one of them.
+        seed: of the environments; with EVAL_SEED_BIT none that training uses.
+        max_steps: the time limit to reckon with where the environment does not tell its own.
+        about: goes into the recording.
+    """
+    seen = _Seen(factory)
+    played = play(OneEnv(factory, episode), player, seed=seed, max_steps=max_steps, watch=seen)
+    return Recording(
+        about=dict(about or {}),
+        actions=_actions(factory.spec.action),
+        action=np.array(seen.action),
+        reward=np.array(seen.reward),
+        end=seen.end,
+        terminal=seen.terminal,
+        stats=played.stats,
+        world=seen.recorder.world() if seen.recorder else World(),
+    )
+
+
+def about(config: Config, checkpoint: Path, *, player: str, seed: int, episode: int) -> dict[str, str | int]:
+    """What a recording says of where it comes from.
+
+    Args:
+        checkpoint: its path; the run's name and the steps trained are read from it.
+    """
+    run = checkpoint.parent.parent.name if checkpoint.parent.name == "checkpoints" else ""
+    return {
+        "run": run,
+        "env": config.env.name,
+        "player": player,
+        "seed": seed,
+        "episode": episode,
+        "checkpoint": checkpoint.name,
+        "trained": int(checkpoint.name.rpartition("_")[2]),
+    }
+
+
+class _Seen:
+    """What `play` shows: called after the reset and after each step."""
+
+    def __init__(self, factory: EnvFactory) -> None:
+        n = factory.spec.agents_per_env
+        self._make = getattr(factory, "make_recorder", None)
+        self.recorder: Recorder | None = None
+        self.action: list[Array] = []
+        self.reward: list[Array] = []
+        self.end, self.terminal = np.full(n, NO_END, np.int64), np.zeros(n, np.bool_)
+        self._begun = False
+
+    def __call__(self, rows: Rows, batch: EnvBatch) -> None:
+        if self._begun:
+            self._step(rows)
+        elif self._make is not None:
+            self.recorder = self._make(batch)
+        self._begun = True
+        if self.recorder is not None:
+            self.recorder.see()
+
+    def _step(self, rows: Rows) -> None:
+        alive = self.end == NO_END
+        self.action.append(rows.action.copy())
+        self.reward.append(np.where(alive, rows.reward, np.float32(0)))
+        ended = alive & (rows.terminal | rows.truncation)
+        self.end[ended] = len(self.reward)
+        self.terminal[ended] = rows.terminal[ended]
+
+
+def _actions(action: ActionSpec) -> dict[str, Any]:
+    return {"kind": action.kind, "width": action.width, "start": list(action.start) or [0] * action.width}

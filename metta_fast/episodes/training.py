@@ -1,0 +1,75 @@
+"""Replays written while a run trains: `replays/step_<number>.html` in its folder, every `run.replay_interval` epochs.
+
+The weights are copied into a second policy on the CPU, which plays one episode in evaluation mode on an unseen map
+(that of `metta-fast replay`, with the evaluations' seed). The training's weights, environments and random
+generators are left alone, so a run with replays learns the same, bit for bit, as one without.
+
+Place in the flow: trainer.py calls `write_replay` at a boundary.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from metta_fast.config.keys import Config
+from metta_fast.contracts.env import EVAL_SEED_BIT
+from metta_fast.envs import make_factory
+from metta_fast.episodes.html import write_page
+from metta_fast.episodes.record import about, record, spec_of_one
+from metta_fast.inference.players import PolicyPlayer, sampled_or_likely
+from metta_fast.storage.run_folder import RunDir
+
+if TYPE_CHECKING:
+    from metta_fast.policy import Policy
+
+_NAME = re.compile(r"step_\d{12,}\.html")
+
+
+def write_replay(config: Config, policy: Policy, folder: RunDir, step: int) -> Path:
+    """Record an episode and write its page; the newest `run.keep_replays` of such pages are kept.
+
+    Args:
+        policy: the one that trains, on any device.
+        step: agent steps trained.
+
+    Raises:
+        OSError: the page cannot be written.
+        EnvError, UserError: the environment failed.
+    """
+    import torch
+
+    from metta_fast.policy import make_policy
+
+    factory = make_factory(config.env, num_envs=1)
+    with torch.random.fork_rng(devices=[]):  # initial weights are drawn, and dropped
+        copy = make_policy(config.policy, factory.spec)
+    copy.load_state_dict({name: value.detach().cpu() for name, value in policy.state_dict().items()})
+    likely, given = config.run.evaluate_deterministic, config.run.evaluate_seed
+    seed = config.seed if given is None else given
+    player = PolicyPlayer(
+        copy.eval(), spec_of_one(factory), torch.device("cpu"), deterministic=likely, seed=seed
+    )
+    name = f"step_{step:012d}"
+    recording = record(
+        factory,
+        player,
+        seed=EVAL_SEED_BIT | seed,
+        max_steps=config.env.max_steps,
+        about=about(
+            config, folder.checkpoints / name, player=sampled_or_likely(likely), seed=seed, episode=0
+        ),
+    )
+    folder.replays.mkdir(exist_ok=True)
+    path = folder.replays / f"{name}.html"
+    write_page(recording, path)
+    _prune(folder.replays, config.run.keep_replays)
+    return path
+
+
+def _prune(folder: Path, keep: int) -> None:
+    """Delete all but the pages last written; those of `metta-fast replay` have other names and stay."""
+    pages = [path for path in folder.iterdir() if _NAME.fullmatch(path.name)]
+    for path in sorted(pages, key=lambda path: (path.stat().st_mtime_ns, path.name))[:-keep]:
+        path.unlink()

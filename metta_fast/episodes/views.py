@@ -1,0 +1,59 @@
+"""What shows each kind of world in a terminal and in a video. The page's are in page/, by the same names.
+
+lines = world_lines(recording, step, agent, columns=80, rows=24, ascii=True)     # rich.text.Text
+for frame in world_frames(recording): …                                          # uint8 [height, width, 3]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.text import Text
+
+from metta_fast.contracts.env import Array
+from metta_fast.contracts.errors import UserError
+from metta_fast.contracts.recording import Recording
+
+
+def world_lines(
+    recording: Recording, step: int, agent: int | None, *, columns: int, rows: int, ascii: bool
+) -> list[Text]:
+    """The world after `step` steps in at most `rows` lines; `agent` is picked out, `ascii` keeps to ASCII."""
+    if recording.world.kind == "grid":
+        from metta_fast.envs.grid.text import world_lines
+
+        return world_lines(recording, step, agent, columns=columns, rows=rows, ascii=ascii)
+    return _figures(recording, step, rows)
+
+
+def _figures(recording: Recording, step: int, rows: int) -> list[Text]:
+    """Each agent's action, reward and return."""
+    returns = recording.returns()[step]
+    lines = []
+    for agent in range(min(recording.agents, rows)):
+        line = Text(f"agent {agent}  return {returns[agent]:10.3f}")
+        if step:
+            numbers = ", ".join(f"{value:g}" for value in recording.action[step - 1, agent].tolist())
+            line.append(f"  reward {recording.reward[step - 1, agent]:+8.3f}  action {numbers}")
+        lines.append(line)
+    return lines
+
+
+def world_frames(recording: Recording) -> tuple[Iterator[Array], int]:
+    """Pictures of the world, uint8 [height, width, 3], all of one size; and how many steps one stands for.
+
+    Raises:
+        UserError: this world has no pictures.
+    """
+    if recording.world.kind == "grid":
+        from metta_fast.envs.grid.picture import frames
+
+        return frames(recording), 1
+    if recording.world.kind == "frames":
+        from metta_fast.envs.frame_recorder import frames
+
+        return frames(recording), int(recording.world.facts["every"])
+    raise UserError(
+        f"{recording.about.get('env', 'this environment')} has no pictures to make a video of; "
+        'an environment in Gymnasium\'s API has, if it is made with render_mode="rgb_array"'
+    )

@@ -1,0 +1,272 @@
+"""How good a policy is on maps that it never trained on; beside the scripted and the random player.
+
+    metta-fast eval runs/<name>                              # the newest checkpoint, 256 episodes, sampled
+    metta-fast eval runs/<name> --best --deterministic --json
+    metta-fast eval runs/<name>/checkpoints/step_000000123456 --episodes 64
+
+Evaluation seeds have the top bit set, training seeds never. Every environment plays one whole episode, so
+long episodes count as much as short ones. All players meet the same maps.
+
+Place in the flow: trainer.py calls `evaluate` between epochs; cli.py calls `run_eval_command`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from metta_fast.config.keys import Config, RunConfig, config_from_dict
+from metta_fast.config.option_parser import OptionParser
+from metta_fast.contracts.env import EVAL_SEED_BIT
+from metta_fast.contracts.errors import UserError
+from metta_fast.contracts.player import Player
+from metta_fast.envs import make_factory
+from metta_fast.envs.grid.scripted_player import ScriptedPlayer
+from metta_fast.inference.players import Episodes, PolicyPlayer, RandomPlayer, play, sampled_or_likely
+from metta_fast.storage import checkpoint
+from metta_fast.storage.checkpoint import Checkpoint
+from metta_fast.storage.run_folder import RunDir, runs
+
+if TYPE_CHECKING:
+    import torch
+
+    from metta_fast.policy import Policy
+
+SCORE = "hearts"
+"""The grid's score: hearts per agent and episode. Other environments are compared by their return."""
+
+
+def evaluate(
+    config: Config, policy: Policy, *, device: torch.device, num_envs: int, seed: int, deterministic: bool
+) -> dict[str, float]:
+    """Play one episode in each of `num_envs` environments of the run's recipe, on unseen maps.
+
+    The policy's weights and normalisers do not change, nor does any random generator of the training.
+
+    Returns:
+        {"eval/return", "eval/length", "eval/<stat>" …}: means over agents.
+    """
+    factory = make_factory(config.env, num_envs=num_envs)
+    player = PolicyPlayer(policy, factory.spec, device, deterministic=deterministic, seed=seed)
+    training = policy.training
+    policy.eval()
+    try:
+        episodes = play(factory, player, seed=_eval_seed(seed), max_steps=config.env.max_steps)
+    finally:
+        policy.train(training)
+    return {f"eval/{name}": value for name, value in episodes.means().items() if not math.isnan(value)}
+
+
+def _eval_seed(seed: int) -> int:
+    return EVAL_SEED_BIT | seed
+
+
+@dataclass(frozen=True)
+class Standing:
+    """A player's figures: means over agents, and the standard error of its score."""
+
+    name: str
+    means: dict[str, float]
+    score: float
+    error: float
+
+    @classmethod
+    def of(cls, name: str, episodes: Episodes) -> Standing:
+        key = SCORE if SCORE in episodes.stats else "return"
+        means = episodes.means()
+        return cls(name, means, means[key], episodes.error(key))
+
+
+def run_eval_command(words: Sequence[str]) -> int:
+    """`metta-fast eval`; 0, or UserError."""
+    given = _parser().parse_args(words)
+    if given.episodes < 1:
+        raise UserError(f"--episodes {given.episodes}: expected at least 1")
+    if not 0 <= given.seed < EVAL_SEED_BIT:
+        raise UserError(f"--seed {given.seed}: expected 0 … {EVAL_SEED_BIT - 1}")
+    config, policy, device, found = load_run(given.run, best=given.best)
+    _use_all_cores()
+    factory = make_factory(config.env, num_envs=given.episodes)
+    spec = factory.spec
+    players: dict[str, Player] = {
+        "policy": PolicyPlayer(policy, spec, device, deterministic=given.deterministic, seed=given.seed)
+    }
+    if config.env.factory == "grid":
+        try:
+            players["scripted"] = ScriptedPlayer(factory)
+        except UserError as error:
+            print(f"note: {error}", file=sys.stderr)
+    players["random"] = RandomPlayer(spec, given.seed)
+    standings = []
+    for name, player in players.items():
+        print(f"{name}: {given.episodes} episodes …", file=sys.stderr, flush=True)
+        episodes = play(factory, player, seed=_eval_seed(given.seed), max_steps=config.env.max_steps)
+        if episodes.unfinished:
+            print(f"note: {episodes.unfinished} agents' episodes did not end and were cut", file=sys.stderr)
+        standings.append(Standing.of(name, episodes))
+    result = _result(str(found.path), config, given, standings)
+    print(json.dumps(result, indent=1) if given.json else _table(result))
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    found = OptionParser(
+        prog="metta-fast eval", description="Play unseen maps with a run's policy, beside other players."
+    )
+    found.add_argument("run", metavar="RUN", help="a run's folder or name, or one of its checkpoints")
+    found.add_argument(
+        "--episodes", type=int, default=256, help="environments, one episode each (default: 256)"
+    )
+    found.add_argument("--deterministic", action="store_true", help="the most likely action, not a sample")
+    found.add_argument("--seed", type=int, default=0, help="of the maps (default: 0)")
+    found.add_argument(
+        "--best", action="store_true", help="the checkpoint with the best score, not the newest"
+    )
+    found.add_argument("--json", action="store_true", help="print JSON")
+    return found
+
+
+def _use_all_cores() -> None:
+    import torch
+
+    from metta_fast.machine import hardware
+
+    torch.set_num_threads(hardware.allowed_cores())
+
+
+def load_run(
+    name: str, *, best: bool, device: str | None = None
+) -> tuple[Config, Policy, torch.device, Checkpoint]:
+    """The configuration and policy of a checkpoint, the device to play on, and the checkpoint.
+
+    Args:
+        name: a run's folder, a run's name in runs/, or one of a run's checkpoints.
+        best: the checkpoint with the best score, not the newest.
+        device: None: the training's, or the CPU if there is no such here.
+
+    Raises:
+        UserError: there is none, it is damaged, its weights are not this policy's, or there is no such device.
+    """
+    from metta_fast.policy import make_policy
+    from metta_fast.policy.weights import load_weights
+
+    found = find_checkpoint(name, best=best)
+    config = config_from_dict(found.meta["config"])
+    place = _place(config, device)
+    policy = make_policy(config.policy, make_factory(config.env, num_envs=1).spec)
+    cure = f"the code of policy.name={config.policy.name} or the environment has changed since the training"
+    load_weights(policy, found.load("algorithm")["policy"], str(found.path), cure)
+    return config, policy.to(place).eval(), place, found
+
+
+def _place(config: Config, device: str | None) -> torch.device:
+    import torch
+
+    if device is None:
+        return torch.device(
+            "cuda" if config.trainer.device == "cuda" and torch.cuda.is_available() else "cpu"
+        )
+    try:
+        place = torch.device(device)
+        torch.empty(0, device=place)
+    except (RuntimeError, AssertionError) as error:  # no such name; torch without CUDA asserts
+        raise UserError(
+            f"device={device}: {str(error).splitlines()[0].rstrip('.')}; give cpu, or cuda where there is a GPU"
+        ) from error
+    return place
+
+
+def find_checkpoint(name: str, *, best: bool) -> Checkpoint:
+    """The checkpoint that `name` (a run's folder, a run's name in runs/, or a checkpoint) stands for.
+
+    Raises:
+        UserError: there is none, or it is damaged.
+    """
+    path = next((p for p in (Path(name).expanduser(), Path(RunConfig().dir) / name) if p.is_dir()), None)
+    if path is None:
+        known = ", ".join(run.name for run in runs(RunConfig().dir)[:5]) or "none"
+        raise UserError(
+            f"no run or checkpoint {name}; give a folder. Newest runs in {RunConfig().dir}: {known}"
+        )
+    if checkpoint.STEP_NAME.fullmatch(path.resolve().name):
+        if best:
+            raise UserError(f"--best chooses among a run's checkpoints, {path} is one; give the run's folder")
+        return _read(path.resolve())
+    folder = RunDir(path).checkpoints
+    if best:
+        highest = checkpoint.best([step for _, step in checkpoint.steps(folder)])
+        if highest is None:
+            raise UserError(f"{folder} holds no checkpoint with a score yet; leave out --best")
+        return _read(highest)
+    newest = checkpoint.latest(folder, _warn)
+    if newest is None:
+        raise UserError(f"{folder} holds no whole checkpoint; train the run further first")
+    return newest
+
+
+def _read(path: Path) -> Checkpoint:
+    try:
+        return checkpoint.read(path)
+    except checkpoint.DamagedCheckpoint as error:
+        raise UserError(f"damaged checkpoint: {error}; give another one, or the run's folder") from error
+
+
+def _warn(text: str) -> None:
+    print(f"warning: {text}", file=sys.stderr)
+
+
+def _result(
+    source: str, config: Config, given: argparse.Namespace, standings: Sequence[Standing]
+) -> dict[str, Any]:
+    """What --json prints."""
+    policy = standings[0]
+    measure = SCORE if SCORE in policy.means else "return"
+    others = [one for one in standings[1:] if math.isfinite(one.score) and one.score > 0]
+    ratios = {one.name: policy.score / one.score for one in others}
+    return {
+        "checkpoint": source,
+        "env": config.env.name,
+        "episodes": given.episodes,
+        "seed": given.seed,
+        "deterministic": given.deterministic,
+        "score": measure,
+        "players": {one.name: {**_finite(one.means), "score_error": _number(one.error)} for one in standings},
+        "policy_to": ratios,
+    }
+
+
+def _number(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _finite(values: dict[str, float]) -> dict[str, float | None]:
+    return {name: _number(value) for name, value in values.items()}
+
+
+def _table(result: dict[str, Any]) -> str:
+    """The same for reading."""
+    players, measure = result["players"], result["score"]
+    how = sampled_or_likely(result["deterministic"])
+    columns = {name: max(len(name) + 2, 10) for name in list(next(iter(players.values())))[:-1]}
+    lines = [
+        f"{result['checkpoint']}",
+        f"{result['env']}: {result['episodes']} unseen maps (seed {result['seed']}), {how}; means per agent",
+        "",
+        f"{'':10}" + "".join(f"{name:>{width}}" for name, width in columns.items()) + f"  ± {measure}",
+    ]
+    for name, figures in players.items():
+        cells = "".join(f"{_cell(figures[column]):>{width}}" for column, width in columns.items())
+        lines.append(f"{name:10}{cells}  ± {_cell(figures['score_error'])}")
+    lines.append("")
+    lines += [f"{measure}: policy / {other} = {value:.2f}" for other, value in result["policy_to"].items()]
+    return "\n".join(lines)
+
+
+def _cell(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3g}" if abs(value) < 1000 else f"{value:.0f}"

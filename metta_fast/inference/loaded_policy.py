@@ -1,0 +1,145 @@
+"""A trained policy used by itself, without the run's environments or trainer.
+
+policy = metta_fast.load_policy("runs/grid-1")      # or one of its checkpoints
+policy.restart()                                    # before new episodes (not needed the first time)
+actions = policy.act(obs)                           # [n, width]; memory goes on from call to call
+
+env = gymnasium.make("CartPole-v1")                 # one environment: its observation in, its action out
+obs, reward, terminated, truncated, info = env.step(policy.act(obs))
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from os import PathLike
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from metta_fast.config.policy_inputs import only
+from metta_fast.contracts.env import Array, EnvFactory
+from metta_fast.contracts.errors import UserError
+from metta_fast.inference.evaluate import load_run
+from metta_fast.inference.players import PolicyPlayer
+from metta_fast.inference.read_observation import as_array, read_observation
+
+if TYPE_CHECKING:
+    import torch
+
+    from metta_fast.policy import Policy
+
+
+def load_policy(
+    path: str | PathLike[str],
+    *,
+    best: bool = False,
+    deterministic: bool = False,
+    seed: int = 0,
+    device: str | None = None,
+) -> LoadedPolicy:
+    """The policy of a run's newest checkpoint, or of one checkpoint.
+
+    Args:
+        path: a run's folder, a run's name in runs/, or one of a run's checkpoints.
+        best: the run's checkpoint with the best score, not the newest.
+        deterministic: `act` gives the most likely action, not a sample.
+        seed: of the samples.
+        device: where it computes: cpu, cuda, cuda:1, …; None: as in training, or the CPU without a GPU.
+
+    Raises:
+        UserError: nothing there, a damaged checkpoint, weights of another policy, or no such device.
+    """
+    config, policy, place, found = load_run(str(path), best=best, device=device)
+    from metta_fast.envs import make_factory
+
+    factory = make_factory(config.env, num_envs=1)
+    return LoadedPolicy(
+        policy, factory, place, deterministic=deterministic, seed=seed, checkpoint=str(found.path)
+    )
+
+
+class LoadedPolicy:
+    """A policy, its memory of the episodes that it is in, and what it takes and gives.
+
+    Attributes:
+        spec: {leaf: shape and dtype} of an observation as far as actions need it (`spec.obs`), and the actions
+            (`spec.action`).
+        policy: the torch module.
+        device: where it computes.
+        checkpoint: the checkpoint's path.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        factory: EnvFactory,
+        device: torch.device,
+        *,
+        deterministic: bool,
+        seed: int,
+        checkpoint: str,
+    ) -> None:
+        self.policy, self.device, self.checkpoint = policy, device, checkpoint
+        self.spec = only(factory.spec, policy.actor_leaves)
+        self._deterministic, self._seed = deterministic, seed
+        self._parts = [part for part in getattr(factory, "parts", ()) if part.name in self.spec.obs]
+        self._unread = factory.spec.obs.keys() - self.spec.obs.keys()
+        self._space = None if getattr(factory, "several", True) else factory.action_space  # type: ignore[attr-defined]
+        """The action space of an environment in Python with one agent."""
+        self.restart()
+
+    def restart(self) -> None:
+        """Forget: new episodes begin, of any number of agents; samples are those from the start."""
+        self._player: PolicyPlayer | None = None
+        self._agents = 0
+
+    def act(self, obs: Any, reset: Any = None) -> Any:
+        """The actions of n agents, [n, width] in the environment's own numbers (`Discrete(n, start=k)`: k …).
+
+        For an observation without the axis n: the action of that agent, [width]; for an environment in Python
+        with one agent, what its `step` takes (Discrete: an int; Box: its shape and dtype).
+
+        Args:
+            obs: {leaf: [n, *shape]} in the dtypes of `spec.obs`, or the array of the only leaf, or what an
+                environment in Python gives. Torch tensors are taken as well; leaves that only the value read in
+                training may be left out.
+            reset: [n] bool, agents whose episode begins with this observation; one bool for all. None: none
+                since `restart`.
+
+        Raises:
+            UserError: an observation of another form, or of other agents than in the last call.
+        """
+        if isinstance(obs, Mapping):
+            obs = {name: leaf for name, leaf in obs.items() if name not in self._unread}
+        leaves, single = read_observation(obs, self.spec, self._parts)
+        n = len(next(iter(leaves.values())))
+        if self._player is None:
+            one_each = dataclasses.replace(self.spec, num_envs=n, agents_per_env=1)
+            self._player = PolicyPlayer(
+                self.policy, one_each, self.device, deterministic=self._deterministic, seed=self._seed
+            )
+            self._agents = n
+        if n != self._agents:
+            raise UserError(f"observations of {n} agents after {self._agents}: call restart() in between")
+        action = self._player.choose(leaves, _begins(reset, n))
+        start = self.spec.action.start
+        if single and self._space is not None:
+            from metta_fast.envs.spaces import decode_action
+
+            return decode_action(self._space, self.spec.action, action[0])
+        if start:
+            action = action + np.array(start, action.dtype)
+        return action[0] if single else action
+
+
+def _begins(reset: Any, n: int) -> Array:
+    """`act`'s reset as [n] bool."""
+    if reset is None:
+        return np.zeros(n, np.bool_)
+    given = as_array(reset, "reset")
+    if given.dtype != np.bool_:
+        raise UserError(f"reset is {given.dtype}, expected bool: terminated | truncated of the step before")
+    if given.shape not in ((), (n,)):
+        raise UserError(f"reset has shape {given.shape}, expected ({n},): one for each agent")
+    return np.array(np.broadcast_to(given, (n,)))

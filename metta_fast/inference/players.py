@@ -1,0 +1,181 @@
+"""Whole episodes of some player on some environments, without learning: the core of every evaluation.
+
+    episodes = play(factory, player, seed=EVAL_SEED_BIT | 3)       # one episode of every environment
+    episodes.means()                                               # {"return": …, "length": …, "hearts": …}
+
+A player gives actions for rows. `PolicyPlayer` is a trained policy, `RandomPlayer` chooses uniformly. All
+environments are stepped together, by the caller, in one batch; what env i meets depends on (seed, i) only, so
+different players see the same maps.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from metta_fast.contracts.env import ActionSpec, Array, EnvBatch, EnvFactory, EnvSpec, Rows
+from metta_fast.contracts.player import Player
+from metta_fast.contracts.slab import slab_rows, slab_size
+
+if TYPE_CHECKING:
+    import torch
+
+    from metta_fast.policy import Policy
+
+LOG = logging.getLogger("metta_fast.inference.players")
+PATIENCE = 10
+"""An episode is cut after so many times the time limit that is known (environments that never end)."""
+
+
+@dataclass(frozen=True)
+class Episodes:
+    """One episode of each agent."""
+
+    agents_per_env: int
+    returns: Array
+    """[n] float64: sum of rewards."""
+    lengths: Array
+    """[n] int64: actions taken."""
+    stats: dict[str, Array]
+    """{name: [n] float64}, as the environment gave them at the episode's end."""
+    unfinished: int
+    """Agents whose episode was cut by PATIENCE; their stats are NaN."""
+
+    def values(self) -> dict[str, Array]:
+        """All figures by name: return, length, and each statistic."""
+        return {"return": self.returns, "length": self.lengths.astype(np.float64), **self.stats}
+
+    def means(self) -> dict[str, float]:
+        """Mean over agents of each figure; of a statistic over the agents that have it (NaN: none)."""
+        return {name: _mean(values) for name, values in self.values().items()}
+
+    def error(self, name: str) -> float:
+        """Standard error of a figure's mean; environments are independent, the agents of one are not."""
+        each = self.values()[name].reshape(-1, self.agents_per_env).mean(axis=1)
+        return float(each.std(ddof=1) / math.sqrt(len(each))) if len(each) > 1 else math.nan
+
+
+def _mean(values: Array) -> float:
+    known = values[~np.isnan(values)]
+    return float(known.mean()) if known.size else math.nan
+
+
+def play(
+    factory: EnvFactory,
+    player: Player,
+    *,
+    seed: int,
+    max_steps: int = 1000,
+    watch: Callable[[Rows, EnvBatch], None] | None = None,
+) -> Episodes:
+    """Play one episode of every environment of the factory.
+
+    Args:
+        seed: of the environments, 0 … 2^64−1; with EVAL_SEED_BIT set none that training uses.
+        max_steps: the time limit to reckon with where the environment does not tell its own.
+        watch: called after the reset and after each step, with the rows and the batch (replay/record.py).
+    """
+    spec = factory.spec
+    n = spec.num_agents
+    rows = slab_rows(spec, np.zeros(slab_size(spec), np.uint8))
+    returns, lengths, alive = np.zeros(n), np.zeros(n, np.int64), np.ones(n, np.bool_)
+    stats = np.full((n, len(spec.stats)), np.nan)
+    batch: Any = factory.make_batch(0, spec.num_envs)
+    try:
+        batch.bind(rows)
+        batch.reset(seed)
+        if watch is not None:
+            watch(rows, batch)
+        for _ in range(PATIENCE * (spec.max_steps or max_steps)):
+            rows.action[...] = player.act(rows, batch)
+            acting = alive & rows.mask
+            batch.step()
+            if watch is not None:
+                watch(rows, batch)
+            returns[acting] += rows.reward[acting]
+            lengths[acting] += 1
+            ended = acting & (rows.terminal | rows.truncation)
+            stats[ended] = rows.stats[ended]
+            alive &= ~ended
+            if not alive.any():
+                break
+        for text in batch.notes().values() if spec.notes else ():
+            LOG.warning("warning: %s", text)
+    finally:
+        batch.close()
+    named = {name: stats[:, i] for i, name in enumerate(spec.stats)}
+    return Episodes(spec.agents_per_env, returns, lengths, named, int(alive.sum()))
+
+
+def uniform(action: ActionSpec, agents: int, rng: np.random.Generator) -> Array:
+    """Actions [agents, width], uniform over the choices of each head (box: within its bounds, or −1 … 1)."""
+    if action.kind == "discrete":
+        return rng.integers(0, action.nvec, (agents, action.width), dtype=np.int32)
+    low = np.where(np.isfinite(action.low), action.low, -1.0)
+    high = np.where(np.isfinite(action.high), action.high, 1.0)
+    return rng.uniform(low, high, (agents, action.width)).astype(np.float32)
+
+
+class RandomPlayer:
+    """Uniform over all actions."""
+
+    def __init__(self, spec: EnvSpec, seed: int = 0) -> None:
+        self._spec = spec
+        self._rng = np.random.default_rng(seed)
+
+    def act(self, rows: Rows, batch: EnvBatch) -> Array:
+        return uniform(self._spec.action, self._spec.num_agents, self._rng)
+
+
+def sampled_or_likely(deterministic: bool) -> str:
+    """How a policy plays, in words."""
+    return "most likely actions" if deterministic else "sampled actions"
+
+
+class PolicyPlayer:
+    """A policy with its core's state, in fp32: sampled, or the most likely action.
+
+    Args:
+        seed: of the samples.
+    """
+
+    def __init__(
+        self, policy: Policy, spec: EnvSpec, device: torch.device, *, deterministic: bool, seed: int = 0
+    ) -> None:
+        import torch
+
+        self._policy, self._spec, self._device = policy, spec, device
+        self._deterministic = deterministic
+        self._state = policy.initial_state(spec.num_agents, device)
+        self._generator = torch.Generator(device)
+        self._generator.manual_seed(seed)
+
+    def act(self, rows: Rows, batch: EnvBatch) -> Array:
+        return self.choose(rows.obs, rows.reset)
+
+    def choose(self, obs: Mapping[str, Array], reset: Array) -> Array:
+        """Actions [n, width] for obs {leaf: [n, *shape]}, of which the actor's leaves are read, and reset [n] bool;
+        the core's state goes on."""
+        import torch
+
+        draw = torch.rand if self._spec.action.kind == "discrete" else torch.randn
+        with torch.inference_mode():
+            leaves = {
+                name: torch.from_numpy(obs[name])[None].to(self._device) for name in self._policy.actor_leaves
+            }
+            begins = torch.from_numpy(reset)[None].to(self._device)
+            output = self._policy(leaves, self._state, begins)
+            self._state = output.state
+            if self._deterministic:
+                action = self._policy.head.mode(output.params)
+            else:
+                shape = (1, self._spec.num_agents, self._spec.action.width)
+                noise = draw(shape, generator=self._generator, device=self._device)
+                action, _ = self._policy.head.sample(output.params, noise)
+            action = self._policy.head.to_env(action)
+        return action[0].cpu().numpy()

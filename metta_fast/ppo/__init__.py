@@ -1,8 +1,0 @@
-"""PPO: rollout, advantage, learner (see ppo.py for the flow).
-
-from metta_fast.ppo import PPO
-"""
-
-from metta_fast.ppo.ppo import PPO
-
-__all__ = ["PPO"]

@@ -1,0 +1,288 @@
+"""Composition: `key=value` arguments and configs/**.yaml become one typed Config, each value with its origin.
+
+    defaults (schema.py) < hardware profile < env and policy recipe < command line
+
+Hydra reads the arguments' grammar and chooses and orders the files; nothing is written and the working folder
+stays as it is. Own profiles and recipes: `--config-dir DIR`, where DIR holds hardware/, env/, policy/… like
+configs/. hydra and omegaconf are imported here only, inside the functions, and never torch.
+
+    python run_optimized.py hardware=cpu env=grid_solo trainer.total_timesteps=1e6 --explain
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from metta_fast.config.keys import (
+    GROUPS,
+    Config,
+    check_value,
+    config_from_dict,
+    config_to_dict,
+    find_key,
+    keys,
+    nearest,
+    shown,
+)
+from metta_fast.contracts.errors import UserError
+from metta_fast.machine import hardware
+from metta_fast.resolve import choose_profile as profiles
+
+CONFIGS = Path(__file__).resolve().parents[1] / "configs"
+COMMAND_LINE = "command line"
+DEFAULT = "default"
+OWN = {"env": ", or your own as package.module:function", "policy": ", or your own as package.module.Class"}
+
+
+@dataclass
+class Composed:
+    """What the files and the arguments say, before checking values against each other."""
+
+    config: Config
+    """Typed; values may still be `auto`."""
+    origins: dict[str, str]
+    """Where each leaf comes from: default, hardware/ultra_fast, env/grid, command line, or auto: why."""
+    groups: dict[str, str]
+    """The option chosen of each group, e.g. {"hardware": "cpu", "env": "grid"}."""
+    notes: list[str] = field(default_factory=list)
+    """What the user should be told: the profile that hardware=auto took and why."""
+    machine: hardware.Machine | None = None
+    """What was found, where it had to be looked at (hardware=auto)."""
+
+    def typed(self, path: str) -> bool:
+        """Whether the user typed this key."""
+        return self.origins.get(path) == COMMAND_LINE
+
+
+@dataclass
+class _Arguments:
+    groups: dict[str, Any]
+    values: list[tuple[str, Any]]
+    folders: list[Path]
+
+
+def compose(
+    overrides: Sequence[str], *, default_hardware: str = "ultra_fast", machine: hardware.Machine | None = None
+) -> Composed:
+    """Compose the configuration.
+
+    Args:
+        overrides: `key=value` and `group=option` arguments, and `--config-dir DIR`.
+        default_hardware: the profile where no `hardware=` is given.
+        machine: what hardware=auto goes by; None: look.
+
+    Raises:
+        UserError: malformed argument, unknown key, group option or file, wrong type.
+    """
+    arguments = _parse(list(overrides))
+    chosen = {"hardware": default_hardware} | arguments.groups
+    notes: list[str] = []
+    scaled: dict[str, tuple[Any, str]] = {}
+    if chosen["hardware"] == "auto":
+        machine = machine or hardware.detect()
+        pick = profiles.choose_profile(machine)
+        chosen["hardware"] = pick.profile
+        scaled = pick.values
+        notes.append(f"hardware=auto: {pick.reason}")
+        notes += machine.notes
+    files, groups = _files(chosen, arguments.folders)
+
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
+    merged = OmegaConf.create(config_to_dict(Config()))
+    origins = dict.fromkeys(keys(), DEFAULT)
+
+    def give(path: str, value: Any, where: str, origin: str) -> None:
+        find_key(path, where)
+        OmegaConf.update(merged, path, value, merge=False, force_add=True)
+        for known in [
+            known for known in origins if known.startswith(path + ".") or path.startswith(known + ".")
+        ]:
+            del origins[known]
+        origins[path] = origin
+
+    for name, values in files:
+        for path, value in _leaves(values):
+            give(path, value, f"{name}: ", name)
+        if name.startswith("hardware/"):
+            for path, (value, why) in scaled.items():
+                give(path, value, "", f"auto: {why}")
+    for path, value in arguments.values:
+        give(path, value, "", COMMAND_LINE)
+    try:
+        plain: Any = OmegaConf.to_container(merged, resolve=True)
+    except OmegaConfBaseException as error:
+        raise UserError(f"a ${{…}} reference cannot be resolved: {_first_line(error)}") from None
+    _check(plain, origins)
+    return Composed(config_from_dict(plain), origins, groups, notes, machine)
+
+
+def options(group: str, folders: Sequence[Path] = ()) -> list[str]:
+    """The options of a group: the names of its files."""
+    return sorted({file.stem for folder in (CONFIGS, *folders) for file in (folder / group).glob("*.yaml")})
+
+
+def _check(plain: Mapping[str, Any], origins: Mapping[str, str]) -> None:
+    """Types and ranges of all values, naming the file where a wrong or missing one stands."""
+    for path in origins:
+        node: Any = plain
+        for part in path.split("."):
+            node = node[part]
+        if node == "???":
+            raise UserError(f"{path} has no value in {origins[path]}; give it one, {path}=…")
+        if path in keys():
+            where = "" if origins[path] in (COMMAND_LINE, DEFAULT) else f"{origins[path]}: "
+            check_value(path, node, where)
+
+
+def _parse(arguments: list[str]) -> _Arguments:
+    """Split arguments into group choices, values and --config-dir folders."""
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.errors import HydraException
+
+    found = _Arguments({}, [], [])
+    words: list[str] = []
+    queue = iter(arguments)
+    for word in queue:
+        name, _, value = word.partition("=")
+        if name in ("--config-dir", "-cd"):
+            folder = Path(value or next(queue, "")).expanduser()
+            if not (value or folder.name) or not folder.is_dir():
+                raise UserError(
+                    f"--config-dir: '{folder}' is not a folder; give one that holds env/, hardware/, …"
+                )
+            found.folders.append(folder.resolve())
+        elif word.startswith("-"):
+            known = ("--help", "--explain", "--cfg", "--config-dir")
+            guess = nearest(name, known)
+            hint = f"did you mean '{guess}'?" if guess else "known: " + ", ".join(known)
+            raise UserError(f"unknown option '{word}'; {hint}")
+        else:
+            words.append(word)
+    parser = OverridesParser.create()
+    for word in words:
+        if "=" not in word or word.startswith(("=", "~")):
+            raise UserError(_not_an_assignment(word, found.folders))
+        try:
+            override = parser.parse_override(word)
+        except HydraException:
+            name, _, value = word.partition("=")
+            raise UserError(
+                f"malformed argument '{word}'; a value with special characters goes in quotes: "
+                f"'{name}=\"{value}\"'"
+            ) from None
+        name = override.key_or_group
+        if override.is_sweep_override():
+            hint = "" if name in GROUPS else f"; a list is written {name}=[a,b]"
+            raise UserError(f"'{word}' gives several values, but a run takes one{hint}")
+        if name.split(".")[0] == "hydra":
+            raise UserError(f"'{word}': Hydra's own keys have no effect here; runs are written to run.dir")
+        given: Any = override.value()
+        if name in GROUPS and override.package is None:
+            found.values += _choose(name, given, found)
+        else:
+            found.values.append((name, given))
+    return found
+
+
+def _choose(group: str, value: Any, found: _Arguments) -> list[tuple[str, Any]]:
+    """Note a group's choice, or give the values that it stands for: a dotted name is the user's own class."""
+    if isinstance(value, Mapping):
+        return list(_leaves({group: value}))
+    if group == "policy" and isinstance(value, str) and "." in value:
+        return [("policy.name", value)]
+    if group == "env" and isinstance(value, str) and ":" in value:
+        found.groups["env"] = "custom"
+        return [("env.factory", value), ("env.name", value.rpartition(":")[2])]
+    several = group == "features" and (value is None or isinstance(value, list))
+    choices = list(value or []) if several else [value]
+    known = options(group, found.folders)
+    if group == "hardware":
+        known = sorted({*known, "auto"})
+    for choice in choices:
+        if choice not in known:
+            guess = nearest(str(choice), known)
+            raise UserError(
+                f"unknown {group} '{shown(choice)}'"
+                + (f"; did you mean '{group}={guess}'?" if guess else ";")
+                + f" known: {', '.join(known) or 'none'}{OWN.get(group, '')}"
+            )
+    found.groups[group] = choices if group == "features" else value
+    return []
+
+
+def _not_an_assignment(word: str, folders: Sequence[Path]) -> str:
+    if word.startswith("~"):
+        return f"'{word}': a key cannot be taken away; give it another value, key=value"
+    for group in GROUPS:
+        if word in options(group, folders):
+            return f"'{word}' is not key=value; did you mean '{group}={word}'?"
+    example = f"{word}=…" if word in (*keys(), *GROUPS) else "env.num_envs=512"
+    return f"'{word}' is not key=value; write for example '{example}'"
+
+
+def _files(
+    chosen: Mapping[str, Any], folders: Sequence[Path]
+) -> tuple[list[tuple[str, Any]], dict[str, str]]:
+    """The files that Hydra's defaults lists name, lowest first, as (name, content under its package)."""
+    import yaml
+    from hydra import initialize_config_dir
+    from hydra.core.global_hydra import GlobalHydra
+    from hydra.errors import HydraException
+    from hydra.types import RunMode
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
+    for folder in folders:
+        for file in folder.glob("*/*.yaml"):
+            if (CONFIGS / file.relative_to(folder)).exists():
+                raise UserError(f"{file} has the name of a built-in file, which would win; rename it")
+    picks = [
+        f"{group}=[{','.join(v)}]" if isinstance(v, list) else f"{group}={v}" for group, v in chosen.items()
+    ]
+    if folders:
+        picks.append("hydra.searchpath=[" + ",".join(f"'file://{folder}'" for folder in folders) + "]")
+    try:
+        with initialize_config_dir(str(CONFIGS), version_base="1.3"):
+            loader = GlobalHydra.instance().config_loader()
+            chain = loader.compute_defaults_list("train", picks, RunMode.RUN)
+        files = []
+        for entry in chain.defaults:
+            name = str(entry.config_path)
+            if name.startswith("hydra/") or entry.package.startswith("hydra"):
+                continue
+            path = next(p for p in (folder / f"{name}.yaml" for folder in (CONFIGS, *folders)) if p.exists())
+            content = OmegaConf.load(path)
+            plain = OmegaConf.to_container(content, resolve=False)
+            if not isinstance(plain, dict):
+                raise UserError(f"{path}: expected 'key: value' lines")
+            plain.pop("defaults", None)
+            for part in reversed(entry.package.split(".") if entry.package else []):
+                plain = {part: plain}
+            files.append((name, plain))
+    except (HydraException, OmegaConfBaseException, yaml.YAMLError) as error:
+        raise UserError(f"a configuration file cannot be read: {_first_line(error)}") from None
+    groups = {
+        k: ",".join(v) if isinstance(v, list) else str(v)
+        for k, v in chain.overrides.known_choices.items()
+        if k in GROUPS and v
+    }
+    return files, groups
+
+
+def _leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """(dotted path, value) of every leaf; an empty dict is a leaf."""
+    for name, value in values.items():
+        path = f"{prefix}{name}"
+        if isinstance(value, Mapping) and value:
+            yield from _leaves(value, path + ".")
+        else:
+            yield path, value
+
+
+def _first_line(error: Exception) -> str:
+    return " ".join(str(error).split("\n")[:2]).strip()

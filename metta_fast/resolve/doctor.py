@@ -1,0 +1,155 @@
+"""`metta-fast doctor`: what this machine has, which profile fits it, what is missing and how to mend that.
+
+    metta-fast doctor        # exit code 0: ready to train; 1: something needed is missing
+
+It imports none of the packages that it looks for, so that it runs on a half-made installation.
+"""
+
+from __future__ import annotations
+
+import importlib.machinery
+import importlib.util
+import os
+import platform
+import shutil
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from metta_fast.machine import hardware
+from metta_fast.resolve import choose_profile as profiles
+from metta_fast.resolve.env_on_gpu import card_obstacle
+from metta_fast.runtime.nvrtc.compile import cache_folder
+
+PACKAGE = Path(__file__).resolve().parents[1]
+NEEDED = {
+    "torch": "torch",
+    "numpy": "numpy",
+    "gymnasium": "gymnasium",
+    "hydra": "hydra-core",
+    "yaml": "pyyaml",
+    "omegaconf": "omegaconf",
+    "rich": "rich",
+    "tensorboard": "tensorboard",
+    "psutil": "psutil",
+    "pynvml": "nvidia-ml-py",
+    "cloudpickle": "cloudpickle",
+}
+"""Import name → name on the package index."""
+SHM_WANTED = 1 << 28
+"""Bytes of /dev/shm below which workers may run out of shared memory (containers often have 64 MiB)."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of the report."""
+
+    topic: str
+    text: str
+    cure: str = ""
+    """What to do; empty: nothing is wrong."""
+    needed: bool = True
+    """Whether training cannot go without the cure."""
+
+    def show(self) -> str:
+        mark = "ok     " if not self.cure else "MISSING" if self.needed else "note   "
+        return f"{mark} {self.topic:<11} {self.text}" + (f"\n{'':20}→ {self.cure}" if self.cure else "")
+
+
+def examine() -> Iterator[Finding]:
+    """All findings, cheap ones first."""
+    version = platform.python_version()
+    good = (3, 11) <= sys.version_info[:2] <= (3, 12)
+    yield Finding("python", f"{version} at {sys.executable}", "" if good else "use Python 3.11 or 3.12")
+    compiler = shutil.which(os.environ.get("CC", "cc").split()[0]) or shutil.which("gcc")
+    yield Finding(
+        "compiler",
+        compiler or "no C compiler found",
+        "" if compiler else "install one: apt install gcc, dnf install gcc, or xcode-select --install",
+        needed=any(_unbuilt()),
+    )
+    missing = [package for module, package in NEEDED.items() if importlib.util.find_spec(module) is None]
+    yield Finding(
+        "packages",
+        "all there" if not missing else "not installed: " + ", ".join(missing),
+        f"{sys.executable} -m pip install {' '.join(missing)}" if missing else "",
+    )
+    unbuilt = sorted(_unbuilt())
+    yield Finding(
+        "extensions",
+        "built" if not unbuilt else "not built or older than their source: " + ", ".join(unbuilt),
+        "./run_ultra_fast.sh --setup-only, or python setup.py build_ext --inplace" if unbuilt else "",
+    )
+    machine = hardware.detect()
+    yield Finding("torch", _torch_text(machine.torch_build))
+    for note in machine.notes:
+        yield Finding("gpu", note, "https://pytorch.org/get-started has torch for each", needed=False)
+    if machine.gpus:
+        yield _engine(machine)
+    yield Finding("machine", machine.describe())
+    shm = shutil.disk_usage("/dev/shm").free if Path("/dev/shm").is_dir() else 0
+    yield Finding(
+        "shared mem",
+        f"{shm / hardware.GIB:.1f} GiB free in /dev/shm",
+        "" if shm >= SHM_WANTED else "docker run --shm-size=2g, or vector.backend=threads",
+        needed=False,
+    )
+    yield Finding("profile", profiles.choose_profile(machine).reason)
+
+
+def main() -> int:
+    """Print the report; 1 if something needed is missing."""
+    findings = []
+    for finding in examine():
+        print(finding.show(), flush=True)
+        findings.append(finding)
+    wrong = [finding for finding in findings if finding.cure and finding.needed]
+    print(f"{len(wrong)} thing(s) to mend before training" if wrong else "ready: ./run_ultra_fast.sh trains")
+    return 1 if wrong else 0
+
+
+def _unbuilt() -> Iterator[str]:
+    """Native modules whose compiled file is not there or, in a checkout, is older than its source."""
+    checkout = (PACKAGE.parent / "setup.py").exists()  # an installed wheel's file times say nothing
+    for top, package in ((PACKAGE / "envs", "metta_fast.envs"), (PACKAGE, "metta_fast")):
+        root = top.resolve()
+        for source in root.rglob("*.pyx"):
+            parts = source.relative_to(root).with_suffix("").parts
+            if top == PACKAGE and parts[0] == "envs":
+                continue
+            built = [
+                file
+                for ending in importlib.machinery.EXTENSION_SUFFIXES
+                if (file := source.with_suffix(ending)).exists()
+            ]
+            if not built or (checkout and built[0].stat().st_mtime < source.stat().st_mtime):
+                yield ".".join((package, *parts))
+
+
+def _engine(machine: hardware.Machine) -> Finding:
+    """Whether environments that have a GPU engine can step on the card."""
+    missing = card_obstacle(machine)
+    if missing:
+        return Finding(
+            "gpu engine", f"environments step on the CPU: {missing.why}", missing.cure, needed=False
+        )
+    driver = ".".join(map(str, machine.driver)) if machine.driver[0] else "unknown"
+    folder = cache_folder()
+    place = next(path for path in (folder, *folder.parents) if path.exists())
+    return Finding(
+        "gpu engine",
+        f"NVRTC {machine.nvrtc}, a driver for CUDA {driver}, compiled kernels kept in {folder}",
+        ""
+        if os.access(place, os.W_OK)
+        else f"make {place} writable, or name another folder with METTA_FAST_CACHE",
+        needed=False,
+    )
+
+
+def _torch_text(build: str) -> str:
+    from importlib import metadata
+
+    if build == "none":
+        return "not installed"
+    return f"{metadata.version('torch')}, built for {build}"

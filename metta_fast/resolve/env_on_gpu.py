@@ -1,0 +1,104 @@
+"""Whether environments can step on the GPU of this machine with this configuration; if not, why and what to do.
+
+    obstacle(spec, machine)       the environment and the machine
+    cpu_wishes(config, …)         keys whose values only CPU environments have
+
+Used by resolve.py for `env.device`; numbers and words only: neither torch nor CUDA is imported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from metta_fast.config.keys import Config, get, shown
+from metta_fast.machine.hardware import DRIVERS, Machine
+
+if TYPE_CHECKING:
+    from metta_fast.contracts.env import EnvSpec
+
+INSTALL = "pip install 'metta-fast[gpu]' (in a checkout: pip install -e '.[gpu]')"
+
+
+@dataclass(frozen=True)
+class Obstacle:
+    """Why environments cannot step on the GPU."""
+
+    why: str
+    cure: str
+    surprising: bool
+    """Whether a user with env.device=auto should be told: the card and the engine are there, and yet."""
+
+
+def obstacle(spec: EnvSpec, machine: Machine) -> Obstacle | None:
+    """What stands in the way of `spec` on the GPU of `machine`; None: nothing."""
+    if not machine.gpus:
+        why = machine.notes[0] if machine.notes else "no GPU was found that the installed torch can use"
+        return Obstacle(why, "give env.device=cpu or leave it auto", False)
+    if not spec.gpu:
+        return Obstacle(
+            f"{spec.name} has no GPU engine",
+            "give env.device=cpu or leave it auto: its environments step on the CPU, policy and learner run on the "
+            "GPU",
+            False,
+        )
+    return card_obstacle(machine)
+
+
+def card_obstacle(machine: Machine) -> Obstacle | None:
+    """The same for any environment that has an engine, on a machine with a GPU."""
+    card = machine.gpus[0]
+    if card.vendor != "nvidia":
+        return Obstacle(
+            f"{card.name} runs under ROCm, which has no NVRTC to compile the environments' rules with",
+            "give env.device=cpu or leave it auto: environments step on the CPU, policy and learner run on the GPU",
+            True,
+        )
+    if not machine.nvrtc:
+        return Obstacle("the package cuda-bindings is not installed", INSTALL, True)
+    if 0 < machine.driver[0] < machine.nvrtc:
+        return Obstacle(
+            f"NVIDIA's driver is for CUDA {machine.driver[0]}.{machine.driver[1]}, too old for code of "
+            f"NVRTC {machine.nvrtc}",
+            f"install driver {DRIVERS.get(machine.nvrtc, 'of that version')} or newer, or "
+            f"pip install 'cuda-bindings=={machine.driver[0]}.*'",
+            True,
+        )
+    return None
+
+
+@dataclass(frozen=True)
+class Wish:
+    """A key whose value only CPU environments have."""
+
+    path: str
+    needed: object
+    """Its value with GPU environments."""
+    why: str
+
+
+WISHES = (
+    Wish("vector.backend", "gpu", "env.device=cuda has one backend"),
+    Wish("vector.zero_copy", True, "the rows are written in place, there is no copy to make"),
+    Wish("vector.async_factor", 1, "all environments step at once"),
+    Wish("env.action_repeat", 1, "environments on the GPU take each action once"),
+    Wish("trainer.cpu_offload", False, "environments on the GPU write their rows there"),
+)
+PREFERENCES = ("vector.backend", "vector.async_factor")
+"""Of these, what a profile or recipe says gives way to GPU environments; only typed values hold."""
+
+
+def cpu_wishes(config: Config, typed: Callable[[str], bool]) -> list[Wish]:
+    """The keys that ask for environments on the CPU, where env.device=auto has to choose."""
+    return [wish for wish in differing(config) if typed(wish.path) or wish.path not in PREFERENCES]
+
+
+def differing(config: Config) -> list[Wish]:
+    """The keys whose values do not go with GPU environments (`auto` goes with anything)."""
+    return [wish for wish in WISHES if get(config, wish.path) not in (wish.needed, "auto")]
+
+
+def said(config: Config, wish: Wish) -> str:
+    """`key=value` of a wish."""
+    return f"{wish.path}={shown(get(config, wish.path))}"

@@ -1,0 +1,175 @@
+"""What the command line prints of the configuration: --help, --explain, --cfg job.
+
+python run_optimized.py --help                       # every key, its default and choices
+python run_optimized.py hardware=auto --explain      # every value and where it comes from
+python run_optimized.py --cfg job                    # the resolved configuration as YAML
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping
+from typing import Any
+
+import yaml
+
+from metta_fast.config.keys import GROUPS, Key, config_to_dict, get, keys, shown
+from metta_fast.machine.hardware import GIB
+from metta_fast.resolve.compose import CONFIGS, options
+from metta_fast.resolve.memory_estimate import describe, total
+from metta_fast.resolve.resolve import Resolved
+
+WIDTH = 110
+
+SECTIONS = {
+    "env": "Environment",
+    "vector": "Stepping many environments",
+    "policy": "Policy",
+    "trainer": "Learning",
+    "run": "Run",
+    "wandb": "Weights & Biases",
+    "": "General",
+}
+
+USAGE = """\
+usage: python run_optimized.py [group=option …] [key=value …] [--help | --explain | --cfg job]
+                               [--config-dir DIR]
+
+  python run_optimized.py                                      # hardware=ultra_fast env=grid policy=mlp
+  python run_optimized.py hardware=auto env=grid_arena policy=lstm
+  python run_optimized.py env.num_envs=1024 trainer.batch_size=262144 --explain
+
+  --explain         print each value and where it comes from, and stop
+  --cfg job         print the resolved configuration as YAML, and stop
+  --config-dir DIR  a folder of your own with hardware/, env/, policy/ … files, chosen by name like ours
+
+A later one wins: defaults < hardware profile < env and policy recipe < command line.
+A policy or environment of your own: policy=package.module.Class, env=package.module:function.
+"""
+
+
+def help_text() -> str:
+    """Usage, the options of each group, and every key with its help, default and what it takes."""
+    lines = [USAGE, "Groups"]
+    for group in GROUPS:
+        found = options(group)
+        if found:
+            lines.append(f"  {group}=…")
+            lines += [f"    {option:<13} {headline(group, option)}" for option in found]
+    for section, entries in sections().items():
+        lines += ["", SECTIONS[section]]
+        for entry in entries:
+            lines.append(f"  {entry.path}={shown(entry.default)}")
+            lines += textwrap.wrap(about(entry), WIDTH, initial_indent="      ", subsequent_indent="      ")
+    return "\n".join(lines) + "\n"
+
+
+def about(entry: Key) -> str:
+    """What a key does and what may be written for it: the line of --help and of the site's reference."""
+    if not entry.choices:
+        return f"{entry.help} ({entry.expected()})"
+    if all(str(choice) in entry.help for choice in entry.choices):
+        return entry.help
+    return f"{entry.help} ({', '.join(map(str, entry.choices))})"
+
+
+def explain_text(resolved: Resolved) -> str:
+    """Every value with its origin, the sizes that follow from them, and the notes."""
+    config = resolved.config
+    lines = ["  ".join(f"{group}={resolved.groups[group]}" for group in GROUPS if group in resolved.groups)]
+    leaves = {path: _value(config, path) for path in _in_order(resolved.origins)}
+    width = max(len(f"{path}={shown(value)}") for path, value in leaves.items() if len(shown(value)) < 40)
+    section = None
+    for path, value in leaves.items():
+        head = path.split(".")[0] if "." in path else ""
+        if head != section:
+            section = head
+            lines += ["", SECTIONS.get(head, head)]
+        lines.append(f"  {f'{path}={shown(value)}':<{width}}  # {resolved.origins[path]}")
+    lines += ["", "What follows from these"]
+    lines += [f"  {name:<{width}}  # {why}" for name, why in _derived(resolved)]
+    if resolved.notes:
+        lines += ["", "Notes"]
+        for note in resolved.notes:
+            lines += textwrap.wrap(note, WIDTH, initial_indent="  - ", subsequent_indent="    ")
+    return "\n".join(lines) + "\n"
+
+
+def cfg_text(resolved: Resolved) -> str:
+    """The resolved configuration as YAML."""
+    return yaml.safe_dump(config_to_dict(resolved.config), sort_keys=False, allow_unicode=True)
+
+
+def _derived(resolved: Resolved) -> list[tuple[str, str]]:
+    env, vector, trainer = resolved.config.env, resolved.config.vector, resolved.config.trainer
+    agents = env.num_envs * env.agents_per_env
+    horizon = trainer.batch_size // agents
+    whole, rest = divmod(env.num_envs, vector.async_factor)
+    steps = (
+        trainer.batch_size // trainer.minibatch_size // trainer.gradient_accumulation * trainer.update_epochs
+    )
+    return [
+        (f"num_agents = {agents}", "env.num_envs * env.agents_per_env"),
+        (f"horizon = {horizon}", "trainer.batch_size / num_agents: rows each agent gives in an epoch"),
+        (f"segments = {horizon // trainer.bptt_horizon}", "horizon / trainer.bptt_horizon, for each agent"),
+        (
+            f"vector.envs_per_batch = {whole}" + (f" or {whole + 1}" if rest else ""),
+            "env.num_envs / vector.async_factor: environments of one block",
+        ),
+        (f"optimizer steps = {steps}", "in an epoch"),
+        (
+            f"epochs = {-(-trainer.total_timesteps // trainer.batch_size)}",
+            "about, for trainer.total_timesteps",
+        ),
+        *_memory(resolved),
+    ]
+
+
+def _memory(resolved: Resolved) -> list[tuple[str, str]]:
+    """The estimate of metta_fast/resolve/memory_estimate.py."""
+    parts = resolved.memory
+    on_gpu, host = total(parts, on_gpu=True), total(parts, on_gpu=False)
+    found = []
+    if on_gpu:
+        found.append((f"GPU memory = {on_gpu / GIB:.1f} GiB", f"about: {describe(parts)}"))
+    if host:
+        found.append((f"host memory = {host / GIB:.1f} GiB", f"about: {describe(parts, on_gpu=False)}"))
+    return found
+
+
+def sections() -> dict[str, list[Key]]:
+    """The keys under the names of SECTIONS, in the schema's order."""
+    found: dict[str, list[Key]] = {name: [] for name in SECTIONS}
+    for path, entry in keys().items():
+        found[path.split(".")[0] if "." in path else ""].append(entry)
+    return found
+
+
+def _in_order(origins: Mapping[str, str]) -> list[str]:
+    """The paths in the schema's order, those inside a dict at the dict's place."""
+    place = {path: index for index, path in enumerate(keys())}
+
+    def rank(path: str) -> int:
+        while path not in place:
+            path = path.rpartition(".")[0]
+        return place[path]
+
+    return sorted(origins, key=rank)
+
+
+def _value(config: Any, path: str) -> Any:
+    """The value at a path of the schema, or inside one of its dicts."""
+    if path in keys():
+        return get(config, path)
+    above = next(name for name in keys() if path.startswith(name + "."))
+    node = get(config, above)
+    for part in path[len(above) + 1 :].split("."):
+        node = node[part]
+    return node
+
+
+def headline(group: str, option: str) -> str:
+    """The first comment of one of our configuration files."""
+    text = (CONFIGS / group / f"{option}.yaml").read_text(encoding="utf-8")
+    comments = [line[1:].strip() for line in text.splitlines() if line.startswith("#")]
+    return next((line for line in comments if not line.startswith("@")), "")

@@ -1,0 +1,187 @@
+"""Where environments step, where the policy learns, in which arithmetic, and in what kind of CUDA graphs.
+
+    device ─► env_device ─► graphs          steps of resolve.py, which has the other ones
+
+What a profile, recipe or default gave and this machine does not have is changed and told; what the user typed is
+used or refused.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from metta_fast.config.keys import config_from_dict, config_to_dict, put, shown
+from metta_fast.contracts.env import EnvSpec
+from metta_fast.contracts.errors import UserError
+from metta_fast.machine.hardware import Machine
+from metta_fast.resolve.compose import Composed
+from metta_fast.resolve.env_on_gpu import PREFERENCES, Obstacle, cpu_wishes, differing, obstacle, said
+
+OWN_GRAPHS = {"reduce-overhead": "default", "max-autotune": "max-autotune-no-cudagraphs"}
+"""Modes of torch.compile that use CUDA graphs, and the same without."""
+
+
+class Devices:
+    """A configuration being resolved, and its steps about devices."""
+
+    def __init__(self, composed: Composed, machine: Machine) -> None:
+        self.config = config_from_dict(config_to_dict(composed.config))
+        self.origins = dict(composed.origins)
+        self.notes = list(composed.notes)
+        self.typed = composed.typed
+        self.machine = machine
+
+    def _set(self, path: str, value: Any, why: str) -> None:
+        put(self.config, path, value)
+        self.origins[path] = f"auto: {why}"
+
+    def _adjust(self, path: str, value: Any, why: str, *, tell: bool = True) -> None:
+        """Change a value that a profile, recipe or default gave, and tell the user."""
+        source = self.origins[path]
+        put(self.config, path, value)
+        self.origins[path] = f"auto: {why} ({source})"
+        if tell:
+            self.notes.append(f"{path}={shown(value)} ({source}: {why})")
+
+    def device(self) -> None:
+        """Where the policy runs, and in which arithmetic."""
+        trainer, machine = self.config.trainer, self.machine
+        if trainer.device == "auto":
+            if machine.gpus:
+                self._set("trainer.device", "cuda", machine.gpus[0].name)
+            else:
+                self._set("trainer.device", "cpu", "no GPU that the installed torch can use")
+        if trainer.device == "cuda" and not machine.gpus:
+            why = machine.notes[0] if machine.notes else "no GPU was found that the installed torch can use"
+            raise UserError(f"trainer.device=cuda: {why}; give trainer.device=cpu or leave it auto")
+        cuda = trainer.device == "cuda"
+        if trainer.precision == "auto":
+            if cuda and machine.gpus[0].bf16:
+                self._set("trainer.precision", "bf16", f"{machine.gpus[0].name} has it")
+            else:
+                self._set("trainer.precision", "fp32", "this GPU has no bf16" if cuda else "on the CPU")
+        if trainer.compile == "auto":
+            self._set("trainer.compile", cuda, "on a GPU" if cuda else "it does not pay on the CPU")
+        if trainer.torch_threads == "auto":
+            threads = min(4, machine.cores) if cuda else machine.cores
+            self._set(
+                "trainer.torch_threads",
+                threads,
+                f"{machine.cores} cores allowed" + (", few are needed beside a GPU" if cuda else ""),
+            )
+        if not cuda:
+            self._on_the_cpu()
+        if trainer.deterministic and trainer.cudnn_benchmark and cuda:
+            if self.typed("trainer.cudnn_benchmark"):
+                raise UserError(
+                    "trainer.cudnn_benchmark=true chooses kernels by time, which trainer.deterministic=true "
+                    "rules out; give only one of them"
+                )
+            self._set("trainer.cudnn_benchmark", False, "trainer.deterministic=true")
+
+    def _on_the_cpu(self) -> None:
+        """What only a GPU has: an error where typed, else switched off and said."""
+        trainer = self.config.trainer
+        if trainer.precision == "fp16":
+            if self.typed("trainer.precision"):
+                raise UserError(
+                    "trainer.precision=fp16 needs a GPU; give trainer.precision=fp32 or bf16 on the CPU"
+                )
+            self._adjust("trainer.precision", "fp32", "fp16 needs a GPU")
+        if trainer.cpu_offload:
+            if self.typed("trainer.cpu_offload"):
+                raise UserError(
+                    "trainer.cpu_offload=true keeps the rollout out of the GPU's memory, but the policy runs "
+                    "on the CPU; leave it out"
+                )
+            self._adjust("trainer.cpu_offload", False, "the policy runs on the CPU")
+        if (
+            trainer.compile
+            and not self.typed("trainer.compile")
+            and self.origins["trainer.compile"][:5] != "auto:"
+        ):
+            self._adjust(
+                "trainer.compile",
+                False,
+                "compiling for the CPU takes long and gains little; typed, trainer.compile=true does it",
+            )
+
+    def env_device(self, spec: EnvSpec) -> None:
+        """Where environments step, and what follows from it (metta_fast/resolve/env_on_gpu.py)."""
+        env, vector = self.config.env, self.config.vector
+        missing = obstacle(spec, self.machine)
+        if env.device == "auto":
+            self._choose_env_device(spec, missing)
+        elif env.device == "cuda" and missing:
+            raise UserError(f"env.device=cuda: {missing.why}; {missing.cure}")
+        if env.device == "cuda":
+            if self.config.trainer.device == "cpu":
+                raise UserError(
+                    "env.device=cuda has the policy on the GPU as well, but trainer.device=cpu; leave one of "
+                    "them out"
+                )
+            for wish in differing(self.config):
+                if self.typed(wish.path):
+                    raise UserError(
+                        f"{said(self.config, wish)} does not go with env.device=cuda: {wish.why}; leave one of "
+                        "them out"
+                    )
+                self._adjust(wish.path, wish.needed, wish.why, tell=wish.path not in PREFERENCES)
+        elif vector.backend == "gpu":
+            if self.typed("vector.backend"):
+                why, cure = (missing.why, missing.cure) if missing else ("env.device=cpu", "leave one out")
+                raise UserError(f"vector.backend=gpu steps environments on the GPU, but {why}; {cure}")
+            vector.backend = "auto"
+
+    def _choose_env_device(self, spec: EnvSpec, missing: Obstacle | None) -> None:
+        """What env.device=auto becomes."""
+        on_gpu = self.config.trainer.device == "cuda"
+        wishes = cpu_wishes(self.config, self.typed)
+        if missing:
+            self._set("env.device", "cpu", missing.why)
+            if missing.surprising and on_gpu:
+                self.notes.append(f"environments step on the CPU: {missing.why}; {missing.cure}")
+        elif not on_gpu:
+            self._set("env.device", "cpu", "the policy runs on the CPU")
+        elif wishes:
+            asked = " and ".join(f"{said(self.config, w)} ({self.origins[w.path]})" for w in wishes)
+            self._set("env.device", "cpu", f"for {asked}")
+            self.notes.append(f"environments step on the CPU for {asked}; without, they step on the GPU")
+        else:
+            self._set("env.device", "cuda", f"{spec.name} has a GPU engine")
+
+    def graphs(self) -> None:
+        """CUDA graphs of our own, and the mode of torch.compile that goes with them."""
+        trainer, why = self.config.trainer, self._without_graphs()
+        if trainer.cuda_graphs == "auto":
+            self._set("trainer.cuda_graphs", why is None, why or f"trainer.device={trainer.device}")
+        if trainer.cuda_graphs and why:
+            if self.typed("trainer.cuda_graphs"):
+                raise UserError(f"trainer.cuda_graphs=true: {why}; leave it auto")
+            self._adjust("trainer.cuda_graphs", False, why)
+        if trainer.compile_mode == "auto":
+            if trainer.compile and trainer.device == "cuda" and not trainer.cuda_graphs:
+                self._set("trainer.compile_mode", "reduce-overhead", "no launch cost for each kernel")
+            else:
+                graphs = "trainer.cuda_graphs=true" if trainer.cuda_graphs else "on the CPU"
+                why = graphs if trainer.compile else "trainer.compile=false"
+                self._set("trainer.compile_mode", "default", why)
+        if trainer.cuda_graphs and trainer.compile and trainer.compile_mode in OWN_GRAPHS:
+            why = "torch's graphs cannot be captured into those of trainer.cuda_graphs"
+            if self.typed("trainer.compile_mode"):
+                raise UserError(
+                    f"trainer.compile_mode={trainer.compile_mode}: {why}; leave it out, or give "
+                    f"trainer.cuda_graphs=false"
+                )
+            self._adjust("trainer.compile_mode", OWN_GRAPHS[trainer.compile_mode], why)
+
+    def _without_graphs(self) -> str | None:
+        """Why there are no CUDA graphs of our own, or None."""
+        trainer, gpus = self.config.trainer, self.machine.gpus
+        if trainer.device == "cpu":
+            return f"the policy runs on the CPU (trainer.device=cpu, {self.origins['trainer.device']})"
+        if trainer.cpu_offload:
+            return f"the rollout lies in host memory (trainer.cpu_offload=true, {self.origins['trainer.cpu_offload']})"
+        if gpus and gpus[0].vendor != "nvidia":
+            return f"not tried on {gpus[0].name}"
+        return None

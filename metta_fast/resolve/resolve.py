@@ -1,0 +1,214 @@
+"""Checks and `auto`: a composed configuration becomes one that can run, or a UserError before any start.
+
+    compose ─► environment ─► device ─► env_device ─► sizes ─► vector ─► graphs ─► policy ─► features ─► memory
+            ─► Resolved
+
+Every value that changes here keeps its reason in `origins`, which --explain prints. torch is not imported:
+cards are found by metta_fast/machine/hardware.py (a feature that is on brings it in).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import isfinite
+
+from metta_fast.config.keys import Config, did_you_mean, get
+from metta_fast.config.policy_inputs import only, reads
+from metta_fast.contracts.env import EnvSpec
+from metta_fast.contracts.errors import UserError
+from metta_fast.machine import hardware
+from metta_fast.machine.hardware import Machine
+from metta_fast.metrics.wandb_logger import check_wandb
+from metta_fast.resolve import memory_estimate as memory
+from metta_fast.resolve.compose import Composed
+from metta_fast.resolve.fit_devices import Devices
+from metta_fast.resolve.fit_sizes import fit_sizes
+from metta_fast.resolve.memory_estimate import Part
+
+POLICIES = ("mlp", "tokens")
+
+NOT_BUILT_YET = ("contrastive", "kickstart")
+"""What the guide's original setting switches on and this version does not have."""
+
+
+@dataclass
+class Resolved:
+    """A configuration that can run."""
+
+    config: Config
+    """No value is `auto`."""
+    origins: dict[str, str]
+    """Where each leaf comes from; "auto: why" for the values found or fitted here."""
+    notes: list[str] = field(default_factory=list)
+    """What the user should be told before training."""
+    groups: dict[str, str] = field(default_factory=dict)
+    """The option chosen of each group."""
+    memory: tuple[Part, ...] = ()
+    """What takes how much memory, reckoned."""
+
+
+def resolve(composed: Composed, *, machine: Machine | None = None) -> Resolved:
+    """Check `composed` and fill in every `auto`.
+
+    Args:
+        machine: what to resolve for; None: the machine that compose looked at, or this one.
+
+    Raises:
+        UserError: values that cannot work together, an environment that cannot be made, a missing GPU.
+    """
+    machine = machine or composed.machine or hardware.detect()
+    work = _Resolve(composed, machine)
+    spec = work.environment()
+    work.device()
+    work.env_device(spec)
+    work.sizes()
+    work.vector(spec)
+    work.viewer()
+    work.graphs()
+    work.policy(spec)
+    work.features()
+    check_wandb(work.config.wandb)
+    parts = memory.check(work.config, spec, work.machine)
+    if composed.groups.get("hardware") == "original":
+        work.notes.append(f"hardware=original runs without what is not built yet: {', '.join(NOT_BUILT_YET)}")
+    return Resolved(work.config, work.origins, work.notes, dict(composed.groups), parts)
+
+
+class _Resolve(Devices):
+    """The steps that are not about devices."""
+
+    def environment(self) -> EnvSpec:
+        """The environment can be made, and gives the number of agents."""
+        from metta_fast.envs import make_factory
+
+        env = self.config.env
+        spec = make_factory(env).spec
+        if spec.agents_per_env != env.agents_per_env:
+            if self.typed("env.agents_per_env"):
+                raise UserError(
+                    f"env.agents_per_env={env.agents_per_env}, but {env.factory} has "
+                    f"{spec.agents_per_env}; leave it out or give env.agents_per_env={spec.agents_per_env}"
+                )
+            self._adjust("env.agents_per_env", spec.agents_per_env, f"what {env.factory} has")
+        return spec
+
+    def sizes(self) -> None:
+        """Agents, segments, batch and minibatches that divide each other (metta_fast/resolve/fit_sizes.py)."""
+        for change in fit_sizes(self.config, self.typed):
+            self._adjust(change.path, change.value, change.why)
+
+    def vector(self, spec: EnvSpec) -> None:
+        """Backend, workers and threads for this environment and the cores allowed."""
+        vector, envs, cores = self.config.vector, self.config.env.num_envs, self.machine.cores
+        if vector.backend == "auto" and self.config.env.device == "cuda":
+            self._set("vector.backend", "gpu", "env.device=cuda")
+        if vector.backend == "auto":
+            backend = "threads" if spec.native else "workers"
+            self._set(
+                "vector.backend", backend, "a native environment" if spec.native else "a Python environment"
+            )
+        if vector.num_workers == "auto":
+            if vector.backend == "workers":
+                self._set("vector.num_workers", min(cores, envs), f"{cores} cores allowed, {envs} envs")
+            else:
+                self._set("vector.num_workers", 1, f"not used by vector.backend={vector.backend}")
+        self._at_most("vector.num_workers", envs, "env.num_envs")
+        if vector.num_threads == "auto":
+            if vector.backend == "threads":
+                self._set("vector.num_threads", min(cores, envs), f"{cores} cores allowed, {envs} envs")
+            elif vector.backend == "workers":
+                each = max(1, cores // vector.num_workers)
+                self._set(
+                    "vector.num_threads", each, f"{cores} cores allowed for {vector.num_workers} workers"
+                )
+            else:
+                self._set("vector.num_threads", 1, f"not used by vector.backend={vector.backend}")
+        self._at_most("vector.num_threads", envs, "env.num_envs")
+        for path in ("vector.num_workers", "vector.num_threads"):
+            if vector.backend == "gpu" and self.typed(path):
+                self.notes.append(
+                    f"{path}={get(self.config, path)} is for environments on the CPU (env.device=cpu); these "
+                    "step on the GPU"
+                )
+        if vector.backend == "workers" and vector.num_workers > cores:
+            self.notes.append(
+                f"vector.num_workers={vector.num_workers} ({self.origins['vector.num_workers']}) share "
+                f"{cores} cores; vector.num_workers=auto takes {min(cores, envs)}"
+            )
+        if vector.restart_workers and vector.backend != "workers":
+            raise UserError(
+                f"vector.restart_workers={vector.restart_workers}: vector.backend={vector.backend} has no workers to "
+                "start anew; leave it out, or give vector.backend=workers"
+            )
+
+    def viewer(self) -> None:
+        """A window is for robots that this process steps, on a display."""
+        env, backend = self.config.env, self.config.vector.backend
+        if not env.show_viewer:
+            return
+        if env.factory != "robot":
+            raise UserError(
+                f"env.show_viewer=true is for robots (env.factory=robot), this is {env.factory}: leave it out; "
+                "`metta-fast replay RUN` shows an episode"
+            )
+        if backend == "workers":
+            raise UserError(
+                "env.show_viewer=true with vector.backend=workers: other processes hold the robots; give "
+                "vector.backend=threads"
+            )
+        from metta_fast.envs.robot.viewer import check_display
+
+        check_display()
+
+    def _at_most(self, path: str, limit: int, what: str) -> None:
+        value = get(self.config, path)
+        if value <= limit:
+            return
+        if self.typed(path):
+            raise UserError(
+                f"{path}={value} is more than {what}={limit}; try {path}={limit}, or {what}={value}"
+            )
+        self._adjust(path, limit, f"{value} lowered to {what}")
+
+    def policy(self, spec: EnvSpec) -> None:
+        """The policy is known and reads this observation."""
+        name, observation = self.config.policy.name, self.config.env.observation
+        if "." not in name and name not in POLICIES:
+            raise UserError(
+                f"policy.name={name!r}: {did_you_mean(name, POLICIES)}"
+                f"known: {', '.join(POLICIES)}, or your own as package.module.Class"
+            )
+        actor, _ = reads(self.config.policy, spec)
+        leaves = list(only(spec, actor).obs.values())
+        tokens = len(leaves) == 1 and leaves[0].dtype == "uint8" and leaves[0].shape[1:] == (3,)
+        if name == "tokens" and not tokens:
+            cure = "env.observation=tokens" if self.config.env.factory == "grid" else "policy=mlp"
+            raise UserError(
+                f"policy tokens reads [n, 3] tokens, but {spec.name} gives "
+                f"{', '.join(f'{k} {list(v.shape)} {v.dtype}' for k, v in only(spec, actor).obs.items())}; give {cure}"
+            )
+        if name == "mlp" and observation == "tokens":
+            raise UserError(
+                "policy mlp does not read token observations; give policy=tokens, or env.observation=compact"
+            )
+
+        self._unbounded(spec)
+
+    def _unbounded(self, spec: EnvSpec) -> None:
+        """Continuous actions that cannot be scaled are told: a wrong unit would only show in what is learnt."""
+        bounds = list(zip(spec.action.low, spec.action.high))
+        free = [str(i) for i, pair in enumerate(bounds) if not all(map(isfinite, pair))]
+        if free:
+            which = "all" if len(free) == len(bounds) else "numbers " + ", ".join(free)
+            self.notes.append(
+                f"{spec.name}: {which} of {len(bounds)} continuous actions lack a finite bound and are not scaled: "
+                "the environment gets the policy's own numbers, of size exp(policy.initial_log_std) at first; "
+                "give finite bounds if it expects others"
+            )
+
+    def features(self) -> None:
+        """Every feature named is known and takes its keys. Imports torch, but only if there is one."""
+        if self.config.features:
+            from metta_fast.features import make_features
+
+            make_features(self.config.features)

@@ -1,0 +1,84 @@
+"""Returns, lengths and environment statistics of episodes, summed where the buffers lie, once an epoch.
+
+Place in the flow: after a rollout. An episode restarts on either flag. Masked rows take no part. The first
+episode of each agent is left out where environments start it in the middle (EnvSpec.stagger).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from metta_fast.buffers.rollout import Buffers
+from metta_fast.contracts.env import EnvSpec
+
+
+class EpisodeStats:
+    """Sums over the episodes that ended in a rollout, and the part of those that are still going on."""
+
+    def __init__(self, spec: EnvSpec, device: torch.device) -> None:
+        self.names = ("return", "length", *spec.stats)
+        n = spec.num_agents
+        self.returns = torch.zeros(n, dtype=torch.float64, device=device)
+        """[N] of the episodes that are going on; so are lengths."""
+        self.lengths = torch.zeros(n, dtype=torch.int64, device=device)
+        self.left_out = torch.zeros(n, dtype=torch.bool, device=device)
+        """[N] the episode that is going on is not counted."""
+
+    def restart(self, *, staggered: bool) -> None:
+        """All environments were reset; staggered: they started in the middle of an episode."""
+        self.returns.zero_()
+        self.lengths.zero_()
+        self.left_out.fill_(staggered)
+
+    def add(self, buffers: Buffers) -> Tensor:
+        """Take in a rollout.
+
+        Returns:
+            [1 + len(names)] float64 on the buffers' device: number of counted episodes, then sums by `names`.
+        """
+        mask = buffers.mask[: buffers.horizon]
+        done = (buffers.terminal | buffers.truncation) & mask
+        totals = torch.where(mask, buffers.reward, 0).double().cumsum(0) + self.returns  # [T, N]
+        rows = mask.cumsum(0) + self.lengths
+        number = done.cumsum(0)
+        ends = number[-1]
+        ended = ends > 0
+        time = torch.arange(1, buffers.horizon + 1, device=done.device).unsqueeze(1)
+        last = ((done * time).amax(0) - 1).clamp_(min=0)  # row of the last end (0 where none)
+        counted = done & ~(self.left_out & (number == 1))
+        first = (done & (number == 1)).to(torch.uint8).argmax(0)
+
+        def sum_of(series: Tensor, running: Tensor) -> Tensor:
+            """Sum over the counted episodes; `running` becomes what the episodes now going on have so far."""
+            up_to_last = torch.where(ended, series.gather(0, last.unsqueeze(0))[0], 0)
+            up_to_first = torch.where(ended & self.left_out, series.gather(0, first.unsqueeze(0))[0], 0)
+            torch.sub(series[-1], up_to_last, out=running)
+            return (up_to_last - up_to_first).sum().double()
+
+        sums = torch.stack([counted.sum().double(), sum_of(totals, self.returns), sum_of(rows, self.lengths)])
+        self.left_out &= ~ended
+        if not buffers.stats.shape[2]:
+            return sums
+        if counted.device.type == "cpu":  # to pick the few rows is quicker, and their number is there at once
+            return torch.cat([sums, buffers.stats[counted].double().sum(0)])
+        return torch.cat([sums, torch.where(counted.unsqueeze(2), buffers.stats, 0).sum((0, 1)).double()])
+
+    def means(self, sums: list[float]) -> dict[str, float]:
+        """`add`'s figures as metrics: env/return, env/length, env/<stat>; empty where no episode ended."""
+        if not sums[0]:
+            return {}
+        return {f"env/{name}": total / sums[0] for name, total in zip(self.names, sums[1:])}
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "returns": self.returns.clone(),
+            "lengths": self.lengths.clone(),
+            "left_out": self.left_out.clone(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        for name, value in state.items():
+            getattr(self, name).copy_(value)

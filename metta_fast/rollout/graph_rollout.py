@@ -1,0 +1,197 @@
+"""One rollout with environments on the CPU and the policy on a GPU: a row's launches are one CUDA graph.
+
+    held or ready block ─► row t into Buffers ─► [ row t of Buffers ─► policy ─► row t of Buffers, action ] ─► send
+                                                 └────────────── one graph for each block ──────────────┘
+
+A graph's tensors stay where they are, so which row it works on is a number on the device that it counts up itself.
+With memory the core's state is changed in place. Row T, of which only the value is wanted, has a graph of its own.
+
+Place in the flow: as rollout.py, which drives the vector for both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from metta_fast.buffers.rollout import Buffers
+from metta_fast.contracts.vector import Block, VectorEnv
+from metta_fast.rollout.act import Acts
+from metta_fast.rollout.check_compiled import check_compiled
+from metta_fast.rollout.rollout import Rollout
+from metta_fast.runtime.cuda_graph import Graph, Say
+
+
+class GraphRollout(Rollout):
+    """As `Rollout`; the buffers are where the policy is."""
+
+    def __init__(
+        self,
+        vec: VectorEnv,
+        policy: nn.Module,
+        buffers: Buffers,
+        *,
+        fused: torch.dtype | None = None,
+        compile_mode: str | None = None,
+        graphs: bool = True,
+        say: Say = print,
+        **keys: Any,
+    ) -> None:
+        """fused, compile_mode: of the policy's step (act.py). graphs: False: launch by launch. keys: as `Rollout`'s."""
+        super().__init__(vec, policy, buffers, **keys)
+        self._acts = Acts(policy, fused=fused, compile_mode=compile_mode)
+        self._unchecked = self._acts.best is not self._acts.plain
+        self._at = torch.zeros(len(vec.blocks), dtype=torch.int64, device=self.device)
+        """The row that each block's graph comes to next."""
+        pool = torch.cuda.graph_pool_handle() if graphs else None
+        self._steps = [
+            BlockStep(
+                buffers, block, self._at[i : i + 1], self._noise, self._states[i], self._acts, self._autocast,
+                lambda name, work: Graph(name, work, enabled=graphs, say=say, pool=pool),
+            )
+            for i, block in enumerate(vec.blocks)
+        ]  # fmt: skip
+
+    def forget(self) -> None:
+        if not self._states:
+            super().forget()
+            return
+        self._held = False
+        for state in self._states:
+            state.zero_()
+
+    def rehearse(self) -> None:
+        """The host's part of a rollout as far as kernels of Triton do the rest (cuda/ahead.py)."""
+        if self._acts.fused is None:
+            return
+        with torch.no_grad():
+            self._acts.fused.update()
+            for step in self._steps:
+                step.work()
+                step.work_last()
+                step.plain_value()
+
+    def collect(self, epoch: int) -> None:
+        self._at.zero_()
+        if self._acts.fused is not None:
+            with torch.no_grad():
+                self._acts.fused.update()
+        super().collect(epoch)
+
+    def _contexts(self) -> AbstractContextManager:
+        """Autocast is each graph's own: casts of weights that it keeps must not outlast the launches they are for."""
+        return torch.no_grad()
+
+    def _act_on(self, block: Block, t: int) -> None:
+        step = self._steps[block.index]
+        if t == self.buffers.horizon:
+            step.last()
+            self.timer.lap("inference")
+            return
+        self._keep_state(block, t)
+        step.row()
+        if self._unchecked:
+            self._unchecked = False
+            check_compiled(self.buffers.value[0, block.start : block.stop], step.plain_value())
+        self.timer.lap("inference")
+        self._transfer.give(block, step.given)
+        self.timer.lap("copy")
+
+
+class BlockStep:
+    """The policy's step of one block's row, on tensors that stay where they are.
+
+    Attributes:
+        row, last: of the row that `at` names, and of row T; graphs where they are enabled.
+        given: [1, n, W], the action as the environment gets it.
+    """
+
+    def __init__(
+        self,
+        buffers: Buffers,
+        block: Block,
+        at: Tensor,
+        noise: Tensor,
+        state: Tensor,
+        acts: Acts,
+        autocast: Callable[[], AbstractContextManager],
+        graph: Callable[[str, Callable[[], None]], Graph],
+    ) -> None:
+        """at: [1] int64, the row; counted up. noise: [T, N, W]. state: [L, n, H] of the block; changed."""
+        mine = slice(block.start, block.stop)
+        self._obs = {name: leaf[:, mine] for name, leaf in buffers.obs.items()}
+        self._words = {name: words(leaf) for name, leaf in self._obs.items()}
+        self._reset, self._noise, self._state = buffers.reset[:, mine], noise[:, mine], state
+        self._action, self._logprob, self._value = (
+            array[:, mine] for array in (buffers.action, buffers.logprob, buffers.value)
+        )
+        self._first_state = buffers.state[0, :, mine]
+        self._at, self._acts, self._autocast = at, acts, autocast
+        self._zero = torch.zeros_like(at)
+        self._to_env: Any = acts.plain.policy.head.to_env
+        self._chosen = tuple(
+            torch.empty_like(array[:1], memory_format=torch.contiguous_format)
+            for array in (self._action, self._logprob, self._value)
+        )
+        """Action, log-probability and value of a row."""
+        self._dropped = torch.empty_like(state)
+        """A core's state that nobody wants."""
+        self.given = self._to_env(self._chosen[0].clone())
+        self.row = graph("policy's row in the rollout", self.work)
+        self.last = graph("last row of the rollout", self.work_last)
+
+    def work(self) -> None:
+        """Row `at`."""
+        at = self._at
+        self._act(self._state, at)
+        for rows, row in zip((self._action, self._logprob, self._value), self._chosen):
+            rows.index_copy_(0, at, row)
+        self.given.copy_(self._to_env(self._chosen[0]))
+        at.add_(1)
+
+    def work_last(self) -> None:
+        """The value of row `at`, which is T: as `work` gathers it, so that nothing is compiled twice."""
+        self._dropped.copy_(self._state)
+        self._act(self._dropped, self._zero)
+        self._value[-1:].copy_(self._chosen[2])
+
+    def _act(self, state: Tensor, noise_at: Tensor) -> None:
+        at = self._at
+        obs = {
+            name: rows.index_select(0, at).view(leaf.dtype).view(1, *leaf.shape[1:])
+            for (name, leaf), rows in zip(self._obs.items(), self._words.values())
+        }
+        reset, noise = self._reset.index_select(0, at), self._noise.index_select(0, noise_at)
+        with self._autocast():
+            self._acts.best(obs, state, reset, noise, *self._chosen)
+
+    def plain_value(self) -> Tensor:
+        """[n] V of row 0 as the plain policy gives it."""
+        self._dropped.copy_(self._first_state if self._state.numel() else self._state)
+        obs = {name: leaf[:1] for name, leaf in self._obs.items()}
+        with self._autocast():
+            self._acts.plain(obs, self._dropped, self._reset[:1], self._noise[:1], *self._chosen)
+        return self._chosen[2][0]
+
+
+def words(rows: Tensor) -> Tensor:
+    """rows [T, n, …] → the same memory as [T, words], in the widest integers that fit: bytes are copied slowly.
+
+    Bytes of a row must lie side by side, as those of a block of agents do.
+    """
+    if not rows[0].is_contiguous():
+        raise ValueError(
+            f"rows of shape {list(rows.shape)} and strides {rows.stride()} do not lie side by side"
+        )
+    size, length = rows.element_size(), rows[0].numel()
+    flat = rows.as_strided((len(rows), length), (rows.stride(0), 1))
+    for wide in (torch.int64, torch.int32, torch.int16):
+        ratio = wide.itemsize // size
+        whole = (length, rows.stride(0), rows.storage_offset())
+        if ratio > 1 and all(number % ratio == 0 for number in whole):
+            return flat.view(wide)
+    return flat

@@ -1,0 +1,76 @@
+"""Rewards divided by the standard deviation of the discounted return, so that values are of order one.
+
+Without it a task whose rewards are small drowns: Adam moves the value by about the learning rate whatever the
+reward's size, and advantage normalisation blows that noise up to the size of a signal. The scale only multiplies:
+what is optimal stays optimal. (Scaled rewards are not clipped, as is often done: in the grid it made the batteries
+put into an altar cost as much as the heart they become is worth, and agents learnt to hoard.)
+
+Place in the flow: after a rollout and its statistics (which see the rewards as they are), before the advantage.
+The variance is that of R[t] = γ·R[t−1]·(1 − done[t−1]) + r[t] over all rows so far (Welford, merged by epochs:
+Chan et al. 1979), and is frozen within an epoch. Source: Engstrom et al. 2020 (arXiv 2005.12729), section 3.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from metta_fast.buffers.rollout import Buffers
+
+EPSILON = 1e-8
+
+
+class RewardScale:
+    """Running variance of the discounted return; its state goes into checkpoints."""
+
+    def __init__(self, num_agents: int, gamma: float, device: torch.device) -> None:
+        self.gamma = gamma
+        self.discounted = torch.zeros(num_agents, device=device)
+        """[N] float32: R of the last row."""
+        self.moments = torch.zeros(3, dtype=torch.float64, device=device)
+        """count, mean, sum of squared deviations of R."""
+
+    def restart(self) -> None:
+        """All environments were reset; what is known of the variance stays."""
+        self.discounted.zero_()
+
+    def apply(self, buffers: Buffers) -> None:
+        """Take in the rollout's rewards [T, N], then scale them in place.
+
+        Rewards that are not finite make a scale that is not: all are then left as they are, to be named.
+        """
+        mask = buffers.mask[: buffers.horizon]
+        keep = self.gamma * (~(buffers.terminal | buffers.truncation)).float()
+        reward = torch.where(mask, buffers.reward, 0.0)  # a masked row takes no part, whatever stands in it
+        series = torch.empty_like(reward)
+        running = self.discounted
+        for t in range(buffers.horizon):
+            torch.add(reward[t], running, out=series[t])
+            running = series[t] * keep[t]
+        self.discounted.copy_(running)
+        self._merge(series, mask)
+        count, _, squares = self.moments.unbind()
+        scale = (squares / count.clamp(min=1) + EPSILON).rsqrt()
+        buffers.reward.mul_(torch.where((scale > 0) & scale.isfinite(), scale, 1.0))
+
+    def _merge(self, series: Tensor, mask: Tensor) -> None:
+        count, mean, squares = self.moments.unbind()
+        new = mask.sum()
+        values = torch.where(mask, series, 0.0).double()
+        new_mean = values.sum() / new.clamp(min=1)
+        new_squares = torch.where(mask, values - new_mean, 0.0).square().sum()
+        total = (count + new).clamp(min=1)
+        delta = new_mean - mean
+        squares = squares + new_squares + delta.square() * count * new / total
+        self.moments.copy_(torch.stack([count + new, mean + delta * new / total, squares]))
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"discounted": self.discounted.clone(), "moments": self.moments.clone()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Of a run with as many agents (R goes on), or another number (R starts at 0)."""
+        self.moments.copy_(state["moments"])
+        if state["discounted"].shape == self.discounted.shape:
+            self.discounted.copy_(state["discounted"])

@@ -1,0 +1,221 @@
+"""One rollout: every block gives `horizon` rows and is held again at row T.
+
+    held or ready block ─► row t into Buffers ─► policy ─► action[t] ─► send     the first ready block first
+                               t = T: only the value; the block stays held, its row is the next epoch's row 0
+
+Sampling noise is keyed by (seed, epoch) and laid out by agent: the order of arrival changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from metta_fast.buffers.rollout import Buffers
+from metta_fast.contracts.errors import NonFiniteError
+from metta_fast.contracts.vector import Block, VectorEnv, VectorError, WorkerError
+from metta_fast.policy.network import Network
+from metta_fast.rollout.check_compiled import check_compiled
+from metta_fast.rollout.finite_checks import check_block, check_weights
+from metta_fast.rollout.transfer import Transfer, make_transfer
+from metta_fast.runtime.keyed_random import NOISE, Keyed, env_seed
+from metta_fast.runtime.timer import Timer
+
+Act = Callable[[dict[str, Tensor], Tensor, Tensor, Tensor], tuple[Tensor, Tensor, Tensor, Tensor, Tensor]]
+
+
+def make_act(policy: nn.Module) -> Act:
+    """The step of a rollout as one function, for torch.compile.
+
+    (obs {leaf: [1, n, …]}, state [L, n, H], reset [1, n], noise [1, n, W]) →
+    (action [1, n, W], logprob [1, n], value [1, n], state [L, n, H], the action as the environment gets it).
+    """
+    head: Any = policy.head
+
+    def act(
+        obs: dict[str, Tensor], state: Tensor, reset: Tensor, noise: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+        out = policy(obs, state, reset)
+        action, logprob = head.sample(out.params, noise)
+        return action, logprob, out.value, out.state, head.to_env(action)
+
+    return act
+
+
+class Rollout:
+    """Drives the vector; owns the core's state between rows and epochs."""
+
+    def __init__(
+        self,
+        vec: VectorEnv,
+        policy: nn.Module,
+        buffers: Buffers,
+        *,
+        device: torch.device,
+        seed: int,
+        autocast: Callable[[], AbstractContextManager],
+        timer: Timer,
+        zero_copy: bool = True,
+        compile_mode: str | None = None,
+    ) -> None:
+        """compile_mode: torch.compile's mode for policy and sampling; None: eager."""
+        self.vec, self.buffers, self.device, self.timer = vec, buffers, device, timer
+        self.policy: Any = policy
+        self.seed = seed
+        self._autocast = autocast
+        self._keyed = Keyed(seed, device)
+        self._transfer = self._make_transfer(zero_copy)
+        self._compiled = compile_mode is not None
+        self._plain = act = make_act(policy)
+        self._unchecked = self._compiled
+        self._act: Act = (
+            torch.compile(act, mode=compile_mode, dynamic=False) if compile_mode is not None else act
+        )
+        self._noise = torch.empty((buffers.horizon, buffers.num_agents, vec.spec.action.width), device=device)
+        self._epoch = 0
+        self._rows = [0] * len(vec.blocks)
+        self._held = False
+        """Every block is held at the row that comes next; otherwise the environments start anew."""
+        self._states: list[Tensor] = []
+        self.forget()
+
+    def _make_transfer(self, zero_copy: bool) -> Transfer:
+        without_memory = isinstance(self.policy, Network) and self.buffers.state.numel() == 0
+        return make_transfer(
+            self.vec, self.buffers, self.device, zero_copy=zero_copy, reset_can_wait=without_memory
+        )
+
+    def forget(self) -> None:
+        """Environments are about to be reset: the core's state is zero."""
+        self._held = False
+        self._states = [self.policy.initial_state(block.size, self.device) for block in self.vec.blocks]
+
+    @property
+    def held(self) -> bool:
+        """False: the next `collect` resets the environments first."""
+        return self._held
+
+    def collect(self, epoch: int) -> None:
+        """Fill the buffers. Raises what `vec.recv` raises, and NonFiniteError."""
+        timer, recv = self.timer, self.vec.recv
+        waiting: deque[Block] = deque()
+        if self._held:
+            waiting.extend(self.vec.blocks)
+        else:
+            self.forget()
+            self.vec.async_reset(env_seed(self.seed, epoch), stagger=self.vec.spec.stagger)
+        self._held = False
+        self._epoch = epoch
+        self._draw_noise(epoch)
+        self._rows[:] = [0] * len(self._rows)
+        with self._contexts():
+            timer.lap("inference")
+            for _ in range(len(self._rows) * (self.buffers.horizon + 1)):
+                block = waiting.popleft() if waiting else recv()
+                timer.lap("env")
+                self._row(block)
+            self._transfer.finish()
+        self._held = True
+        timer.lap("copy")
+
+    def _contexts(self) -> AbstractContextManager:
+        """What the policy runs in."""
+        contexts = ExitStack()
+        contexts.enter_context(torch.no_grad() if self._compiled else torch.inference_mode())
+        contexts.enter_context(self._autocast())
+        return contexts
+
+    def _draw_noise(self, epoch: int) -> None:
+        generator = self._keyed(NOISE, epoch)
+        if self.vec.spec.action.kind == "discrete":
+            self._noise.uniform_(generator=generator)
+        else:
+            self._noise.normal_(generator=generator)
+
+    def _row(self, block: Block) -> None:
+        """The block's next row: in, policy, out."""
+        timer, transfer, i = self.timer, self._transfer, block.index
+        t = self._rows[i]
+        self._rows[i] = t + 1
+        transfer.load(block, t)
+        timer.lap("copy")
+        try:
+            self._act_on(block, t)
+        except ValueError:  # an action head that has no choice: say so if NaN is the cause
+            check_block(block, self.vec.spec, t, self._epoch)
+            check_weights(self.policy, self._epoch)
+            raise
+        transfer.load_rest(block, t)  # while the device works
+        timer.lap("copy")
+        if t == self.buffers.horizon:
+            return
+        transfer.wait(block)
+        timer.lap("inference")
+        try:
+            self.vec.send(block)
+        except NonFiniteError:  # named again, with its epoch and row
+            check_block(block, self.vec.spec, t, self._epoch)
+            raise
+
+    def _act_on(self, block: Block, t: int) -> None:
+        """The policy's part of row t: into the buffers, and but for the last row on the way to the slab."""
+        timer, buffers, transfer = self.timer, self.buffers, self._transfer
+        i, a, b = block.index, block.start, block.stop
+        last = t == buffers.horizon
+        obs, reset = transfer.inputs(block, t)
+        state = self._states[i]
+        if self._compiled:
+            torch.compiler.cudagraph_mark_step_begin()
+        if not last:
+            self._keep_state(block, t)
+        noise = self._noise[0 if last else t, a:b].unsqueeze(0)
+        action, logprob, value, new_state, given = self._act(obs, state, reset, noise)
+        buffers.value[t, a:b].copy_(value[0], non_blocking=True)
+        if self._unchecked:
+            self._unchecked = False
+            check_compiled(buffers.value[t, a:b], self._plain(obs, state, reset, noise)[2][0])
+        timer.lap("inference")
+        if last:
+            return
+        if self._compiled:  # a graph's outputs are overwritten by its next replay
+            state.copy_(new_state)
+        else:
+            self._states[i] = new_state
+        transfer.give(block, given)
+        transfer.keep(block, t, action, logprob)
+        timer.lap("copy")
+
+    def _keep_state(self, block: Block, t: int) -> None:
+        """The core's state where a segment begins."""
+        buffers, state = self.buffers, self._states[block.index]
+        if t % buffers.bptt_horizon == 0 and state.numel():
+            buffers.state[t // buffers.bptt_horizon, :, block.start : block.stop] = state
+
+    # ---- state ----
+
+    def state_dict(self) -> dict[str, Any]:
+        """The core's state [layers, N, H] that goes with the held row."""
+        return {"state": torch.cat(self._states, 1)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> bool:
+        """Go on from the vector's own loaded state; the number of blocks may be another.
+
+        Returns:
+            False: the vector holds no state, so the next `collect` resets the environments.
+        """
+        self.forget()
+        try:
+            self.vec.hold_all()
+        except WorkerError:
+            raise
+        except VectorError:  # nothing was loaded into the vector
+            return False
+        for block, own in zip(self.vec.blocks, self._states):
+            own.copy_(state["state"][:, block.start : block.stop])
+        self._held = True
+        return True

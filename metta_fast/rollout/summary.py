@@ -1,0 +1,84 @@
+"""What a rollout amounts to: steps, episodes, faults, and rewards scaled, without the host waiting.
+
+Place in the flow: after a rollout, before the advantage. `run` works on the device and can be captured in a CUDA
+graph; `read` judges its figures once they are on the host:
+
+    figures  [rows | episodes, return, length, *stats | faults]  float64
+             rows      unmasked rows: agent steps
+             episodes  that were counted, and their sums, as EpisodeStats gives them
+             faults    for each array that can be non-finite: not 0 where an entry is
+
+Faults and episodes are of the rewards as the environment gave them; the scale comes last.
+On a GPU with Triton two kernels do all of it (gpu_summary.py), else torch operations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from metta_fast.buffers.rollout import Buffers
+from metta_fast.contracts.env import EnvSpec
+from metta_fast.rollout.episode_stats import EpisodeStats
+from metta_fast.rollout.finite_checks import check_rollout, checked, fault
+from metta_fast.rollout.reward_scale import RewardScale
+from metta_fast.runtime.torch_setup import has_triton
+
+IN_KERNEL = ("reward", "log-probability", "value")
+"""The arrays every rollout has; what else is a float (observations, box actions) follows them in `figures`."""
+
+
+class Summary:
+    """Owns `figures`; the state that lasts is in `episodes` and `reward_scale`, which it brings up to date."""
+
+    def __init__(
+        self, spec: EnvSpec, buffers: Buffers, episodes: EpisodeStats, reward_scale: RewardScale | None
+    ) -> None:
+        self.spec, self.buffers = spec, buffers
+        self.episodes, self.reward_scale = episodes, reward_scale
+        arrays = {shown: array for shown, (_, array) in checked(buffers, spec).items()}
+        self._others = {shown: array for shown, array in arrays.items() if shown not in IN_KERNEL}
+        self.faults = (*IN_KERNEL, *self._others)
+        """Names of the arrays, in the order of `figures`."""
+        self._sums = 1 + len(episodes.names)
+        self.figures = torch.zeros(
+            1 + self._sums + len(self.faults), dtype=torch.float64, device=buffers.device
+        )
+        self._kernels = None
+        if has_triton(buffers.device):
+            from metta_fast.rollout.triton_summary import GpuSummary
+
+            self._kernels = GpuSummary(buffers, episodes, reward_scale, self.figures)
+
+    def run(self) -> None:
+        """Take in the rollout in the buffers: fill `figures`, then scale the rewards in place."""
+        others = [fault(array) for array in self._others.values()]
+        if self._kernels is not None:
+            self._kernels.run()
+            for i, found in enumerate(others, start=len(self.figures) - len(others)):
+                self.figures[i] = found
+            return
+        b = self.buffers
+        rows = b.mask[: b.horizon].sum()
+        faults = torch.stack([fault(b.reward), fault(b.logprob), fault(b.value), *others])
+        torch.cat([rows.view(1).double(), self.episodes.add(b), faults.double()], out=self.figures)
+        if self.reward_scale:
+            self.reward_scale.apply(b)
+
+    def bad(self) -> torch.Tensor:
+        """[] float32 on the device: 1 if anything is not finite."""
+        return (self.figures[1 + self._sums :].sum() > 0).float()
+
+    def read(self, figures: Sequence[float], epoch: int) -> tuple[int, dict[str, float]]:
+        """Judge `figures` as read from the device.
+
+        Returns:
+            (agent steps of the rollout, env/* metrics of the episodes that ended in it).
+
+        Raises:
+            NonFiniteError: naming the first field that is not finite, and where.
+        """
+        faults = dict(zip(self.faults, figures[1 + self._sums :]))
+        check_rollout(faults, self.buffers, self.spec, epoch)
+        return int(figures[0]), self.episodes.means(list(figures[1 : 1 + self._sums]))

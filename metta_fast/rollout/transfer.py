@@ -1,0 +1,232 @@
+"""The copies of a rollout: a block's rows into Buffers[t], chosen actions back into the slab.
+
+    CPU          slab ─► buffers = what the policy reads                 (numpy views of one memory)
+    CUDA         slab ─► buffers on the GPU; small fields ─► pinned staging ─► buffers, once an epoch
+    cpu_offload  slab ─► buffers in pinned host memory, and slab ─► the policy's input on the GPU
+
+The slab is pinned where the policy is on CUDA, so its rows go over without another copy and without the host
+waiting. `zero_copy=false` puts a private copy of the observation in between.
+
+A row that carries obs[t] carries reward, terminal, truncation and stats of action[t−1].
+"""
+
+from __future__ import annotations
+
+import weakref
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from metta_fast.buffers.rollout import Buffers
+from metta_fast.contracts.env import Array
+from metta_fast.contracts.vector import Block, VectorEnv
+
+SMALL = ("mask", "reset", "reward", "terminal", "truncation", "stats")
+
+
+class Transfer:
+    """Policy and buffers on the CPU; the base of the others."""
+
+    def __init__(self, vec: VectorEnv, buffers: Buffers, device: torch.device, *, zero_copy: bool) -> None:
+        self.vec, self.buffers, self.device = vec, buffers, device
+        self.small = self._small_fields()
+        self._mask, self._reset, self._reward, self._terminal, self._truncation, self._stats = (
+            self.small[name].numpy() for name in SMALL
+        )
+        self._private = not zero_copy
+        self._sources: list[dict[str, Array]] = [
+            {name: self._host(leaf).numpy() for name, leaf in block.rows.obs.items()}
+            if self._private
+            else dict(block.rows.obs)
+            for block in vec.blocks
+        ]
+        """Where each block's observation is copied from: the slab, or the private copy."""
+        self._obs = self._obs_targets()
+
+    def load(self, block: Block, t: int) -> None:
+        """Take in what the policy reads for row t."""
+        rows = block.rows
+        if self._private:
+            for name, leaf in self._sources[block.index].items():
+                np.copyto(leaf, rows.obs[name])
+        self._load_obs(block, t)
+        self._reset[t, block.start : block.stop] = rows.reset
+
+    def load_rest(self, block: Block, t: int) -> None:
+        """Take in the rest of row t, and what belongs to action[t-1] as row t-1, if there is one."""
+        rows, at = block.rows, slice(block.start, block.stop)
+        self._mask[t, at] = rows.mask
+        if t == 0:
+            return
+        t -= 1
+        self._reward[t, at] = rows.reward
+        self._terminal[t, at] = rows.terminal
+        self._truncation[t, at] = rows.truncation
+        if self._stats.shape[2] and (rows.terminal.any() or rows.truncation.any()):
+            self._stats[t, at] = rows.stats
+
+    def inputs(self, block: Block, t: int) -> tuple[dict[str, Tensor], Tensor]:
+        """What the policy reads for row t, on its device: obs {leaf: [1, n, …]}, reset [1, n]."""
+        a, b = block.start, block.stop
+        return (
+            {name: leaf[t : t + 1, a:b] for name, leaf in self.buffers.obs.items()},
+            self.buffers.reset[t : t + 1, a:b],
+        )
+
+    def give(self, block: Block, given: Tensor) -> None:
+        """The action [1, n, W] as the environment gets it to the slab."""
+        np.copyto(block.rows.action, given[0].numpy())
+
+    def keep(self, block: Block, t: int, action: Tensor, logprob: Tensor) -> None:
+        """Row t's action [1, n, W] and log-probability [1, n] to the buffers."""
+        a, b = block.start, block.stop
+        self.buffers.action[t, a:b].copy_(action[0], non_blocking=True)
+        self.buffers.logprob[t, a:b].copy_(logprob[0], non_blocking=True)
+
+    def wait(self, block: Block) -> None:
+        """What was given is in the slab, and the slab's row was read: the block can be sent."""
+
+    def finish(self) -> None:
+        """The rollout is complete: everything is in the buffers afterwards, in stream order."""
+
+    # ---- what the others change ----
+
+    def _host(self, like: Array) -> Tensor:
+        """Host memory in the shape of a numpy array."""
+        return torch.empty(
+            like.shape, dtype=torch.from_numpy(like).dtype, pin_memory=self.device.type == "cuda"
+        )
+
+    def _small_fields(self) -> dict[str, Tensor]:
+        return {name: getattr(self.buffers, name) for name in SMALL}
+
+    def _obs_targets(self) -> dict[str, Array]:
+        return {name: leaf.numpy() for name, leaf in self.buffers.obs.items()}
+
+    def _load_obs(self, block: Block, t: int) -> None:
+        for name, leaf in self._sources[block.index].items():
+            np.copyto(self._obs[name][t, block.start : block.stop], leaf)
+
+
+class CudaTransfer(Transfer):
+    """Policy and buffers on the GPU."""
+
+    def __init__(
+        self, vec: VectorEnv, buffers: Buffers, device: torch.device, *, zero_copy: bool, reset_can_wait: bool
+    ) -> None:
+        super().__init__(vec, buffers, device, zero_copy=zero_copy)
+        pin(vec.slab, self)
+        self._copies = [
+            [
+                (torch.from_numpy(leaf), buffers.obs[name][:, block.start : block.stop].unbind())
+                for name, leaf in obs.items()
+            ]
+            for block, obs in zip(vec.blocks, self._sources)
+        ]
+        """Of each block's leaves: the source in pinned memory, and the buffers' rows."""
+        self._actions = [torch.from_numpy(block.rows.action) for block in vec.blocks]
+        self._event, self._stream = torch.cuda.Event(), torch.cuda.current_stream(device)
+        self._reset_can_wait = reset_can_wait
+
+    def load(self, block: Block, t: int) -> None:
+        super().load(block, t)
+        if not self._reset_can_wait:
+            a, b = block.start, block.stop
+            self.buffers.reset[t, a:b].copy_(self.small["reset"][t, a:b], non_blocking=True)
+
+    def give(self, block: Block, given: Tensor) -> None:
+        self._actions[block.index].copy_(given[0], non_blocking=True)
+        self._event.record(self._stream)
+
+    def wait(self, block: Block) -> None:
+        self._event.synchronize()
+
+    def finish(self) -> None:
+        for name in SMALL:
+            getattr(self.buffers, name).copy_(self.small[name], non_blocking=True)
+
+    def _small_fields(self) -> dict[str, Tensor]:
+        return {
+            name: torch.zeros_like(getattr(self.buffers, name), device="cpu").pin_memory() for name in SMALL
+        }
+
+    def _obs_targets(self) -> dict[str, Array]:
+        return {}
+
+    def _load_obs(self, block: Block, t: int) -> None:
+        for source, rows in self._copies[block.index]:
+            rows[t].copy_(source, non_blocking=True)
+
+
+class OffloadTransfer(Transfer):
+    """Policy on the GPU, buffers in pinned host memory (trainer.cpu_offload)."""
+
+    def __init__(self, vec: VectorEnv, buffers: Buffers, device: torch.device, *, zero_copy: bool) -> None:
+        super().__init__(vec, buffers, device, zero_copy=zero_copy)
+        self._actions = [torch.from_numpy(block.rows.action) for block in vec.blocks]
+        pin(vec.slab, self)
+        self._inputs = [
+            (
+                {
+                    name: torch.empty((1, *leaf.shape), dtype=torch.from_numpy(leaf).dtype, device=device)
+                    for name, leaf in block.rows.obs.items()
+                },
+                torch.empty((1, block.size), dtype=torch.bool, device=device),
+            )
+            for block in vec.blocks
+        ]
+        self._event = torch.cuda.Event()
+
+    def inputs(self, block: Block, t: int) -> tuple[dict[str, Tensor], Tensor]:
+        obs, reset = self._inputs[block.index]
+        host_obs, host_reset = super().inputs(block, t)
+        for name, leaf in obs.items():
+            leaf.copy_(host_obs[name], non_blocking=True)
+        reset.copy_(host_reset, non_blocking=True)
+        return obs, reset
+
+    def give(self, block: Block, given: Tensor) -> None:
+        self._actions[block.index].copy_(given[0], non_blocking=True)
+        self._event.record()
+
+    def wait(self, block: Block) -> None:
+        self._event.synchronize()
+
+    def finish(self) -> None:
+        torch.cuda.current_stream(self.device).synchronize()
+
+
+def make_transfer(
+    vec: VectorEnv, buffers: Buffers, device: torch.device, *, zero_copy: bool, reset_can_wait: bool = False
+) -> Transfer:
+    """The transfer for where the policy (`device`) and the buffers are.
+
+    Args:
+        reset_can_wait: the policy does not read `reset` in the rollout, so it may go over with the other small fields.
+    """
+    if device.type == "cpu":
+        return Transfer(vec, buffers, device, zero_copy=zero_copy)
+    if buffers.device.type == "cuda":
+        return CudaTransfer(vec, buffers, device, zero_copy=zero_copy, reset_can_wait=reset_can_wait)
+    return OffloadTransfer(vec, buffers, device, zero_copy=zero_copy)
+
+
+def pin(slab: Array, owner: object) -> None:
+    """Page-lock the vector's slab until `owner` is dropped (its memory is kept alive until then).
+
+    Raises:
+        RuntimeError: CUDA refuses, for example by `ulimit -l`.
+    """
+    runtime = torch.cuda.cudart()
+    error = runtime.cudaHostRegister(slab.ctypes.data, slab.nbytes, 0)
+    if int(error) != 0:
+        raise RuntimeError(
+            f"the vector's slab of {slab.nbytes} bytes cannot be page-locked (CUDA error {int(error)}); "
+            "raise the limit of locked memory (ulimit -l), or give fewer env.num_envs"
+        )
+    weakref.finalize(owner, _unpin, slab)
+
+
+def _unpin(slab: Array) -> None:
+    torch.cuda.cudart().cudaHostUnregister(slab.ctypes.data)

@@ -1,0 +1,124 @@
+"""From a resolved configuration to the parts that train: environments, vector, policy, features, algorithm.
+
+    make_factory ─► make_vector ─► make_policy ─► PPO ◄─ make_features
+
+Place in the flow: trainer.py builds a run with it; tests hand the trainer another builder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from metta_fast.config.keys import Config
+from metta_fast.contracts.algorithm import Algorithm
+from metta_fast.contracts.env import EnvSpec
+from metta_fast.contracts.vector import VectorEnv
+
+
+@dataclass
+class Parts:
+    """What a run trains with. `close()` ends the environments' processes and threads, and the features."""
+
+    spec: EnvSpec
+    vec: VectorEnv
+    policy: Any
+    algorithm: Algorithm
+    device: torch.device
+    viewer: Any = None
+    on_close: Sequence[Callable[[], None]] = ()
+    make_vec: Callable[[], VectorEnv] | None = None
+    """Makes `vec` once more; None: it cannot be."""
+
+    def restart(self, algorithm_state: Any, env_state: Any) -> None:
+        """A new vector in place of one that broke, and all as it was when the states were taken.
+
+        Args:
+            env_state: of the vector; None: the environments start new episodes.
+
+        Raises:
+            WorkerError: the environments cannot be made.
+        """
+        assert self.make_vec is not None
+        self.vec.close()
+        self.vec = self.make_vec()
+        if env_state is not None:
+            self.vec.load_state_dict(env_state)
+        self.algorithm.use(self.vec)
+        self.algorithm.load_state_dict(algorithm_state)
+
+    def close(self) -> None:
+        self.vec.close()
+        if self.viewer is not None:
+            self.viewer.close()
+        for hook in self.on_close:
+            hook()
+
+
+def build_parts(config: Config) -> Parts:
+    """Make everything that `config` (resolved: no `auto`) names.
+
+    Raises:
+        UserError: a feature, the environments or the policy cannot be made as asked; nothing runs then.
+    """
+    from metta_fast.algorithms.ppo import PPO
+    from metta_fast.algorithms.ppo.device_ppo import DevicePPO
+    from metta_fast.envs import make_factory
+    from metta_fast.features import make_features
+    from metta_fast.policy import make_policy
+    from metta_fast.vector import make_vector
+
+    vector, trainer = config.vector, config.trainer
+    device = torch.device(trainer.device)
+    torch.set_num_threads(trainer.torch_threads)
+    folder = Path(config.run.dir) / str(config.run.name) if config.run.name else None
+    hooks = make_features(config.features, folder=folder)
+    if config.run.gradient_stats_interval:
+        from metta_fast.features import gradient_stats
+
+        gradient_stats.add(
+            hooks,
+            interval_epochs=config.run.gradient_stats_interval,
+            min_s=config.run.min_interval_s,
+            max_grad_norm=trainer.max_grad_norm,
+        )
+    factory = make_factory(config.env)
+    make_vec = partial(
+        make_vector,
+        factory,
+        backend=vector.backend,
+        num_blocks=vector.async_factor,
+        num_workers=vector.num_workers,
+        num_threads=vector.num_threads,
+        worker_timeout_s=vector.worker_timeout_s,
+        device=torch.device(config.env.device),
+    )
+    vec = make_vec()
+    viewer = None
+    try:
+        if config.env.show_viewer:
+            viewer = _open_viewer(factory, vec)
+        torch.manual_seed(config.seed)
+        policy = make_policy(config.policy, factory.spec).to(device)
+        kind = DevicePPO if vector.backend == "gpu" else PPO
+        algorithm = kind(config, factory.spec, vec, policy, device=device, hooks=hooks)
+    except BaseException:
+        vec.close()
+        if viewer is not None:
+            viewer.close()
+        raise
+    return Parts(factory.spec, vec, policy, algorithm, device, viewer, hooks.on_close, make_vec)
+
+
+def _open_viewer(factory: Any, vec: Any) -> Any:
+    """A window on the first robot of `factory`, which `vec` steps in this process."""
+    from metta_fast.envs.robot.viewer import Viewer
+
+    viewer = Viewer(factory.model.path)
+    vec.watcher = lambda: viewer.show(lambda: vec.batches[0].physics(0))
+    return viewer

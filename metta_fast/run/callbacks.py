@@ -1,0 +1,94 @@
+"""A user's own code within a training: callbacks, called by the trainer between epochs.
+
+    class Upload(metta_fast.Callback):
+        def on_checkpoint(self, trainer, path):
+            copy_somewhere(path)
+
+    metta_fast.train(env="grid_solo", callbacks=[Upload()])
+
+Place in the flow: program.py's `train` takes them; trainer.py calls them at its boundaries, in the order given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from metta_fast.contracts.errors import UserError
+
+if TYPE_CHECKING:
+    from metta_fast.run.training_view import TrainingView as Trainer
+
+
+class Callback:
+    """Subclass it and write the methods that you want. All are called between epochs, in the trainer's thread.
+
+    Of `trainer`, the attributes `config`, `folder`, `policy`, `steps`, `epoch` and `metrics` are for reading, and
+    `trainer.stop("reason")` ends the training after this epoch, with a checkpoint. What a method raises ends it too,
+    as a CallbackError, after the last good state was saved.
+    """
+
+    def on_start(self, trainer: Trainer) -> None:
+        """Everything is built (and resumed); no epoch has begun."""
+
+    def on_epoch(self, trainer: Trainer, metrics: dict[str, float]) -> None:
+        """After an epoch, with its row of metrics by their fixed names (every `run.log_interval` epochs)."""
+
+    def on_checkpoint(self, trainer: Trainer, path: Path) -> None:
+        """A checkpoint is whole and in place."""
+
+    def on_end(self, trainer: Trainer) -> None:
+        """The training has ended, however: `trainer.failure` is what ended it, or None. The policy is still there."""
+
+
+class CallbackError(RuntimeError):
+    """A callback raised: the message names it, `__cause__` is what it raised."""
+
+
+class Callbacks:
+    """Some callbacks as one. Each method raises CallbackError.
+
+    Raises:
+        UserError: one of them is no Callback.
+    """
+
+    def __init__(self, callbacks: Sequence[Callback] = ()) -> None:
+        for one in callbacks:
+            if not isinstance(one, Callback):
+                hint = f"; give an instance, {one.__name__}()" if isinstance(one, type) else ""
+                raise UserError(f"callbacks: {one!r} is no metta_fast.Callback{hint}")
+        self._callbacks = list(callbacks)
+
+    def start(self, trainer: Trainer) -> None:
+        self._each("on_start", lambda one: one.on_start(trainer))
+
+    def epoch(self, trainer: Trainer, metrics: dict[str, float]) -> None:
+        self._each("on_epoch", lambda one: one.on_epoch(trainer, dict(metrics)))
+
+    def checkpoint(self, trainer: Trainer, path: Path) -> None:
+        self._each("on_checkpoint", lambda one: one.on_checkpoint(trainer, path))
+
+    def end(self, trainer: Trainer) -> None:
+        """Every callback's is called, whatever the others raise; the first error is raised after that."""
+        errors = []
+        for one in self._callbacks:
+            try:
+                _call(one, "on_end", lambda one: one.on_end(trainer))
+            except CallbackError as error:
+                errors.append(error)
+        if errors:
+            raise errors[0]
+
+    def _each(self, name: str, call: Callable[[Callback], None]) -> None:
+        for one in self._callbacks:
+            _call(one, name, call)
+
+
+def _call(one: Callback, name: str, call: Callable[[Callback], None]) -> None:
+    try:
+        call(one)
+    except Exception as error:
+        raise CallbackError(
+            f"callback {type(one).__qualname__}.{name} raised {type(error).__name__}: {error}"
+        ) from error

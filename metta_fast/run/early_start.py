@@ -1,0 +1,73 @@
+"""What a run on the GPU needs and torch does not give, begun while torch is being imported.
+
+    begin(config)         ─► thread: CUDA context · the environment's kernels by NVRTC, into the cache on disk
+                          └► thread: Triton, and its key to its own cache on disk: a hash over all of it
+    … import torch …
+    build_parts(config)   finds the context and Triton, and the kernels or the lock of who compiles them (compile.py)
+
+Nothing depends on it: what fails here fails again where it is needed, and is told there.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from metta_fast.config.keys import Config
+
+
+def begin(config: Config) -> list[threading.Thread]:
+    """Start the threads, if environments step on the GPU. Returns them."""
+    if config.env.device != "cuda":
+        return []
+
+    def environment() -> None:
+        arch = _context(0)
+        from metta_fast.envs import make_factory
+        from metta_fast.runtime.nvrtc.compile import compile_source
+
+        factory: Any = make_factory(config.env)
+        compile_source(factory.gpu_program().source, arch)
+
+    def triton() -> None:
+        import triton.compiler.code_generator  # noqa: F401  with all that compiling needs
+        from triton.backends.nvidia.driver import CudaUtils
+        from triton.runtime.cache import triton_key
+
+        triton_key()
+        CudaUtils()  # a C compiler's work, kept in Triton's cache on disk
+
+    # No daemons: at the end of a process NVRTC must not be in the middle of its work.
+    threads = [
+        threading.Thread(target=_try, args=(work,), name=work.__name__) for work in (environment, triton)
+    ]
+    for thread in threads:
+        thread.start()
+    return threads
+
+
+def _try(work: Callable[[], None]) -> None:
+    try:
+        work()
+    except Exception as error:  # told by whoever needs it
+        logging.getLogger(__name__).debug("no head start with the %s: %s", work.__name__, error)
+
+
+def _context(number: int) -> int:
+    """Make the device's primary context, which is the one that torch uses. Returns its architecture, 90 for sm_90."""
+    from cuda.bindings import driver
+
+    def value(result: tuple[Any, ...]) -> Any:
+        if result[0] != 0:
+            raise RuntimeError(result[0].name)
+        return result[1] if len(result) > 1 else None
+
+    value(driver.cuInit(0))
+    device = value(driver.cuDeviceGet(number))
+    value(driver.cuDevicePrimaryCtxRetain(device))
+    kind = driver.CUdevice_attribute
+    major = value(driver.cuDeviceGetAttribute(kind.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device))
+    minor = value(driver.cuDeviceGetAttribute(kind.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, device))
+    return int(10 * major + minor)

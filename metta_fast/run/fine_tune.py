@@ -1,0 +1,48 @@
+"""Fine-tuning: a new run that begins with the policy of another.
+
+    init_from=runs/x        the policy of that run's newest whole checkpoint, or of one checkpoint
+
+Taken over are the policy's weights and the normalisers (of observations and of rewards). Optimizer, schedule and
+counters are new, and so is the run: `resume=` goes on with one instead. The policy's keys are those of the other
+run where the user types none, as its weights fit no other network; the environment is the user's.
+
+Place in the flow: resume.py's `prepare` asks `adopt`; trainer.py hands the state to the algorithm's `start_from`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from metta_fast.config.keys import Config, config_from_dict, config_to_dict, get, keys, put
+from metta_fast.resolve.compose import Composed
+from metta_fast.storage.checkpoint import Checkpoint
+
+
+def adopt(composed: Composed, found: Checkpoint, words: Sequence[str]) -> Composed:
+    """The configuration with the policy of `found`, but for what the user typed.
+
+    Args:
+        words: the arguments as typed: keys of a typed `policy=…` are the user's.
+    """
+    other = config_from_dict(found.meta["config"])
+    config = config_from_dict(config_to_dict(composed.config))
+    origins, name = dict(composed.origins), found.path.parent.parent.name
+    policy_typed = any(word.startswith("policy=") for word in words)
+    for path in _paths(other, config):
+        origin = origins.get(path, "")
+        if composed.typed(path) or (policy_typed and origin.startswith("policy/")):
+            continue
+        if get(config, path) != get(other, path):
+            put(config, path, get(other, path))
+            origins[path] = f"init_from {name}"
+    config.init_from = str(found.path)
+    note = f"begins with the policy of {found.path}; optimizer, schedule and counters are new"
+    return dataclasses.replace(composed, config=config, origins=origins, notes=[*composed.notes, note])
+
+
+def _paths(other: Config, config: Config) -> list[str]:
+    """What decides which weights a policy has."""
+    found = [path for path in keys() if path.startswith("policy.")]
+    same = other.env.factory == config.env.factory
+    return [*found, "env.observation"] if same else found

@@ -1,0 +1,201 @@
+"""Where a run starts: anew, or from a checkpoint with its configuration.
+
+    resume=auto      the run named run.name, else the newest run with a checkpoint; nothing found: starts anew
+                     and says so, so that the same command starts a job and recovers it (spot machines)
+    resume=runs/x    that run's newest whole checkpoint
+    resume=runs/x/checkpoints/step_000000123456     exactly that one
+
+A resumed run keeps the configuration it was started with. What the user types wins over it, except for what
+the saved state depends on (`FIXED`). Values that were `auto` are found anew for this machine, unless the run
+is deterministic.
+
+Place in the flow: cli.py: compose ─► prepare ─► resolve ─► Trainer.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from metta_fast.config.keys import Config, config_from_dict, config_to_dict, keys, put
+from metta_fast.contracts.errors import UserError
+from metta_fast.resolve.compose import COMMAND_LINE, Composed
+from metta_fast.run.fine_tune import adopt
+from metta_fast.storage import checkpoint
+from metta_fast.storage.checkpoint import Checkpoint, DamagedCheckpoint
+from metta_fast.storage.run_folder import RunDir, runs, safe_name
+
+FIXED = (
+    "env.",
+    "policy.",
+    "algorithm",
+    "seed",
+    "trainer.batch_size",
+    "trainer.bptt_horizon",
+    "trainer.optimizer",
+)
+"""Keys (and beginnings of keys) that cannot change within a run."""
+FREE = ("env.device",)
+"""Exceptions from FIXED."""
+
+
+@dataclass(frozen=True)
+class Start:
+    """What to start: `composed` goes to resolve, the rest to Trainer."""
+
+    composed: Composed
+    folder: RunDir | None = None
+    checkpoint: Checkpoint | None = None
+    init: Checkpoint | None = None
+    """Whose policy a new run begins with (init_from)."""
+
+
+def prepare(composed: Composed, words: Sequence[str] = ()) -> Start:
+    """Find what `resume` or `init_from` names and put its configuration under what the user typed.
+
+    Args:
+        words: the arguments as typed, to tell a typed `env=…` from the default one.
+
+    Raises:
+        UserError: nothing there, a damaged checkpoint named exactly, or a typed value that cannot change.
+    """
+    resume, run = composed.config.resume, composed.config.run
+    if resume is None:
+        return _anew(composed, None, [], words)
+    notes: list[str] = []
+    if resume == "auto":
+        folder, found = _newest(run.dir, run.name, notes)
+    else:
+        if composed.typed("init_from") and composed.config.init_from is not None:
+            raise UserError(
+                f"resume={resume} goes on with a run, init_from={composed.config.init_from} begins a new one "
+                "with another's policy: leave one of them out"
+            )
+        folder, found = _named(run.dir, "resume", str(resume), notes)
+        if run.name is not None and str(run.name) != folder.name:
+            raise UserError(
+                f"resume={resume} goes on in the run {folder.name}, run.name={run.name} names another: "
+                f"leave run.name out"
+            )
+    if found is None or folder is None:
+        return _anew(composed, folder, notes, words)
+    return Start(_merge(composed, found, folder, notes, words), folder, found)
+
+
+def _anew(composed: Composed, folder: RunDir | None, notes: list[str], words: Sequence[str]) -> Start:
+    """A run from step 0, with another's policy where init_from names one."""
+    found = None
+    if composed.config.init_from is not None:
+        _, found = _named(composed.config.run.dir, "init_from", str(composed.config.init_from), notes)
+        composed = adopt(composed, found, words)
+    return Start(dataclasses.replace(composed, notes=[*composed.notes, *notes]), folder, init=found)
+
+
+def _newest(root: str, name: Any, notes: list[str]) -> tuple[RunDir | None, Checkpoint | None]:
+    if name is not None:
+        folder = RunDir(Path(root) / safe_name(str(name)))
+        if not folder.path.is_dir():
+            notes.append(f"resume=auto: no run {folder.path} yet, starting it")
+            return None, None
+        found = checkpoint.latest(folder.checkpoints, notes.append)
+        if found is None:
+            notes.append(f"resume=auto: {folder.path} has no whole checkpoint, starting from step 0")
+        return folder, found
+    for folder in runs(root):
+        found = checkpoint.latest(folder.checkpoints, notes.append)
+        if found is not None:
+            return folder, found
+    notes.append(f"resume=auto: no run with a checkpoint in {root}, starting a new one")
+    return None, None
+
+
+def _named(root: str, key: str, value: str, notes: list[str]) -> tuple[RunDir, Checkpoint]:
+    """The run and checkpoint that `key=value` names. key: resume or init_from."""
+    path = next((p for p in (Path(value).expanduser(), Path(root) / value) if p.is_dir()), None)
+    if path is None:
+        there = ", ".join(folder.name for folder in runs(root)[:5]) or "none"
+        raise UserError(
+            f"{key}={value}: no such folder; expected a run or one of its checkpoints. "
+            f"Newest runs in {root}: {there}"
+        )
+    path = path.resolve()
+    if checkpoint.STEP_NAME.fullmatch(path.name):
+        try:
+            return RunDir(path.parent.parent), checkpoint.read(path)
+        except DamagedCheckpoint as error:
+            raise UserError(
+                f"{key}={value}: damaged checkpoint: {error}; {key}={path.parent.parent} takes the "
+                f"newest whole one"
+            ) from error
+    folder = RunDir(path)
+    found = checkpoint.latest(folder.checkpoints, notes.append)
+    if found is None:
+        raise UserError(
+            f"{key}={value}: {folder.checkpoints} holds no whole checkpoint; give a run that has one"
+            + (", or resume=auto to start anew where there is none" if key == "resume" else "")
+        )
+    return folder, found
+
+
+def _merge(
+    composed: Composed, found: Checkpoint, folder: RunDir, notes: list[str], words: Sequence[str]
+) -> Composed:
+    """The run's configuration with the typed values on top."""
+    saved = config_from_dict(found.meta["config"])
+    before, now = leaves(saved), leaves(composed.config)
+    _check_groups(before, now, words)
+    for path in (path for path in composed.origins if composed.typed(path)):
+        if path.startswith(FIXED) and path not in FREE and before.get(path) != now.get(path):
+            raise UserError(
+                f"{path}={now.get(path)}: the run {folder.name} has {before.get(path)} and its saved state "
+                f"depends on it; leave it out, or start a new run without resume="
+            )
+    origins = dict.fromkeys(keys(), f"run {folder.name}")
+    if not saved.trainer.deterministic:
+        for path, origin in found.meta["origins"].items():
+            entry = keys().get(path)
+            if (
+                entry is not None
+                and origin.startswith("auto")
+                and (entry.auto or "auto" in (entry.choices or ()))
+            ):
+                put(saved, path, "auto")
+    for path in (path for path in composed.origins if composed.typed(path) and path in origins):
+        if path == "init_from":
+            notes.append(f"init_from={now[path]} is not looked at: the run goes on from its own checkpoint")
+            continue
+        put(saved, path, now[path])
+        origins[path] = COMMAND_LINE
+    saved.run.dir, saved.run.name, saved.resume = str(folder.path.parent), folder.name, None
+    notes.append(f"resumed from {found.path}; its configuration is kept, typed values win")
+    return Composed(saved, origins, composed.groups, [*composed.notes, *notes], composed.machine)
+
+
+def _check_groups(before: dict[str, Any], now: dict[str, Any], words: Sequence[str]) -> None:
+    """A typed `env=…` or `policy=…` must be the run's own."""
+    groups = {word.partition("=")[0] for word in words}
+    for path in ("env.name", "env.factory", "policy.name", "policy.core"):
+        group = path.partition(".")[0]
+        if group in groups and before[path] != now[path]:
+            raise UserError(
+                f"{group}=… gives {path}={now[path]}, but the run to resume has {before[path]}; leave it "
+                f"out, or start a new run without resume="
+            )
+
+
+def leaves(config: Config) -> dict[str, Any]:
+    """Every value by its dotted path; the entries of free-form dicts both as wholes and one by one."""
+    found: dict[str, Any] = {}
+
+    def walk(node: dict[str, Any], prefix: str) -> None:
+        for name, value in node.items():
+            path = prefix + name
+            found[path] = value
+            if isinstance(value, dict):
+                walk(value, path + ".")
+
+    walk(config_to_dict(config), "")
+    return found

@@ -1,0 +1,189 @@
+"""C++ source to machine code with NVRTC, kept in a cache on disk.
+
+    code = compile_source(Source("grid", text, include=(folder,), options=("-DX=1",)), arch=90)
+
+Place in the flow: an environment's rules header + gpu_shell.h → compile → launch.py loads it. Needs no GPU.
+The cache is METTA_FAST_CACHE, else XDG_CACHE_HOME/metta_fast, else ~/.cache/metta_fast; a file's name is the
+SHA-256 of everything that the code follows from, and a damaged file is compiled again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import tempfile
+import threading
+from pathlib import Path
+
+from metta_fast.contracts.errors import UserError
+from metta_fast.contracts.gpu_program import Source
+
+OPTIONS = (
+    "--std=c++17",
+    "--fmad=false",  # as -ffp-contract=off on the CPU: the same bits
+    "--ftz=false",
+    "--prec-div=true",
+    "--prec-sqrt=true",
+)
+
+
+_LOCK = threading.Lock()
+"""One thread compiles; another that wants the same (early.py) finds it in the cache."""
+
+
+class CompileError(UserError):
+    """A source does not compile (the message shows the line), or NVRTC cannot be used."""
+
+
+def compile_source(source: Source, arch: int) -> bytes:
+    """Machine code (cubin) for compute capability `arch` (90: sm_90), or PTX where NVRTC does not know the
+    GPU yet; the driver takes either.
+
+    Raises:
+        CompileError: see there.
+        UserError: the cache folder cannot be written.
+    """
+    version, target, kind = _target(arch)
+    options = (f"--gpu-architecture={kind}_{target}", *OPTIONS, *source.options)
+    path = (
+        cache_folder()
+        / f"{source.name}-{_key(source, options, version)}.{'cubin' if kind == 'sm' else 'ptx'}"
+    )
+    with _LOCK:
+        found = _read(path)
+        if found is None:
+            found = _compile(source, options, binary=kind == "sm")
+            _write(path, found)
+    return found
+
+
+def cache_folder() -> Path:
+    """Where compiled code is kept; not made here."""
+    own, shared = os.environ.get("METTA_FAST_CACHE"), os.environ.get("XDG_CACHE_HOME")
+    base = Path(own) if own else Path(shared or Path.home() / ".cache") / "metta_fast"
+    return base.expanduser() / "cuda"
+
+
+def _key(source: Source, options: tuple[str, ...], version: tuple[int, int]) -> str:
+    digest = hashlib.sha256(repr((version, options, source.text)).encode())
+    for folder in source.include:
+        for header in sorted(folder.glob("*.h")):
+            digest.update(repr((header.name, header.read_bytes())).encode())
+    return digest.hexdigest()[:32]
+
+
+# ---- the cache: digest of the code, then the code ----
+
+
+def _read(path: Path) -> bytes | None:
+    try:
+        data = path.read_bytes()
+    except OSError:
+        return None
+    code = data[32:]
+    return code if code and hashlib.sha256(code).digest() == data[:32] else None
+
+
+def _write(path: Path, code: bytes) -> None:
+    """Written beside and renamed into place, so that several processes may do it at once."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, beside = tempfile.mkstemp(dir=path.parent, prefix=path.name)
+        with os.fdopen(handle, "wb") as file:
+            file.write(hashlib.sha256(code).digest() + code)
+        os.chmod(beside, 0o644)  # a folder may be shared
+        os.replace(beside, path)
+    except OSError as error:
+        raise UserError(
+            f"cannot write the cache of compiled kernels, {path.parent} ({error.strerror}); "
+            "make it writable, or name another folder with METTA_FAST_CACHE"
+        ) from error
+
+
+# ---- NVRTC ----
+
+
+def _target(arch: int) -> tuple[tuple[int, int], int, str]:
+    """NVRTC's version, the architecture to compile for, and "sm" (machine code) or "compute" (PTX)."""
+    nvrtc = _nvrtc()
+    try:
+        version = _ok(nvrtc.nvrtcVersion())
+        known = list(_ok(nvrtc.nvrtcGetSupportedArchs())[0])
+    except RuntimeError as error:  # the bindings are there, the library is not
+        raise CompileError(f"NVRTC cannot be used: {error}; {_CURE}") from error
+    if arch in known:
+        return (version[0], version[1]), arch, "sm"
+    below = [a for a in known if a < arch]
+    if not below:
+        raise CompileError(
+            f"this GPU has compute capability {arch // 10}.{arch % 10}; NVRTC {version[0]}.{version[1]} knows "
+            f"{known[0] // 10}.{known[0] % 10} and newer: use env.device=cpu"
+        )
+    return (version[0], version[1]), max(below), "compute"
+
+
+_CURE = "install it with: pip install 'metta-fast[gpu]'"
+
+
+def _nvrtc():  # type: ignore[no-untyped-def]  # the module cuda.bindings.nvrtc
+    try:
+        from cuda.bindings import nvrtc
+    except ImportError as error:
+        raise CompileError(
+            f"environments on the GPU need cuda-bindings and NVRTC ({error}); {_CURE}"
+        ) from error
+    return nvrtc
+
+
+def _ok(result: tuple) -> tuple:
+    """The values that come after NVRTC's result code. Raises CompileError."""
+    if result[0] != 0:
+        raise CompileError(f"NVRTC says {result[0].name}")
+    return result[1:]
+
+
+def _compile(source: Source, options: tuple[str, ...], binary: bool) -> bytes:
+    nvrtc = _nvrtc()
+    include = tuple(f"-I{folder}" for folder in source.include)
+    given = [option.encode() for option in (*options, *include)]
+    (program,) = _ok(nvrtc.nvrtcCreateProgram(source.text.encode(), f"{source.name}.cu".encode(), 0, [], []))
+    try:
+        (result,) = nvrtc.nvrtcCompileProgram(program, len(given), given)
+        if result != 0:
+            (size,) = _ok(nvrtc.nvrtcGetProgramLogSize(program))
+            log = bytearray(size)
+            _ok(nvrtc.nvrtcGetProgramLog(program, log))
+            text = bytes(log).rstrip(b"\0").decode(errors="replace").strip()
+            raise CompileError(
+                f"{source.name} does not compile for the GPU ({result.name})\n{_first(source, text)}"
+            )
+        size_of, get = (
+            (nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN)
+            if binary
+            else (nvrtc.nvrtcGetPTXSize, nvrtc.nvrtcGetPTX)
+        )
+        (size,) = _ok(size_of(program))
+        code = bytearray(size)
+        _ok(get(program, code))
+        return bytes(code)
+    finally:
+        nvrtc.nvrtcDestroyProgram(program)
+
+
+_ERROR = re.compile(r"^(?P<file>[^\n(]+)\((?P<line>\d+)\): (?:catastrophic )?error\b.*$", re.MULTILINE)
+
+
+def _first(source: Source, log: str) -> str:
+    """The first error with the line of source that it names, then the whole log."""
+    found = _ERROR.search(log)
+    if not found:
+        return log
+    file, number = found["file"], int(found["line"])
+    text = source.text if file == f"{source.name}.cu" else Path(file).read_text(encoding="utf-8")
+    lines = text.splitlines()
+    near = "\n".join(
+        f"{'>' if n == number else ' '} {n:5d} | {lines[n - 1]}"
+        for n in range(max(1, number - 2), min(len(lines), number + 2) + 1)
+    )
+    return f"{found[0]}\n{near}\n\nall of NVRTC's log:\n{log}"

@@ -1,0 +1,190 @@
+"""The folder of a run, and the lock that lets one process write it.
+
+    runs/<name>/
+        config.yaml      the resolved configuration
+        metrics.jsonl    one row per logged epoch
+        tensorboard/     the same as events
+        wandb/           with wandb.mode=offline or online
+        checkpoints/     see checkpoint.py
+        replays/         pages that play an episode (metta_fast/episodes)
+        train.log        what happened, with times
+        lock             held (flock) while a process trains
+
+Place in the flow: made or found by resume.py before anything starts; trainer.py writes into it.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import re
+import shutil
+import socket
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from metta_fast.contracts.errors import UserError
+from metta_fast.machine.process_clock import process_start
+
+_SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+
+
+class RunLocked(UserError):
+    """Another process trains this run."""
+
+
+def not_writable(folder: Path, error: OSError) -> UserError:
+    """What to raise where a run's folder cannot be written."""
+    return UserError(
+        f"cannot write into the run's folder {folder}: {error.strerror}; give another with run.dir=…"
+    )
+
+
+@dataclass
+class RunDir:
+    """Paths of one run. `lock()` before writing anything, `unlock()` at the end."""
+
+    path: Path
+    _lock: IO[str] | None = None
+
+    @property
+    def name(self) -> str:
+        return self.path.name
+
+    @property
+    def config(self) -> Path:
+        return self.path / "config.yaml"
+
+    @property
+    def metrics(self) -> Path:
+        return self.path / "metrics.jsonl"
+
+    @property
+    def tensorboard(self) -> Path:
+        return self.path / "tensorboard"
+
+    @property
+    def wandb(self) -> Path:
+        return self.path / "wandb"
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.path / "checkpoints"
+
+    @property
+    def replays(self) -> Path:
+        return self.path / "replays"
+
+    @property
+    def log(self) -> Path:
+        return self.path / "train.log"
+
+    def lock(self) -> None:
+        """Take the run for this process; given back by the system when the process ends, however it ends.
+
+        Raises:
+            RunLocked: another process has it (named).
+            UserError: the folder cannot be written.
+        """
+        try:
+            file = open(self.path / "lock", "a+")  # noqa: SIM115 - held until unlock
+        except OSError as error:
+            raise not_writable(self.path, error) from error
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            file.seek(0)
+            owner = file.readline().strip() or "another process"
+            file.close()
+            raise RunLocked(
+                f"run {self.name} is being trained by {owner}: stop that one first, "
+                f"or start another run with run.name=…"
+            ) from error
+        except OSError as error:
+            if error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.EINVAL):
+                raise
+            # A file system without locks (some bucket mounts): two writers cannot be kept apart there.
+        try:
+            file.truncate(0)
+            file.write(f"process {os.getpid()} on {socket.gethostname()}\nstarted {process_start('self')}\n")
+            file.flush()
+        except OSError as error:
+            with suppress(OSError):  # what the full disk did not take is tried again, in vain
+                file.close()
+            raise not_writable(self.path, error) from error
+        self._lock = file
+
+    def remove(self) -> None:
+        """Delete the folder and all in it."""
+        shutil.rmtree(self.path)
+
+    def unlock(self) -> None:
+        if self._lock is not None:
+            self._lock.truncate(0)
+            self._lock.close()
+            self._lock = None
+
+
+def create(folder: str, name: str | None, env_name: str) -> RunDir:
+    """Make a new run's folder. `name` None: `<env>-<date>-<time>`.
+
+    Raises:
+        UserError: the name exists or is not a safe file name, or the folder cannot be made.
+    """
+    root = Path(folder)
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        if name is not None:
+            path = root / safe_name(str(name))
+            try:
+                path.mkdir()
+            except FileExistsError as error:
+                raise UserError(
+                    f"run.name={name}: {path} exists already; go on with it by resume=auto, "
+                    f"or choose another name"
+                ) from error
+            return RunDir(path)
+        base = re.sub(r"[^A-Za-z0-9._-]+", "-", env_name).strip("-.")[:60] or "run"
+        base += time.strftime("-%Y%m%d-%H%M%S")
+        for number in range(1, 1000):
+            path = root / (base if number == 1 else f"{base}-{number}")
+            try:
+                path.mkdir()
+            except FileExistsError:
+                continue
+            return RunDir(path)
+        raise UserError(f"{root} holds a thousand runs named {base}: give run.name=…")
+    except OSError as error:
+        raise UserError(
+            f"cannot make a run's folder in {root}: {error.strerror}; give another with run.dir=…"
+        ) from error
+
+
+def safe_name(name: str) -> str:
+    """`name`, if it is one plain path component.
+
+    Raises:
+        UserError: otherwise.
+    """
+    if not _SAFE.fullmatch(name):
+        raise UserError(
+            f"run.name={name!r} is no safe folder name: use letters, digits, '.', '_' and '-', "
+            f"starting with a letter or digit, at most 100"
+        )
+    return name
+
+
+def runs(folder: str) -> list[RunDir]:
+    """The runs in `folder`, the one last written to first (its checkpoints folder or its configuration)."""
+
+    def written(path: Path) -> tuple[float, str]:
+        files = (path / "checkpoints", path / "config.yaml")
+        return max(file.stat().st_mtime for file in files if file.exists()), path.name
+
+    root = Path(folder)
+    found = [path for path in root.iterdir() if (path / "config.yaml").exists()] if root.is_dir() else []
+    return [RunDir(path) for path in sorted(found, key=written, reverse=True)]

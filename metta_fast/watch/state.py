@@ -1,0 +1,169 @@
+"""What is seen of the machine and of a run."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import socket
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+from metta_fast.config.keys import RunConfig
+from metta_fast.contracts.errors import UserError
+from metta_fast.machine import nvml
+from metta_fast.machine.monitor import Processes
+from metta_fast.machine.process_clock import process_start
+from metta_fast.storage.run_folder import RunDir, runs
+from metta_fast.watch.metrics_tail import MetricsTail
+
+LOOK_S = 2.0
+"""Seconds from one look for a newer run to the next."""
+
+
+@dataclass
+class Machine:
+    """The cards and the processor, of all programs together."""
+
+    cards: list[nvml.Card]
+    note: str
+    """Why there is no card."""
+    rows: list[dict[str, float]] = field(default_factory=list)
+    """Readings of each card (nvml.py)."""
+    host: dict[str, float] = field(default_factory=dict)
+    """perf/cpu_utilization of all cores, perf/memory_gb, perf/memory_percent."""
+
+    @classmethod
+    def find(cls) -> Machine:
+        psutil.cpu_percent()  # counting starts here
+        return cls(*nvml.open_cards())
+
+    def poll(self) -> None:
+        self.rows = [card.poll() for card in self.cards]
+        memory = psutil.virtual_memory()
+        self.host = {
+            "perf/cpu_utilization": psutil.cpu_percent(),
+            "perf/memory_gb": (memory.total - memory.available) / (1 << 30),
+            "perf/memory_percent": memory.percent,
+        }
+
+
+class Watched:
+    """A run as its files and its process tell."""
+
+    def __init__(self, folder: RunDir) -> None:
+        self.folder = folder
+        self.metrics = MetricsTail(folder.metrics)
+        self.total = 0
+        """trainer.total_timesteps; 0: not known."""
+        self.state = ""
+        """Whether it is training, in words."""
+        self.readings: dict[str, float] = {}
+        """perf/cpu_utilization, perf/memory_… of its processes, if they run on this machine."""
+        self._owner = ""
+        self._processes: Processes | None = None
+
+    def poll(self) -> None:
+        """Read what is new.
+
+        Raises:
+            UserError: its files cannot be read.
+        """
+        try:
+            self.metrics.update()
+            found = re.search(r"^  total_timesteps: (\d+)$", self.folder.config.read_text(), re.MULTILINE)
+            self.total = int(found[1]) if found else self.total
+        except FileNotFoundError:
+            pass  # not written yet
+        except OSError as error:
+            raise UserError(f"cannot read {error.filename}: {error.strerror}") from error
+        self.state = self._process() + self._age()
+
+    def _process(self) -> str:
+        """Find the process that trains it by the lock's text (run_dir.py), and read its use of the machine."""
+        lock = self.folder.path / "lock"
+        try:
+            owner = lock.read_text()
+        except OSError:
+            owner = ""
+        known = re.fullmatch(r"process (\d+) on (.*)\nstarted (.*)\n", owner)
+        if known is None:
+            self._owner, self._processes, self.readings = owner, None, {}
+            return "not training"
+        pid, host = int(known[1]), known[2]
+        if host != socket.gethostname():
+            self._owner, self._processes, self.readings = owner, None, {}
+            return f"training on {host}"
+        try:
+            if owner != self._owner:
+                if str(process_start(pid)) != known[3]:
+                    raise psutil.NoSuchProcess(pid)  # another program has the number now
+                self._owner, self._processes = owner, Processes(pid)
+            if self._processes is not None:
+                self.readings = self._processes.poll()
+                return f"training, process {pid}"
+        except psutil.Error:
+            self._owner, self._processes, self.readings = owner, None, {}
+        return f"not training, process {pid} is gone"
+
+    def _age(self) -> str:
+        try:
+            age = max(time.time() - self.folder.metrics.stat().st_mtime, 0.0)
+        except OSError:
+            return ", no metrics yet"
+        return f", last metrics {_span(age)} ago" if self.metrics.seen else ", no metrics yet"
+
+
+def find_run(name: str | None) -> RunDir | None:
+    """The run that `name` means (a folder, a name in runs/, a folder of runs); None: the newest in runs/.
+
+    Raises:
+        UserError: a name was given and there is no such run.
+    """
+    root = RunConfig().dir
+    if name is None:
+        return next(iter(runs(root)), None)
+    for path in (Path(name).expanduser(), Path(root) / name):
+        if (path / "config.yaml").exists():
+            return RunDir(path)
+        if path.is_dir() and (found := runs(str(path))):
+            return found[0]
+    known = ", ".join(run.name for run in runs(root)[:5]) or "none"
+    raise UserError(f"no run {name}; give a run's folder, or its name. Newest runs in {root}: {known}")
+
+
+class Watch:
+    """The machine and the run; `poll()`, then show it."""
+
+    def __init__(self, name: str | None) -> None:
+        """Raises UserError if `name` is no run."""
+        self._name = name
+        self.machine = Machine.find()
+        folder = find_run(name)
+        self.run = Watched(folder) if folder else None
+        self._looked = time.monotonic()
+
+    def poll(self) -> None:
+        if self._name is None and time.monotonic() - self._looked >= LOOK_S:
+            self._looked = time.monotonic()
+            self._follow()
+        self.machine.poll()
+        if self.run is not None:
+            self.run.poll()
+
+    def _follow(self) -> None:
+        """Turn to a newer run, if there is one."""
+        with contextlib.suppress(OSError, ValueError):  # a folder that was removed while it was looked at
+            newest = find_run(None)
+            if newest and (self.run is None or newest.path != self.run.folder.path):
+                self.run = Watched(newest)
+
+
+def _span(seconds: float) -> str:
+    """`0.4 s`, `12 s`, `3 min`, `5 h`, `2 d`."""
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
