@@ -1,9 +1,8 @@
-"""Benchmarks: training (two sides in turns), the simulator alone, the vector backends, a robot
-against other libraries, all on the GPU.
+"""Benchmarks: training, the simulator alone, vector backends, other libraries, everything on the GPU.
 
-main.py ─► train.py (side.py in two processes) │ env.py │ vector.py │ stepping.py (peers.py in processes)
-                    └────────── rounds.py, load.py, machine.py ──────────► report.py: table, JSON
-        └─► gpu.py (gpu_*.py): all on the GPU, each configuration in a process of its own
+    main.py ─► training/two_settings.py (side.py in two processes)     sizing/   batch and interval sizes
+            │  stepping/ (peers.py in processes)                       gpu/      everything on the GPU
+            └────────────► harness/: rounds, other_load, machine ─► report.py: table, JSON ─► charts/
 
 python benchmark_performance.py --help
 """

@@ -1,1 +1,1 @@
-"""contracts."""
+"""Interfaces and plain data shared by all folders, without torch; imported by every other folder."""

@@ -1,1 +1,1 @@
-"""inference."""
+"""Uses a trained policy: loads it, plays it, evaluates it; imported by episodes/, export/ and run/."""

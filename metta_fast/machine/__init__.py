@@ -1,1 +1,1 @@
-"""machine."""
+"""Reads the machine: cores, memory, GPUs, process ages; imported by almost every other folder."""

@@ -1,1 +1,1 @@
-"""scaffold."""
+"""Writes the files of a new robot from templates; imported by cli.py."""

@@ -1,1 +1,1 @@
-"""storage."""
+"""Stores a run on disk: folder, lock, checkpoints; imported by metrics/, watch/, inference/ and run/."""

@@ -1,1 +1,1 @@
-"""charts."""
+"""Charts of measured speeds (needs matplotlib); imported by bench/main.py and bench/gpu/."""

@@ -1,1 +1,1 @@
-"""harness."""
+"""Tools that every benchmark uses: child processes, alternating rounds, machine load, reports."""

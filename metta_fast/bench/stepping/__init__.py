@@ -1,1 +1,1 @@
-"""stepping."""
+"""Benchmarks of environments and vector backends without training; imported by bench/main.py."""

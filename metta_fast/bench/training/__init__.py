@@ -1,1 +1,1 @@
-"""training."""
+"""Benchmarks that train: two settings, other libraries, ablations; imported by bench/main.py."""

@@ -1,1 +1,1 @@
-"""fused_act."""
+"""Forward pass and sampling of one step in a single kernel, in C or Triton; imported by rollout/."""

@@ -1,1 +1,1 @@
-"""triton."""
+"""PPO's update as Triton kernels for the GPU; imported by the learner in algorithms/ppo/."""
