@@ -1,0 +1,1 @@
+"""Keeps older code working: the import paths that public names had before."""
