@@ -12,18 +12,19 @@
 
         def make(config):                                # env.factory=my_module:make
             return lambda index: gymnasium.make("CartPole-v1")
+
+    a name                     the entry point of this name in an installed package (metta_fast/config/extension.py)
 """
 
 from __future__ import annotations
 
 import dataclasses
-import importlib
 import inspect
-import traceback
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from metta_fast.config.keys import did_you_mean, nearest
+from metta_fast.config.extension import ENVS, described, entry_point, entry_point_names, load_named, place
+from metta_fast.config.keys import did_you_mean
 from metta_fast.contracts.env import EnvError, EnvFactory
 from metta_fast.contracts.errors import UserError
 
@@ -45,14 +46,16 @@ def make_factory(env_config: EnvConfig, *, num_envs: int | None = None) -> EnvFa
 
 def _factory(config: EnvConfig) -> EnvFactory:
     name = config.factory
-    if ":" in name:
-        return _custom(config)
-    if name not in _KNOWN:
+    if name in _KNOWN:
+        return _KNOWN[name](config)
+    installed = [] if ":" in name else entry_point_names(ENVS)
+    if ":" not in name and name not in installed:
+        known = [*_KNOWN, *installed]
         raise UserError(
-            f"env.factory={name!r} is not known; {did_you_mean(name, _KNOWN)}"
-            f"there are {', '.join(_KNOWN)}, and your own as package.module:function"
+            f"env.factory={name!r} is not known; {did_you_mean(name, known)}"
+            f"there are {', '.join(known)}, and your own as package.module:function"
         )
-    return _KNOWN[name](config)
+    return _custom(config)
 
 
 def _grid(config: EnvConfig) -> EnvFactory:
@@ -127,39 +130,20 @@ def _params(config: EnvConfig, *taken: str) -> dict[str, Any]:
 
 
 def _custom(config: EnvConfig) -> EnvFactory:
-    module_name, _, function_name = config.factory.partition(":")
-    if not all(part.isidentifier() for part in (*module_name.split("."), function_name)):
-        raise UserError(
-            f"env.factory={config.factory!r}: expected package.module:function, as my_module:make"
-        )
-    try:
-        module = importlib.import_module(module_name)
-    except Exception as error:
-        missing = error.name if isinstance(error, ModuleNotFoundError) else None
-        if missing and f"{module_name}.".startswith(f"{missing}."):
-            raise UserError(
-                f"env.factory={config.factory!r}: there is no module {missing!r} (looked from the current "
-                "folder and in the installed packages; expected package.module:function)"
-            ) from error
-        raise UserError(
-            f"env.factory={config.factory!r}: the module {module_name} cannot be imported: {_described(error)}"
-        ) from error
-    function = getattr(module, function_name, None)
-    if not callable(function):
-        names = [n for n in vars(module) if callable(getattr(module, n)) and not n.startswith("_")]
-        near = nearest(function_name, names)
-        raise UserError(
-            f"env.factory={config.factory!r}: {module_name} has no function {function_name!r}"
-            + (f"; did you mean {near!r}?" if near else "")
-        )
+    """A factory by module:name, or by an entry point of an installed package."""
+    where = f"env.factory={config.factory}"
+    function = (
+        load_named(config.factory, "env.factory")
+        if ":" in config.factory
+        else entry_point(ENVS, config.factory, "env.factory")
+    )
     try:
         made = function(config)
     except UserError:
         raise
     except Exception as error:
-        raise UserError(
-            f"env.factory={config.factory!r}: {function_name}(config) failed: {_described(error)}"
-        ) from error
+        name = getattr(function, "__name__", config.factory)
+        raise UserError(f"{where}: {name}(config) failed: {described(error)}") from error
     if isinstance(made, EnvFactory):
         factory = made
     elif callable(made):
@@ -168,27 +152,14 @@ def _custom(config: EnvConfig) -> EnvFactory:
         try:
             factory = PythonEnvFactory(made, config.num_envs, name=config.name)
         except EnvError as error:
-            raise UserError(f"env.factory={config.factory!r}: {error}{_place(error.__cause__)}") from error
+            raise UserError(f"{where}: {error}{place(error.__cause__)}") from error
     else:
         raise UserError(
-            f"env.factory={config.factory!r} gave {type(made).__name__}: expected an EnvFactory or callable "
-            "that makes environment i"
+            f"{where} gave {type(made).__name__}: expected an EnvFactory or callable that makes environment i"
         )
     if factory.spec.num_envs != config.num_envs:
         raise UserError(
-            f"env.factory={config.factory!r} made {factory.spec.num_envs} environments, env.num_envs is "
-            f"{config.num_envs}: pass config.num_envs on"
+            f"{where} made {factory.spec.num_envs} environments, env.num_envs is {config.num_envs}: pass "
+            "config.num_envs on"
         )
     return factory
-
-
-def _described(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}{_place(error)}"
-
-
-def _place(error: BaseException | None) -> str:
-    """Where a user's code failed, as ` (file:line)`; a syntax error's message says it already."""
-    frames = traceback.extract_tb(error.__traceback__) if error else []
-    if not frames or isinstance(error, SyntaxError):
-        return ""
-    return f" ({frames[-1].filename}:{frames[-1].lineno})"

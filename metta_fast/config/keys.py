@@ -44,6 +44,7 @@ __all__ = [
     "get",
     "keys",
     "nearest",
+    "path_parts",
     "put",
     "shown",
 ]
@@ -157,6 +158,16 @@ def find_key(path: str, where: str = "") -> Key:
     guess = OTHER_NAMES.get(path.rsplit(".", 1)[-1]) or nearest(path, [*schema, *GROUPS])
     hint = f"did you mean '{guess}'?" if guess else "`--help` lists every key"
     raise UserError(f"{where}unknown key '{path}'; {hint}")
+
+
+def path_parts(path: str) -> list[str]:
+    """Returns the names of a dotted path; a feature's module:name, which may hold dots, is one of them."""
+    head, _, rest = path.partition(".")
+    if head != "features" or ":" not in rest:
+        return path.split(".")
+    module, _, after = rest.partition(":")
+    name, *inside = after.split(".")
+    return [head, f"{module}:{name}", *inside]
 
 
 def check_value(path: str, value: Any, where: str = "") -> Any:

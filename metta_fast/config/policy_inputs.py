@@ -14,9 +14,26 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable
 
+from metta_fast.config.extension import POLICIES, entry_point_names, is_module_name
 from metta_fast.config.keys import PolicyConfig, did_you_mean, shown
 from metta_fast.contracts.env import EnvSpec
 from metta_fast.contracts.errors import UserError
+
+
+OURS = ("mlp", "tokens")
+"""Names of the policies that come with metta_fast."""
+
+
+def check_policy_name(name: str) -> None:
+    """Raises UserError where `policy.name` is neither ours, nor an entry point, nor the form of module:name."""
+    if name in OURS or is_module_name(name):
+        return
+    known = [*OURS, *entry_point_names(POLICIES)]
+    if name not in known:
+        raise UserError(
+            f"policy.name={name!r}: {did_you_mean(name, known)}known: {', '.join(known)}, or your own as "
+            "package.module:Class"
+        )
 
 
 def reads(config: PolicyConfig, spec: EnvSpec) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -29,7 +46,7 @@ def reads(config: PolicyConfig, spec: EnvSpec) -> tuple[tuple[str, ...], tuple[s
     open_leaves = [name for name in spec.obs if name not in spec.privileged]
     actor = _chosen("policy.actor_obs", config.actor_obs, open_leaves, spec)
     critic = _chosen("policy.critic_obs", config.critic_obs, spec.obs, spec)
-    if "." in config.name:
+    if config.name not in OURS:
         for key, given in (("actor_obs", config.actor_obs), ("critic_obs", config.critic_obs)):
             if given is not None:
                 raise UserError(

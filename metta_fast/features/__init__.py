@@ -1,35 +1,29 @@
 """Gated plug-ins of the learner. A feature is absent until the configuration names it.
 
     python run_optimized.py 'features={prioritized_replay: {prio_alpha: 0.6}}'
+    python run_optimized.py features=my_module:add features.my_module:add.coef=0.1
 
     config.features ─► make_features ─► Hooks ─► PPO(…, hooks=…)
 
-A feature is a function (Hooks, **its own keys) that adds hooks (metta_fast/algorithms/hooks.py). One of your own
-comes by an entry point of the group "metta_fast.features", in its package's pyproject.toml:
-
-    [project.entry-points."metta_fast.features"]
-    my_feature = "my_package.my_module:add"
+A feature is a function (Hooks, **its own keys) that adds hooks (metta_fast/algorithms/hooks.py). Your own comes by
+module:name or by an entry point of the group "metta_fast.features" (metta_fast/config/extension.py).
 """
 
 from __future__ import annotations
 
-import importlib
 import inspect
 from collections.abc import Callable, Mapping
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from metta_fast.config.extension import FEATURES, described, entry_point, entry_point_names, load_named
 from metta_fast.config.keys import did_you_mean
 from metta_fast.contracts.errors import UserError
 
 if TYPE_CHECKING:
     from metta_fast.algorithms.hooks import Hooks
 
-__all__ = ["GROUP", "known_features", "make_features"]
-
-GROUP = "metta_fast.features"
-"""The entry points' group."""
+__all__ = ["known_features", "make_features"]
 
 OURS = {
     name: f"metta_fast.features.{name}:add" for name in ("prioritized_replay", "profiler", "weight_analysis")
@@ -37,14 +31,13 @@ OURS = {
 """Features that come with metta_fast."""
 
 
-def known_features() -> dict[str, Callable[[], Callable[..., None]]]:
-    """Every feature's name and what loads its function: ours, and those of installed packages."""
-    known = {point.name: point.load for point in entry_points(group=GROUP)}
-    return known | {name: lambda path=path: _load(path) for name, path in OURS.items()}  # type: ignore[misc]
+def known_features() -> list[str]:
+    """Returns the names of all features: ours, and those of installed packages."""
+    return sorted({*OURS, *entry_point_names(FEATURES)})
 
 
 def make_features(features: Mapping[str, Any], *, folder: Path | None = None) -> Hooks:
-    """The hooks of every enabled feature; none is imported that is not named.
+    """Returns the hooks of every enabled feature; imports no other.
 
     Args:
         features: `config.features`: {name: {key: value}}. A value of null or false leaves the feature off,
@@ -52,37 +45,58 @@ def make_features(features: Mapping[str, Any], *, folder: Path | None = None) ->
         folder: the run's; None: only the keys are checked.
 
     Raises:
-        UserError: an unknown feature or key, or values that the feature refuses.
+        UserError: an unknown feature or key, a module that cannot be imported, or values that the feature refuses.
     """
     from metta_fast.algorithms.hooks import Hooks
 
     hooks = Hooks(folder=folder)
     for name, given in features.items():
-        known = known_features()
-        if name not in known:
-            guess = did_you_mean(name, known)
-            raise UserError(f"features.{name}: unknown feature; {guess}known: {', '.join(sorted(known))}")
-        if given is None or given is False:
-            continue
-        add = known[name]()
-        add(hooks, **_keys(name, given, add))
+        _check_known(name)
+        if given is not None and given is not False:
+            _add(hooks, name, given)
     return hooks
 
 
+def _check_known(name: str) -> None:
+    if name in OURS or ":" in name:
+        return
+    known = known_features()
+    if name not in known:
+        guess = did_you_mean(name, known)
+        raise UserError(
+            f"features.{name}: unknown feature; {guess}known: {', '.join(known)}, or your own as "
+            "package.module:function"
+        )
+
+
+def _add(hooks: Hooks, name: str, given: Any) -> None:
+    """Calls the function of a feature: ours, a user's by module:name, or an installed package's."""
+    path = OURS.get(name, name)
+    add = load_named(path, "features") if ":" in path else entry_point(FEATURES, name)
+    keys = _keys(name, given, add)
+    try:
+        add(hooks, **keys)
+    except UserError:
+        raise
+    except Exception as error:
+        raise UserError(
+            f"features.{name} failed: {described(error)}; it is called as add(hooks, **keys)"
+        ) from error
+
+
 def _keys(name: str, given: Any, add: Callable[..., None]) -> dict[str, Any]:
-    """The feature's own keys, by the parameters of its function."""
-    if given is True:
-        return {}
-    takes = list(inspect.signature(add).parameters)[1:]
+    """Returns the feature's own keys, checked against the parameters of its function."""
+    given = {} if given is True else given
+    parameters = list(inspect.signature(add).parameters.values())[1:]
+    takes = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
     if not isinstance(given, Mapping):
         raise UserError(f"features.{name}={given!r}: expected its keys ({', '.join(takes)}), true or false")
+    anything = any(p.kind is p.VAR_KEYWORD for p in parameters)
     for key in given:
-        if key not in takes:
+        if key not in takes and not anything:
             guess = did_you_mean(key, takes)
             raise UserError(f"features.{name}.{key}: unknown key; {guess}it has {', '.join(takes) or 'none'}")
+    needed = [p.name for p in parameters if p.name in takes and p.default is p.empty and p.name not in given]
+    if needed:
+        raise UserError(f"features.{name} needs a value for {needed[0]}; give features.{name}.{needed[0]}=…")
     return dict(given)
-
-
-def _load(path: str) -> Callable[..., None]:
-    module, _, function = path.partition(":")
-    return getattr(importlib.import_module(module), function)

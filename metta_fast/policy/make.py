@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
-import inspect
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 
+from metta_fast.config.extension import POLICIES, described, entry_point, is_module_name, load_named
 from metta_fast.config.keys import PolicyConfig
-from metta_fast.config.policy_inputs import reads
+from metta_fast.config.policy_inputs import OURS, check_policy_name, reads
 from metta_fast.contracts.env import EnvSpec
 from metta_fast.contracts.errors import UserError
 from metta_fast.policy.base import Policy, PolicyOutput
@@ -24,21 +21,18 @@ INTERFACE = (
 
 
 def make_policy(config: PolicyConfig, spec: EnvSpec) -> Policy:
-    """The policy that `config.name` asks for: "mlp", "tokens", or a user's class as package.module.Class,
-    which is called with (config, spec).
+    """Makes the policy that `config.name` asks for: "mlp", "tokens", or a user's class as package.module:Class
+    or by its entry point, which is called with (config, spec).
 
     Raises:
         UserError: an unknown name, an observation or action that the policy cannot take, or a user's class
             that cannot be imported, made or run.
     """
-    own = "." in config.name
+    own = config.name not in OURS
     if not own:
-        if config.name not in ("mlp", "tokens"):
-            raise UserError(
-                f"policy.name={config.name!r}: expected mlp, tokens, or your own as package.module.Class"
-            )
         policy: Policy = Network(config, spec)
     else:
+        check_policy_name(config.name)
         reads(config, spec)
         policy = _made(config, spec)
     if config.normalize_obs:
@@ -49,30 +43,22 @@ def make_policy(config: PolicyConfig, spec: EnvSpec) -> Policy:
 
 
 def _made(config: PolicyConfig, spec: EnvSpec) -> Policy:
-    """The user's class, imported and called."""
+    """Imports and calls the user's class."""
     where = f"policy.name={config.name}"
-    module_name, _, class_name = config.name.rpartition(".")
-    try:
-        module = importlib.import_module(module_name)
-    except Exception as error:
-        raise UserError(
-            f"{where}: module {module_name} cannot be imported ({type(error).__name__}: {error}); it must "
-            "lie in the current folder or one of PYTHONPATH, or be installed"
-        ) from error
-    kind: Any = getattr(module, class_name, None)
-    if kind is None:
-        raise UserError(
-            f"{where}: module {module_name} has no {class_name}; it has "
-            f"{', '.join(_classes(module)) or 'no class'}"
-        )
+    kind = (
+        load_named(config.name, "policy.name")
+        if is_module_name(config.name)
+        else entry_point(POLICIES, config.name, "policy.name")
+    )
+    class_name = getattr(kind, "__name__", config.name)
     try:
         made = kind(config, spec)
     except UserError:
         raise
     except Exception as error:
         raise UserError(
-            f"{where}: {class_name}(config, spec) failed ({type(error).__name__}: {error}); a policy is "
-            "made with (config: PolicyConfig, spec: EnvSpec)"
+            f"{where}: {class_name}(config, spec) failed: {described(error)}; a policy is made with "
+            "(config: PolicyConfig, spec: EnvSpec)"
         ) from error
     if not isinstance(made, nn.Module):
         raise UserError(
@@ -94,10 +80,6 @@ class Adopted(Policy):
 
     def forward(self, obs: dict[str, Tensor], state: Tensor, reset: Tensor) -> PolicyOutput:
         return PolicyOutput(*self.net(obs, state, reset))
-
-
-def _classes(module: Any) -> list[str]:
-    return [name for name, item in inspect.getmembers(module, inspect.isclass) if issubclass(item, nn.Module)]
 
 
 @torch.no_grad()

@@ -11,11 +11,13 @@ configs/. hydra and omegaconf are imported here only, inside the functions, and 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from metta_fast.config.extension import ENVS, FEATURES, POLICIES, entry_point_names
 from metta_fast.config.keys import (
     GROUPS,
     Config,
@@ -25,6 +27,7 @@ from metta_fast.config.keys import (
     find_key,
     keys,
     nearest,
+    path_parts,
     shown,
 )
 from metta_fast.contracts.errors import UserError
@@ -34,7 +37,13 @@ from metta_fast.resolve import choose_profile as profiles
 CONFIGS = Path(__file__).resolve().parents[1] / "configs"
 COMMAND_LINE = "command line"
 DEFAULT = "default"
-OWN = {"env": ", or your own as package.module:function", "policy": ", or your own as package.module.Class"}
+OWN = {
+    "env": ", or your own as package.module:function",
+    "policy": ", or your own as package.module:Class",
+    "features": ", or your own as package.module:function",
+}
+"""What a message adds to the names of a group."""
+ENTRY_POINTS = {"env": ENVS, "policy": POLICIES, "features": FEATURES}
 
 
 @dataclass
@@ -98,7 +107,8 @@ def compose(
 
     def give(path: str, value: Any, where: str, origin: str) -> None:
         find_key(path, where)
-        OmegaConf.update(merged, path, value, merge=False, force_add=True)
+        place = ".".join(f"[{part}]" if "." in part else part for part in path_parts(path))
+        OmegaConf.update(merged, place.replace(".[", "["), value, merge=False, force_add=True)
         for known in [
             known for known in origins if known.startswith(path + ".") or path.startswith(known + ".")
         ]:
@@ -130,7 +140,7 @@ def _check(plain: Mapping[str, Any], origins: Mapping[str, str]) -> None:
     """Types and ranges of all values, naming the file where a wrong or missing one stands."""
     for path in origins:
         node: Any = plain
-        for part in path.split("."):
+        for part in path_parts(path):
             node = node[part]
         if node == "???":
             raise UserError(f"{path} has no value in {origins[path]}; give it one, {path}=…")
@@ -167,39 +177,76 @@ def _parse(arguments: list[str]) -> _Arguments:
     for word in words:
         if "=" not in word or word.startswith(("=", "~")):
             raise UserError(_not_an_assignment(word, found.folders))
+        name, _, value = word.partition("=")
+        own = name if name.startswith("features.") and ":" in name else None
         try:
-            override = parser.parse_override(word)
+            override = parser.parse_override(f"features={value}" if own else _guarded(word))
         except HydraException:
-            name, _, value = word.partition("=")
             raise UserError(
                 f"malformed argument '{word}'; a value with special characters goes in quotes: "
                 f"'{name}=\"{value}\"'"
             ) from None
-        name = override.key_or_group
+        name = own or override.key_or_group
         if override.is_sweep_override():
             hint = "" if name in GROUPS else f"; a list is written {name}=[a,b]"
             raise UserError(f"'{word}' gives several values, but a run takes one{hint}")
         if name.split(".")[0] == "hydra":
             raise UserError(f"'{word}': Hydra's own keys have no effect here; runs are written to run.dir")
-        given: Any = override.value()
+        given = _unguarded(override.value())
         if name in GROUPS and override.package is None:
-            found.values += _choose(name, given, found)
+            _choose(name, given, found)
         else:
             found.values.append((name, given))
     return found
 
 
-def _choose(group: str, value: Any, found: _Arguments) -> list[tuple[str, Any]]:
-    """Note a group's choice, or give the values that it stands for: a dotted name is the user's own class."""
+GUARD = "@@"
+"""Stands for the colon of a feature's module:name where Hydra's grammar has none: in the keys of a dict."""
+
+
+def _guarded(word: str) -> str:
+    """The argument `features={my_module:add: …}` with GUARD for the first of the two colons."""
+    if not word.startswith("features="):
+        return word
+    return re.sub(r"""(['"]?)([A-Za-z_][\w.]*):([A-Za-z_]\w*)\1(?=\s*:)""", rf"\2{GUARD}\3", word)
+
+
+def _unguarded(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return list(_leaves({group: value}))
-    if group == "policy" and isinstance(value, str) and "." in value:
-        return [("policy.name", value)]
-    if group == "env" and isinstance(value, str) and ":" in value:
-        found.groups["env"] = "custom"
-        return [("env.factory", value), ("env.name", value.rpartition(":")[2])]
+        return {
+            name.replace(GUARD, ":") if isinstance(name, str) else name: _unguarded(item)
+            for name, item in value.items()
+        }
+    return value
+
+
+def _is_own(group: str, name: object, found: _Arguments) -> bool:
+    """Whether a group's choice is a user's code (module:name, or a policy's package.module.Class) or an installed
+    package's entry point, not one of the files."""
+    if not isinstance(name, str) or group not in ENTRY_POINTS:
+        return False
+    if ":" in name or (group == "policy" and "." in name):
+        return True
+    return name not in options(group, found.folders) and name in entry_point_names(ENTRY_POINTS[group])
+
+
+def _choose(group: str, value: Any, found: _Arguments) -> None:
+    """Adds a group's choice: a file, or the values that a user's own code stands for (below the typed values)."""
+    if isinstance(value, Mapping):
+        found.values += _leaves({group: value})
+        return
     several = group == "features" and (value is None or isinstance(value, list))
     choices = list(value or []) if several else [value]
+    own = [choice for choice in choices if _is_own(group, choice, found)]
+    if own and group == "policy":
+        found.values.insert(0, ("policy.name", value))
+        return
+    if own and group == "env":
+        found.groups["env"] = "custom"
+        found.values[:0] = [("env.factory", value), ("env.name", value.rpartition(":")[2])]
+        return
+    found.values[:0] = [(f"features.{name}", {}) for name in own]
+    choices = [choice for choice in choices if choice not in own]
     known = options(group, found.folders)
     if group == "hardware":
         known = sorted({*known, "auto"})
@@ -212,7 +259,6 @@ def _choose(group: str, value: Any, found: _Arguments) -> list[tuple[str, Any]]:
                 + f" known: {', '.join(known) or 'none'}{OWN.get(group, '')}"
             )
     found.groups[group] = choices if group == "features" else value
-    return []
 
 
 def _not_an_assignment(word: str, folders: Sequence[Path]) -> str:

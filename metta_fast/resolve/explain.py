@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from metta_fast.config.keys import GROUPS, Key, config_to_dict, get, keys, shown
+from metta_fast.config.keys import GROUPS, Key, config_to_dict, get, keys, path_parts, shown
 from metta_fast.machine.hardware import GIB
 from metta_fast.resolve.compose import CONFIGS, options
 from metta_fast.resolve.memory_estimate import describe, total
@@ -44,7 +44,7 @@ usage: python run_optimized.py [group=option …] [key=value …] [--help | --ex
   --config-dir DIR  a folder of your own with hardware/, env/, policy/ … files, chosen by name like ours
 
 A later one wins: defaults < hardware profile < env and policy recipe < command line.
-A policy or environment of your own: policy=package.module.Class, env=package.module:function.
+A policy or environment of your own: policy=package.module:Class, env=package.module:function.
 """
 
 
@@ -163,7 +163,7 @@ def _value(config: Any, path: str) -> Any:
         return get(config, path)
     above = next(name for name in keys() if path.startswith(name + "."))
     node = get(config, above)
-    for part in path[len(above) + 1 :].split("."):
+    for part in path_parts(path)[len(path_parts(above)) :]:
         node = node[part]
     return node
 

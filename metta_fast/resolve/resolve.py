@@ -12,8 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from math import isfinite
 
-from metta_fast.config.keys import Config, did_you_mean, get
-from metta_fast.config.policy_inputs import only, reads
+from metta_fast.config.keys import Config, get
+from metta_fast.config.policy_inputs import check_policy_name, only, reads
 from metta_fast.contracts.env import EnvSpec
 from metta_fast.contracts.errors import UserError
 from metta_fast.machine import hardware
@@ -24,8 +24,6 @@ from metta_fast.resolve.compose import Composed
 from metta_fast.resolve.fit_devices import Devices
 from metta_fast.resolve.fit_sizes import fit_sizes
 from metta_fast.resolve.memory_estimate import Part
-
-POLICIES = ("mlp", "tokens")
 
 NOT_BUILT_YET = ("contrastive", "kickstart")
 """What the guide's original setting switches on and this version does not have."""
@@ -173,11 +171,7 @@ class _Resolve(Devices):
     def policy(self, spec: EnvSpec) -> None:
         """The policy is known and reads this observation."""
         name, observation = self.config.policy.name, self.config.env.observation
-        if "." not in name and name not in POLICIES:
-            raise UserError(
-                f"policy.name={name!r}: {did_you_mean(name, POLICIES)}"
-                f"known: {', '.join(POLICIES)}, or your own as package.module.Class"
-            )
+        check_policy_name(name)
         actor, _ = reads(self.config.policy, spec)
         leaves = list(only(spec, actor).obs.values())
         tokens = len(leaves) == 1 and leaves[0].dtype == "uint8" and leaves[0].shape[1:] == (3,)

@@ -6,11 +6,15 @@ import json
 import os
 import subprocess
 import sys
+from importlib.metadata import EntryPoint
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
+from metta_fast.config import extension
+from metta_fast.config.extension import ENVS, FEATURES, POLICIES
 from metta_fast.config.keys import (
     Config,
     check_value,
@@ -160,6 +164,38 @@ def test_ones_own_policy_and_environment_by_their_dotted_names() -> None:
     assert composed.config.env.factory == "my_package.envs:make"
     assert composed.config.env.name == "make"
     assert composed.config.env.observation == "default"
+
+
+@pytest.mark.parametrize(("words", "features"), [
+    (["features=my_module:add"], {"my_module:add": {}}),
+    (["features=my.pkg.mod:add", "features.my.pkg.mod:add.key=1"], {"my.pkg.mod:add": {"key": 1}}),
+    (["features.my.pkg.mod:add.key=[1,2]", "features=my.pkg.mod:add"], {"my.pkg.mod:add": {"key": [1, 2]}}),
+    (["features={my.pkg.mod:add: {key: 1}}"], {"my.pkg.mod:add": {"key": 1}}),
+    (["features={'my_module:add':{key:a}, other:add: true}"], {"my_module:add": {"key": "a"}, "other:add": True}),
+    (["features=[my_module:add,profiler]", "features.profiler.sync=true"], {"my_module:add": {}, "profiler": {
+        "interval_epochs": 10, "sync": True, "trace_from": 0, "trace_epochs": 1}}),
+    (["features.my_module:add=false"], {"my_module:add": False}),
+])  # fmt: skip
+def test_ones_own_features_by_module_and_name(words: list[str], features: dict[str, Any]) -> None:
+    composed = compose(words)
+    assert composed.config.features == features
+    config_from_dict(json.loads(json.dumps(config_to_dict(composed.config))))
+
+
+def test_ones_own_policy_by_module_and_name() -> None:
+    assert compose(["policy=my_package.nets:MyNet"]).config.policy.name == "my_package.nets:MyNet"
+    assert compose(["policy.name=my_nets:MyNet"]).config.policy.name == "my_nets:MyNet"
+
+
+def test_installed_parts_are_chosen_by_their_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    points = {
+        group: [EntryPoint(name, "somewhere:make", group)]
+        for group, name in ((ENVS, "theirs"), (POLICIES, "net"), (FEATURES, "extra"))
+    }
+    monkeypatch.setattr(extension, "entry_points", lambda group: points.get(group, []))
+    config = compose(["env=theirs", "policy=net", "features=extra"]).config
+    assert (config.env.factory, config.env.name, config.policy.name) == ("theirs", "theirs", "net")
+    assert config.features == {"extra": {}}
 
 
 @pytest.mark.parametrize(("argument", "message"), [

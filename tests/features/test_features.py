@@ -14,6 +14,8 @@ import torch
 
 import metta_fast.features as features
 from metta_fast.algorithms.hooks import Context, Hooks
+from metta_fast.config import extension
+from metta_fast.config.extension import FEATURES
 from metta_fast.contracts.errors import UserError
 from metta_fast.features import make_features
 from metta_fast.features.prioritized_replay import probabilities
@@ -78,10 +80,49 @@ def plug_in(hooks: Hooks, *, figure: float = 1.0) -> None:
 
 
 def test_a_feature_of_another_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    point = EntryPoint("mine", f"{__name__}:plug_in", features.GROUP)
-    monkeypatch.setattr(features, "entry_points", lambda group: [point] if group == features.GROUP else [])
+    point = EntryPoint("mine", f"{__name__}:plug_in", FEATURES)
+    monkeypatch.setattr(extension, "entry_points", lambda group: [point] if group == FEATURES else [])
     ppo = run(make_ppo(tickers(2), hooks=make_features({"mine": {"figure": 7.0}})), 1)
     assert ppo.metrics()["mine/figure"] == 7.0
+
+
+HERE = f"{__name__}:plug_in"
+
+
+def test_a_feature_by_module_and_name() -> None:
+    ppo = run(make_ppo(tickers(2), hooks=make_features({HERE: {"figure": 3.0}})), 1)
+    assert ppo.metrics()["mine/figure"] == 3.0
+    for off in (None, False):
+        assert make_features({HERE: off}) == Hooks()
+    assert len(make_features({HERE: True}).on_epoch) == 1
+
+
+NOT_A_FUNCTION = 3
+
+
+def needs(hooks: Hooks, *, coef: float) -> None: ...
+
+
+def breaks(hooks: Hooks) -> None:
+    raise ZeroDivisionError("by nothing")
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"no_such_module:add": True}, r"features=no_such_module:add: .*there is no module 'no_such_module'"),
+        ({f"{__name__}:plug_inn": True}, r"has no plug_inn; did you mean 'plug_in'"),
+        ({f"{__name__}:NOT_A_FUNCTION": True}, "is int, expected a function or class"),
+        ({f"{__name__}:": True}, "expected package.module:function"),
+        ({HERE: {"figur": 1}}, r"plug_in\.figur: unknown key; did you mean 'figure'"),
+        ({HERE: 3}, "expected its keys"),
+        ({f"{__name__}:needs": True}, r"needs a value for coef; give features\..*needs\.coef=…"),
+        ({f"{__name__}:breaks": True}, r"breaks failed: ZeroDivisionError: by nothing \(.*\.py:\d+\)"),
+    ],
+)
+def test_mistakes_in_ones_own_feature_are_named(given: dict[str, Any], words: str) -> None:
+    with pytest.raises(UserError, match=words):
+        make_features(given)
 
 
 def test_probabilities() -> None:

@@ -1,11 +1,14 @@
 """A user's own policy by its dotted name: what works, and what each mistake is told."""
 
 import re
+from importlib.metadata import EntryPoint
 
 import pytest
 import torch
 from torch import Tensor, nn
 
+from metta_fast.config import extension
+from metta_fast.config.extension import POLICIES
 from metta_fast.config.keys import PolicyConfig
 from metta_fast.contracts.env import EnvSpec
 from metta_fast.contracts.errors import UserError
@@ -88,6 +91,18 @@ def test_a_users_class(name: str) -> None:
     assert action.shape == (1, 2, 2)
     assert logprob.shape == (1, 2)
     assert policy.training
+
+
+def test_a_users_class_by_module_and_name() -> None:
+    assert isinstance(make_policy(PolicyConfig(name=f"{HERE}:Small"), SPEC), Small)
+
+
+def test_a_users_class_by_its_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
+    point = EntryPoint("small", f"{HERE}:Small", POLICIES)
+    monkeypatch.setattr(extension, "entry_points", lambda group: [point] if group == POLICIES else [])
+    assert isinstance(make_policy(PolicyConfig(name="small"), SPEC), Small)
+    with pytest.raises(UserError, match="did you mean 'small'"):
+        make_policy(PolicyConfig(name="smal"), SPEC)
 
 
 @pytest.mark.parametrize(

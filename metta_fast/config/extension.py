@@ -1,0 +1,128 @@
+"""Loads a user's environment, policy, encoder, algorithm or feature by its name.
+
+    env=my_module:make           a function or class of a module, in the current folder, in PYTHONPATH or installed
+    policy=my_package.net.Net    the older form, with a dot before the name
+    features=my_feature          an entry point of an installed package, declared in its pyproject.toml:
+
+        [project.entry-points."metta_fast.features"]
+        my_feature = "my_package.my_module:add"
+
+Entry points belong to a group: ENVS, POLICIES, ENCODERS, ALGORITHMS or FEATURES. No torch here.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import traceback
+from importlib.metadata import EntryPoint, entry_points
+from types import ModuleType
+from typing import Any
+
+from metta_fast.config.keys import did_you_mean
+from metta_fast.contracts.errors import UserError
+
+ENVS, POLICIES, ENCODERS = "metta_fast.envs", "metta_fast.policies", "metta_fast.encoders"
+ALGORITHMS, FEATURES = "metta_fast.algorithms", "metta_fast.features"
+MOST_NAMES = 8
+"""Names of a module that a message lists."""
+
+
+def is_module_name(text: str) -> bool:
+    """Whether `text` names a part of a module ("my_module:make", "package.module.Class"), not one of ours."""
+    return ":" in text or "." in text
+
+
+def load_named(text: str, key: str) -> Any:
+    """Imports what "package.module:name" (or "package.module.name") names.
+
+    Args:
+        key: the configuration key that names it, for messages.
+
+    Raises:
+        UserError: malformed name, no such module, a module that cannot be imported, no such name in it, or
+            the name is not callable.
+    """
+    where = f"{key}={text}"
+    module_name, _, name = text.partition(":") if ":" in text else text.rpartition(".")
+    if not all(part.isidentifier() for part in (*module_name.split("."), name)):
+        raise UserError(
+            f"{where}: expected package.module:function or package.module:Class, for example my_module:make"
+        )
+    module = _module(module_name, where)
+    found = getattr(module, name, None)
+    if found is None:
+        there = _names(module)
+        listed = ", ".join(there[:MOST_NAMES]) + (", …" if len(there) > MOST_NAMES else "")
+        raise UserError(
+            f"{where}: module {module_name} has no {name}; {did_you_mean(name, there)}"
+            f"it has {listed or 'no function or class'}"
+        )
+    if not callable(found):
+        raise UserError(
+            f"{where}: {name} of module {module_name} is {type(found).__name__}, expected a function or class"
+        )
+    return found
+
+
+def entry_point_names(group: str) -> list[str]:
+    """Returns the names that installed packages give in this group of entry points."""
+    return sorted({point.name for point in entry_points(group=group)})
+
+
+def entry_point(group: str, name: str, key: str | None = None) -> Any | None:
+    """Loads the entry point of this name, or returns None where no installed package has it.
+
+    Args:
+        key: the configuration key that names it, for messages (default: the last word of the group).
+
+    Raises:
+        UserError: its module cannot be imported, or lacks what the entry point names.
+    """
+    found: EntryPoint | None = next((p for p in entry_points(group=group) if p.name == name), None)
+    if found is None:
+        return None
+    try:
+        return found.load()
+    except Exception as error:
+        raise UserError(
+            f"{key or group.rpartition('.')[2]}={name}: the entry point {found.value} of group {group} cannot be "
+            f"loaded: {described(error)}"
+        ) from error
+
+
+def described(error: BaseException) -> str:
+    """Returns `ValueError: its message (file.py:12)`."""
+    return f"{type(error).__name__}: {error}{place(error)}"
+
+
+def place(error: BaseException | None) -> str:
+    """Returns where a user's code failed, as ` (file:line)`; a syntax error's message says it already."""
+    frames = traceback.extract_tb(error.__traceback__) if error else []
+    if not frames or isinstance(error, SyntaxError):
+        return ""
+    return f" ({frames[-1].filename}:{frames[-1].lineno})"
+
+
+def _module(name: str, where: str) -> ModuleType:
+    try:
+        return importlib.import_module(name)
+    except Exception as error:
+        missing = error.name if isinstance(error, ModuleNotFoundError) else None
+        why = described(error)
+        if missing and f"{name}.".startswith(f"{missing}."):
+            why = (
+                f"there is no module {missing!r} (searched: the current folder, PYTHONPATH and installed "
+                "packages; expected package.module:name)"
+            )
+        raise UserError(f"{where}: module {name} cannot be imported: {why}") from error
+
+
+def _names(module: ModuleType) -> list[str]:
+    """Public functions and classes of the module's own package, not those that it imports from others."""
+    package = module.__name__.partition(".")[0]
+    return [
+        name
+        for name, item in inspect.getmembers(module, callable)
+        if not name.startswith("_") and (getattr(item, "__module__", None) or "").partition(".")[0] == package
+    ]
