@@ -19,7 +19,6 @@ from metta_fast.config.keys import PolicyConfig, did_you_mean, shown
 from metta_fast.contracts.env import EnvSpec
 from metta_fast.contracts.errors import UserError
 
-
 OURS = ("mlp", "tokens")
 """Names of the policies that come with metta_fast."""
 
