@@ -7,9 +7,9 @@
 
 from __future__ import annotations
 
-import importlib
 import importlib.abc
 import importlib.machinery
+import pkgutil
 import sys
 from collections.abc import Mapping, Sequence
 from types import ModuleType
@@ -41,10 +41,6 @@ OLD: Mapping[str, Mapping[str, str]] = {
 """Old modules, and the new path of each public name that they had. A module without names is a former package."""
 
 
-HOOKS = "metta_fast.algorithms.hooks"
-"""What `metta_fast.hooks` is."""
-
-
 class _OldModule(ModuleType):
     """Finds each public name in its new place when it is first asked for."""
 
@@ -56,12 +52,7 @@ class _OldModule(ModuleType):
                 f"module {self.__name__!r} has moved and has no attribute {name!r}"
                 + (f"; the names it had are now {known}" if known else "")
             )
-        place, _, attribute = new.rpartition(".")
-        value = (
-            getattr(importlib.import_module("metta_fast"), attribute, None) if place == "metta_fast" else None
-        )
-        if value is None:
-            value = getattr(importlib.import_module(place.replace("metta_fast.hooks", HOOKS)), attribute)
+        value = pkgutil.resolve_name(new)
         import logging  # not when the package is imported: it is rarely needed
 
         message = "%s.%s is now %s; the old path still works"
