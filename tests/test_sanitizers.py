@@ -24,13 +24,14 @@ import sys
 import numpy as np
 import pytest
 from metta_fast.algorithms.ppo.advantage._kernel import advantage_cpu
+from metta_fast.algorithms.ppo.advantage.inputs import Inputs
 
 @pytest.mark.parametrize("gamma", [1.0, 2.0, 3.0])
 def test_it(gamma):
     agents = 1007
     row, bits = np.zeros((1, agents), np.float32), np.zeros((3, 1, agents), np.bool_)
     value = np.zeros((2, agents), np.float32)
-    advantage_cpu(value, row, *bits, None, row.copy(), row.copy(), gamma, 1.0, 1.0, 1.0, True)
+    advantage_cpu(Inputs(value, row, *bits, gamma=gamma, gae_lambda=1.0), row.copy(), row.copy())
     sys.stdout.write(f"gamma {gamma} passed\\n")
 """
 
@@ -45,7 +46,7 @@ def tree(tmp_path_factory):
     package.mkdir(parents=True)
     for file in ("setup.py", "pyproject.toml", "README.md", "LICENSE", "metta_fast/__init__.py"):
         shutil.copy(ROOT / file, root / file)
-    for file in ("advantage.h", "_kernel.pyx"):
+    for file in ("advantage.h", "_kernel.pyx", "inputs.py"):
         shutil.copy(ROOT / "metta_fast/algorithms/ppo/advantage" / file, package)
     for folder in (package, package.parent, package.parent.parent):
         (folder / "__init__.py").touch()

@@ -59,6 +59,7 @@ class Buffers:
     advantage: Tensor
     returns: Tensor
     state: Tensor
+    bootstrap: Tensor | None = None
 
     @property
     def num_segments(self) -> int:

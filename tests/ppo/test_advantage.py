@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metta_fast.algorithms.ppo.advantage import compute_advantage
+from metta_fast.algorithms.ppo.advantage import Inputs, compute_advantage
 from metta_fast.algorithms.ppo.advantage._kernel import advantage_cpu
 from metta_fast.algorithms.ppo.advantage.on_tensors import advantage_on_tensors
 from metta_fast.algorithms.ppo.advantage.reference import advantage_reference
@@ -107,6 +107,16 @@ def test_vtrace_clips_the_ratios() -> None:
     assert advantage(b, config) == [0.75, 4.0]
 
 
+def test_a_time_limit_with_a_reset_in_the_same_step_bootstraps_from_its_own_value() -> None:
+    """Row 1's action is cut; row 2 is the new episode's first. V of the final observation is 8, of row 2 1000."""
+    b = buffers([1, 2, 100], [2, 4, 1000, 0], truncation=(1,))
+    b.bootstrap = torch.full_like(b.reward, torch.nan)  # elsewhere it is not read
+    b.bootstrap[1] = 8
+    assert advantage(b)[:2] == [1.5, 2.0]
+    b.terminal[1] = True
+    assert advantage(b)[:2] == [1 + 2 - 2 + 0.25 * -2, -2.0]
+
+
 def test_gae_does_not_read_the_ratios() -> None:
     b = buffers([1, 2], [2, 4, 8])
     b.ratio[:] = torch.nan
@@ -130,6 +140,7 @@ def rollouts(draw: st.DrawFn) -> dict[str, np.ndarray | None]:
         "truncation": flags(horizon, ends),
         "mask": flags(horizon + 1, 0.8),
         "ratio": rng.exponential(size=(horizon, agents)).astype(np.float32) if draw(st.booleans()) else None,
+        "bootstrap": rng.normal(size=(horizon, agents)).astype(np.float32) if draw(st.booleans()) else None,
     }
 
 
@@ -139,21 +150,45 @@ SETTINGS = st.tuples(st.floats(0, 1), st.floats(0, 1), st.floats(0, 3), st.float
 @given(rollouts(), SETTINGS)
 def test_the_c_kernel_equals_the_reference(arrays: dict[str, np.ndarray], settings: tuple) -> None:
     out = np.full_like(arrays["reward"], np.nan), np.full_like(arrays["reward"], np.nan)
-    advantage_cpu(*arrays.values(), *out, *settings)
-    for got, expected in zip(out, advantage_reference(*arrays.values(), *settings)):
+    inputs = Inputs(*arrays.values(), *settings)
+    advantage_cpu(inputs, *out)
+    for got, expected in zip(out, advantage_reference(inputs)):
         np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5)
 
 
 @given(rollouts(), SETTINGS)
 def test_torch_operations_equal_the_reference(arrays: dict[str, np.ndarray], settings: tuple) -> None:
-    tensors = [None if a is None else torch.from_numpy(a) for a in arrays.values()]
+    inputs = Inputs(*arrays.values(), *settings)
     out = torch.full(arrays["reward"].shape, torch.nan), torch.full(arrays["reward"].shape, torch.nan)
-    advantage_on_tensors(*tensors, *out, *settings)
-    for got, expected in zip(out, advantage_reference(*arrays.values(), *settings)):
+    advantage_on_tensors(inputs.with_arrays(torch.from_numpy), *out)
+    for got, expected in zip(out, advantage_reference(inputs)):
         np.testing.assert_allclose(got.numpy(), expected, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("wrong", ["value", "terminal", "mask", "ratio", "returns"])
+@given(rollouts(), SETTINGS)
+def test_a_bootstrap_of_the_next_values_changes_no_bit(
+    arrays: dict[str, np.ndarray], settings: tuple
+) -> None:
+    """In any form: `bootstrap` of V[t+1] is what stands without one."""
+    plain = Inputs(*(arrays | {"bootstrap": None}).values(), *settings)
+    given = plain._replace(bootstrap=arrays["value"][1:].copy())
+
+    def c(inputs: Inputs) -> list[np.ndarray]:
+        out = [np.full_like(arrays["reward"], np.nan) for _ in range(2)]
+        advantage_cpu(inputs, *out)
+        return out
+
+    def tensors(inputs: Inputs) -> list[np.ndarray]:
+        out = [torch.full(arrays["reward"].shape, torch.nan) for _ in range(2)]
+        advantage_on_tensors(inputs.with_arrays(torch.from_numpy), *out)
+        return [each.numpy() for each in out]
+
+    for form in (c, tensors, advantage_reference):
+        for one, other in zip(form(plain), form(given)):
+            np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("wrong", ["value", "terminal", "mask", "ratio", "bootstrap", "returns"])
 def test_the_kernel_refuses_arrays_that_do_not_fit(wrong: str) -> None:
     shapes = {
         "value": (3, 4),
@@ -162,6 +197,7 @@ def test_the_kernel_refuses_arrays_that_do_not_fit(wrong: str) -> None:
         "truncation": (2, 4),
         "mask": (3, 4),
         "ratio": (2, 4),
+        "bootstrap": (2, 4),
         "advantage": (2, 4),
         "returns": (2, 4),
     }
@@ -170,5 +206,6 @@ def test_the_kernel_refuses_arrays_that_do_not_fit(wrong: str) -> None:
         name: np.zeros(shape, np.bool_ if name in ("terminal", "truncation", "mask") else np.float32)
         for name, shape in shapes.items()
     }
+    *inputs, advantage, returns = arrays.values()
     with pytest.raises(ValueError, match=rf"{wrong} has shape \[1, 4\]"):
-        advantage_cpu(*arrays.values(), 0.9, 0.9, 1.0, 1.0, True)
+        advantage_cpu(Inputs(*inputs), advantage, returns)

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 
+from metta_fast.algorithms.ppo.advantage import Inputs
 from metta_fast.algorithms.ppo.advantage.reference import advantage_reference
 from metta_fast.buffers.rollout import Buffers
 from metta_fast.contracts.env import ActionSpec, EnvSpec, Leaf
@@ -162,19 +163,24 @@ def test_what_is_not_finite_is_named_in_place(name: str, value: float) -> None:
 )
 @pytest.mark.parametrize("vtrace", [True, False])
 @pytest.mark.parametrize("has_final_obs", [True, False])
-def test_advantage_equals_the_reference(agents: int, horizon: int, vtrace: bool, has_final_obs: bool) -> None:
+@pytest.mark.parametrize("given", [True, False])
+def test_advantage_equals_the_reference(
+    agents: int, horizon: int, vtrace: bool, has_final_obs: bool, given: bool
+) -> None:
     from metta_fast.algorithms.ppo.advantage.on_gpu import advantage_on_gpu
 
     _, b = make_buffers(agents, horizon, 0)
     fill(b, np.random.default_rng(horizon), ends=0.05)
     b.advantage.fill_(math.nan)
     b.returns.fill_(math.nan)
-    arrays = (b.value, b.reward, b.terminal, b.truncation, b.mask, b.ratio if vtrace else None)
-    settings = (GAMMA, 0.95, 1.5, 0.8, has_final_obs)
-    advantage_on_gpu(*arrays, b.advantage, b.returns, *settings)
+    inputs = Inputs(
+        b.value, b.reward, b.terminal, b.truncation, b.mask, b.ratio if vtrace else None,
+        torch.randn_like(b.reward) if given else None, GAMMA, 0.95, 1.5, 0.8, has_final_obs,
+    )  # fmt: skip
+    advantage_on_gpu(inputs, b.advantage, b.returns)
     few = slice(0, 200)  # the reference is slow
-    some = [None if a is None else a[:, few].cpu().numpy() for a in arrays]
-    for got, want in zip((b.advantage, b.returns), advantage_reference(*some, *settings)):
+    some = inputs.with_arrays(lambda array: array[:, few].cpu().numpy())
+    for got, want in zip((b.advantage, b.returns), advantage_reference(some)):
         np.testing.assert_allclose(got[:, few].cpu().numpy(), want, rtol=1e-5, atol=2e-5)
     assert torch.isfinite(b.advantage).all()
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from metta_fast.algorithms.ppo.advantage import Inputs
 from metta_fast.algorithms.ppo.advantage.on_tensors import advantage_on_tensors
 from metta_fast.algorithms.ppo.loss import ppo_loss
 from metta_fast.algorithms.ppo.minibatch import Gather, Minibatch
@@ -105,13 +106,10 @@ def summary(algorithm: Any) -> Callable[[], None]:
 
 def advantage(algorithm: Any) -> Callable[[], None]:
     """GAE by torch's operators."""
-    b, trainer = algorithm.buffers, algorithm.config.trainer
+    b = algorithm.buffers
+    inputs = Inputs.of(b, algorithm.config.trainer, algorithm.spec.has_final_obs)
 
     def work() -> None:
-        advantage_on_tensors(
-            b.value, b.reward, b.terminal, b.truncation, b.mask, None, b.advantage, b.returns,
-            trainer.gamma, trainer.gae_lambda, trainer.vtrace_rho_clip, trainer.vtrace_c_clip,
-            algorithm.spec.has_final_obs,
-        )  # fmt: skip
+        advantage_on_tensors(inputs._replace(ratio=None), b.advantage, b.returns)
 
     return work

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from metta_fast.algorithms.ppo.advantage import compute_advantage
+from metta_fast.algorithms.ppo.advantage import Inputs, compute_advantage
 from metta_fast.algorithms.ppo.advantage.on_tensors import advantage_on_tensors
 from metta_fast.algorithms.ppo.advantage.reference import advantage_reference
 from metta_fast.bench.harness.libraries import PUFFERLIB
@@ -51,48 +51,34 @@ def measure(report: Report, seconds: float, repeats: int, say: Callable[[str], N
 def forms(buffers: Buffers, config: TrainerConfig) -> dict[str, Callable[[], None]]:
     """Every form by name: called, it fills `buffers.advantage` and `buffers.returns`."""
     b = buffers
-    ratio = b.ratio if config.advantage == "vtrace" else None
-    arrays = (b.value, b.reward, b.terminal, b.truncation, b.mask, ratio)
-    settings: Any = (config.gamma, config.gae_lambda, config.vtrace_rho_clip, config.vtrace_c_clip, True)
+    inputs = Inputs.of(b, config)
     found: dict[str, Callable[[], None]] = {
         "kernel": partial(compute_advantage, b, config),
-        "torch": partial(advantage_on_tensors, *arrays, b.advantage, b.returns, *settings),
+        "torch": partial(advantage_on_tensors, inputs, b.advantage, b.returns),
     }
     if b.device.type == "cpu":
-        host: Any = [None if array is None else array.numpy() for array in arrays]
-        out: Any = b.advantage.numpy(), b.returns.numpy()
+        host = inputs.with_arrays(lambda array: array.numpy())
+        out = b.advantage.numpy(), b.returns.numpy()
 
         def python() -> None:
-            out[0][...], out[1][...] = advantage_reference(*host, *settings)
+            out[0][...], out[1][...] = advantage_reference(host)
 
-        found["numpy"] = partial(advantage_numpy, *host, *out, *settings[:-1])
+        found["numpy"] = partial(advantage_numpy, host, *out)
         found["python"] = python
     return found
 
 
-def advantage_numpy(
-    value: Array,
-    reward: Array,
-    terminal: Array,
-    truncation: Array,
-    mask: Array,
-    ratio: Array | None,
-    advantage: Array,
-    returns: Array,
-    gamma: float,
-    gae_lambda: float,
-    rho_clip: float,
-    c_clip: float,
-) -> None:
-    """As most trainers write it: backwards over rows, each an operation over agents. Shapes of buffers.py."""
+def advantage_numpy(inputs: Inputs[Array], advantage: Array, returns: Array) -> None:
+    """As most trainers write it: backwards over rows, each an operation over agents."""
+    value, reward, ratio = inputs.value, inputs.reward, inputs.ratio
     carry = np.zeros(reward.shape[1], np.float32)
     for t in reversed(range(len(reward))):
-        delta = reward[t] + gamma * np.where(terminal[t], 0.0, value[t + 1]) - value[t]
-        decay = gamma * gae_lambda * ~(terminal[t] | truncation[t])
+        delta = reward[t] + inputs.gamma * np.where(inputs.terminal[t], 0.0, value[t + 1]) - value[t]
+        decay = inputs.gamma * inputs.gae_lambda * ~(inputs.terminal[t] | inputs.truncation[t])
         if ratio is not None:
-            delta = delta * np.minimum(ratio[t], rho_clip)
-            decay = decay * np.minimum(ratio[t], c_clip)
-        carry = np.where(mask[t], delta + decay * carry, 0.0)
+            delta = delta * np.minimum(ratio[t], inputs.rho_clip)
+            decay = decay * np.minimum(ratio[t], inputs.c_clip)
+        carry = np.where(inputs.mask[t], delta + decay * carry, 0.0)
         advantage[t] = carry
     np.add(advantage, value[:-1], out=returns)
 

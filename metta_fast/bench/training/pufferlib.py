@@ -14,6 +14,7 @@ import torch
 from pufferlib import pufferl, pytorch
 from torch import Tensor, nn
 
+from metta_fast.algorithms.ppo.advantage import Inputs
 from metta_fast.algorithms.ppo.advantage._kernel import advantage_cpu
 from metta_fast.bench.gpu.plain_torch import plain_policy
 from metta_fast.bench.training.peer_env import Stepper, Trained
@@ -107,14 +108,13 @@ def advantage(
     value, reward, weight = (x.detach().T.contiguous() for x in (values, rewards[:, 1:], ratio[:, :-1]))
     found, returns = torch.zeros_like(reward), torch.empty_like(reward)
     no, yes = torch.zeros_like(ended), torch.ones_like(ended)
-    arrays = (value, reward, ended, no, yes, weight, found, returns)
-    settings = (gamma, gae_lambda, rho_clip, c_clip, True)
+    inputs = Inputs(value, reward, ended, no, yes, weight, None, gamma, gae_lambda, rho_clip, c_clip)
     if value.device.type == "cpu":
-        advantage_cpu(*(array.numpy() for array in arrays), *settings)
+        advantage_cpu(inputs.with_arrays(lambda array: array.numpy()), found.numpy(), returns.numpy())
     else:
         from metta_fast.algorithms.ppo.advantage.on_gpu import advantage_on_gpu
 
-        advantage_on_gpu(*arrays, *settings)
+        advantage_on_gpu(inputs, found, returns)
     advantages[:, :-1] = found.T
     return advantages
 

@@ -1,6 +1,7 @@
 """Advantages of a whole rollout, written into the buffers: GAE and V-trace.
 
-    reference.py   plain loops over NumPy arrays: what is right, for tests
+    inputs.py      what all of these read
+    reference.py   plain loops over NumPy arrays: the reference for tests
     _kernel.pyx    CPU tensors: one C loop backwards through time, vectorised over agents
     on_gpu.py      CUDA and ROCm tensors: one Triton kernel
     on_tensors.py  devices without Triton: torch operations
@@ -8,7 +9,8 @@
 `reward[t]`, `terminal[t]` and `truncation[t]` belong to `action[t]`. With V = value [T+1], done = terminal or
 truncation:
 
-    nv[t] = 0 where terminal[t], or truncation[t] and the environment gives no final observation; else V[t+1]
+    nv[t] = 0 where terminal[t], or truncation[t] and the environment gives no final observation; else V[t+1],
+            or bootstrap[t] where truncation[t] and row t+1 is the next episode's first (same-step resets)
     δ[t]  = ρ[t] (reward[t] + γ nv[t] − V[t])
     A[t]  = mask[t] (δ[t] + γ λ c[t] (1 − done[t]) A[t+1]),   A[T] = 0
     returns = A + V
@@ -20,12 +22,13 @@ Sources: Schulman et al. 2016, arXiv 1506.02438; Espeholt et al. 2018, arXiv 180
 from __future__ import annotations
 
 from metta_fast.algorithms.ppo.advantage._kernel import advantage_cpu
+from metta_fast.algorithms.ppo.advantage.inputs import Inputs
 from metta_fast.algorithms.ppo.advantage.on_tensors import advantage_on_tensors
 from metta_fast.buffers.rollout import Buffers
 from metta_fast.config.keys import TrainerConfig
 from metta_fast.runtime.torch_setup import has_triton
 
-__all__ = ["compute_advantage"]
+__all__ = ["Inputs", "compute_advantage"]
 
 
 def compute_advantage(buffers: Buffers, config: TrainerConfig, has_final_obs: bool = True) -> None:
@@ -36,23 +39,12 @@ def compute_advantage(buffers: Buffers, config: TrainerConfig, has_final_obs: bo
         has_final_obs: `EnvSpec.has_final_obs`; False: a truncation does not bootstrap.
     """
     b = buffers
-    arrays = (b.value, b.reward, b.terminal, b.truncation, b.mask)
-    ratio = b.ratio if config.advantage == "vtrace" else None
-    settings = (
-        config.gamma,
-        config.gae_lambda,
-        config.vtrace_rho_clip,
-        config.vtrace_c_clip,
-        has_final_obs,
-    )
-    if b.value.device.type == "cpu":  # numpy() gives the same memory
-        weights = None if ratio is None else ratio.numpy()
-        advantage_cpu(
-            *(a.numpy() for a in arrays), weights, b.advantage.numpy(), b.returns.numpy(), *settings
-        )
-    elif has_triton(b.value.device):
+    inputs = Inputs.of(b, config, has_final_obs)
+    if b.device.type == "cpu":  # numpy() gives the same memory
+        advantage_cpu(inputs.with_arrays(lambda array: array.numpy()), b.advantage.numpy(), b.returns.numpy())
+    elif has_triton(b.device):
         from metta_fast.algorithms.ppo.advantage.on_gpu import advantage_on_gpu
 
-        advantage_on_gpu(*arrays, ratio, b.advantage, b.returns, *settings)
+        advantage_on_gpu(inputs, b.advantage, b.returns)
     else:
-        advantage_on_tensors(*arrays, ratio, b.advantage, b.returns, *settings)
+        advantage_on_tensors(inputs, b.advantage, b.returns)

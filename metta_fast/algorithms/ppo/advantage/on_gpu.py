@@ -12,6 +12,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from metta_fast.algorithms.ppo.advantage.inputs import Inputs
+
 CHUNK, BLOCK = 32, 32
 """Rows and agents of a tile: a warp reads 32 neighbours."""
 
@@ -24,12 +26,13 @@ def compose(later_slope, later_value, slope, value):
 
 @triton.jit
 def backwards(
-    value, reward, terminal, truncation, mask, ratio, advantage, returns,
+    value, reward, terminal, truncation, mask, ratio, bootstrap, advantage, returns,
     agents, gamma, decay, rho_clip, c_clip,
-    HORIZON: tl.constexpr, VTRACE: tl.constexpr, BOOTSTRAP: tl.constexpr, CHUNK: tl.constexpr,
-    BLOCK: tl.constexpr,
+    HORIZON: tl.constexpr, VTRACE: tl.constexpr, BOOTSTRAP: tl.constexpr, GIVEN: tl.constexpr,
+    CHUNK: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Write `advantage` and `returns` of BLOCK agents. decay: γλ. BOOTSTRAP: a truncation bootstraps."""
+    """Write `advantage` and `returns` of BLOCK agents. decay: γλ. BOOTSTRAP: a truncation bootstraps;
+    GIVEN: from `bootstrap`."""
     n = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     rows = tl.arange(0, CHUNK)
     carry = tl.zeros([BLOCK], tl.float32)  # A of the row after the chunk
@@ -39,10 +42,13 @@ def backwards(
         held = (t < HORIZON)[:, None] & (n < agents)[None, :]
         live = tl.load(mask + at, mask=held, other=0) != 0
         ended = tl.load(terminal + at, mask=held, other=0) != 0
-        done = ended | (tl.load(truncation + at, mask=held, other=0) != 0)
+        cut = tl.load(truncation + at, mask=held, other=0) != 0
+        done = ended | cut
         r = tl.load(reward + at, mask=held, other=0.0)
         v = tl.load(value + at, mask=held, other=0.0)
         next_v = tl.load(value + at + agents, mask=held, other=0.0)
+        if GIVEN:
+            next_v = tl.where(cut, tl.load(bootstrap + at, mask=held, other=0.0), next_v)
         if not BOOTSTRAP:
             ended = done
         delta = r + gamma * tl.where(ended, 0.0, next_v) - v
@@ -59,25 +65,15 @@ def backwards(
         carry = tl.sum(tl.where((rows == CHUNK - 1)[:, None], a, 0.0), 0)
 
 
-def advantage_on_gpu(
-    value: Tensor,
-    reward: Tensor,
-    terminal: Tensor,
-    truncation: Tensor,
-    mask: Tensor,
-    ratio: Tensor | None,
-    advantage: Tensor,
-    returns: Tensor,
-    gamma: float,
-    gae_lambda: float,
-    rho_clip: float,
-    c_clip: float,
-    has_final_obs: bool,
-) -> None:
-    """Arguments as those of on_tensors.py; all contiguous. One launch on the current stream."""
-    horizon, agents = reward.shape
+def advantage_on_gpu(inputs: Inputs[Tensor], advantage: Tensor, returns: Tensor) -> None:
+    """Write `advantage` and `returns` [T, N], contiguous. One launch on the current stream."""
+    i = inputs
+    horizon, agents = i.reward.shape
+    unused = i.reward
     backwards[(triton.cdiv(agents, BLOCK),)](
-        value, reward, terminal, truncation, mask, reward if ratio is None else ratio, advantage, returns,
-        agents, gamma, gamma * gae_lambda, rho_clip, c_clip,
-        HORIZON=horizon, VTRACE=ratio is not None, BOOTSTRAP=has_final_obs, CHUNK=CHUNK, BLOCK=BLOCK, num_warps=4,
+        i.value, i.reward, i.terminal, i.truncation, i.mask, unused if i.ratio is None else i.ratio,
+        unused if i.bootstrap is None else i.bootstrap, advantage, returns,
+        agents, i.gamma, i.gamma * i.gae_lambda, i.rho_clip, i.c_clip,
+        HORIZON=horizon, VTRACE=i.ratio is not None, BOOTSTRAP=i.has_final_obs, GIVEN=i.bootstrap is not None,
+        CHUNK=CHUNK, BLOCK=BLOCK, num_warps=4,
     )  # fmt: skip
