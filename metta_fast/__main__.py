@@ -1,4 +1,4 @@
-"""`python -m metta_fast` is `metta-fast`."""
+"""Runs `metta-fast` as `python -m metta_fast`."""
 
 import sys
 

@@ -1,4 +1,6 @@
-"""The command line: `metta-fast train|eval|replay|export|monitor|new-robot|doctor|bench` (also `python -m metta_fast`).
+"""Runs the command line: `metta-fast train|eval|replay|export|monitor|new-robot|doctor|bench`.
+
+The same as `python -m metta_fast`; `run_optimized.py` is `train`.
 
     metta-fast train hardware=auto env=grid_solo trainer.total_timesteps=5_000_000
     metta-fast train resume=auto
@@ -9,8 +11,8 @@
     metta-fast doctor
     metta-fast bench --find-batch
 
-A user's mistake is one message on stderr and exit code 2, no traceback. `run_optimized.py` is `train`.
-Nothing heavy is imported before the command is known.
+A user's mistake gives one message on stderr and exit code 2, without a traceback. Heavy imports wait until the
+command is known.
 """
 
 from __future__ import annotations
@@ -27,20 +29,24 @@ from metta_fast.version import __version__
 
 USAGE = """usage: metta-fast COMMAND …
 
-  train [key=value …]   train, or go on with a run (resume=auto); `metta-fast train --help` explains every key
-  eval RUN …            play unseen maps with a run's policy; `metta-fast eval --help`
-  replay RUN …          show an episode: a page, in the terminal, a video; `metta-fast replay --help`
-  export RUN …          a run's policy as TorchScript, torch.export or ONNX; `metta-fast export --help`
-  monitor [RUN]         the machine and a run's newest figures, live; `metta-fast monitor --help`
-  new-robot NAME        files of a robot of your own; `metta-fast new-robot --help`
-  doctor                what this machine has, which profile fits, what is missing
+  train [key=value …]   train, or continue a run (resume=auto); `metta-fast train --help` explains every key
+  eval RUN …            evaluate a run's policy on unseen maps; `metta-fast eval --help`
+  replay RUN …          show an episode as a page, in the terminal or as a video; `metta-fast replay --help`
+  export RUN …          export a run's policy as TorchScript, torch.export or ONNX; `metta-fast export --help`
+  monitor [RUN]         show the machine and a run's newest metrics, live; `metta-fast monitor --help`
+  new-robot NAME        write the files of your own robot; `metta-fast new-robot --help`
+  doctor                list this machine's hardware, the matching profile and missing packages
   bench …               measure speed (benchmark_performance.py); `metta-fast bench --help`
 
   --version, --help"""
 
 
 def train(words: Sequence[str], default_hardware: str = "auto") -> int:
-    """Compose, resolve and run; or print --help, --explain or --cfg job. Returns the exit code."""
+    """Composes and resolves the configuration and trains; or prints --help, --explain or --cfg job.
+
+    Returns:
+        The exit code.
+    """
     from metta_fast.resolve.explain import cfg_text, explain_text, help_text
 
     words, show = _split(words)
@@ -59,15 +65,17 @@ def train(words: Sequence[str], default_hardware: str = "auto") -> int:
             print(explain_text(resolved) if show == "--explain" else cfg_text(resolved), end="")
             return 0
         begin(resolved.config)
-        # torch comes in here, after the configuration's mistakes were told
+        # torch is imported here, after mistakes in the configuration were reported
         from metta_fast.run.trainer import Trainer
     return Trainer(resolved, folder=start.folder, start=start.checkpoint, init=start.init).run()
 
 
 @contextmanager
 def _uncollected() -> Iterator[None]:
-    """Without the garbage collector: looking again and again at all that torch's import leaves, for ever, takes a sixth
-    of that import. Nor is it looked at later."""
+    """Disables the garbage collector, whose passes over torch's objects slow the import of torch.
+
+    On exit these permanent objects are frozen, so that later collections skip them.
+    """
     was = gc.isenabled()
     gc.disable()
     try:
@@ -79,13 +87,13 @@ def _uncollected() -> Iterator[None]:
 
 
 def _split(words: Sequence[str]) -> tuple[list[str], str | None]:
-    """The arguments without --help, --explain or --cfg job, and which of these was there."""
+    """Separates --help, --explain or --cfg job from the other arguments."""
     rest, show = list(words), None
     for flag in ("--cfg", "--explain", "-h", "--help"):
         while flag in rest:
             place = rest.index(flag)
             if flag == "--cfg" and rest[place + 1 : place + 2] != ["job"]:
-                raise UserError("--cfg takes the word job: --cfg job")
+                raise UserError("--cfg needs the argument job: --cfg job")
             del rest[place : place + (2 if flag == "--cfg" else 1)]
             show = "--help" if flag == "-h" else flag
     return rest, show
@@ -136,9 +144,9 @@ def bench(words: Sequence[str]) -> int:
 
 
 def _see_current_folder() -> None:
-    """A module in the current folder can be named (env=my_module:make), after all that is installed.
+    """Adds the current folder to the end of sys.path, so that its modules can be named (env=my_module:make).
 
-    Python itself does so for `python -m` only; a console command and a script see their own folder instead.
+    Python does this for `python -m` only; a console command or a script adds its own folder instead.
     """
     if not {"", os.getcwd()} & set(sys.path):
         sys.path.append(os.getcwd())
@@ -157,10 +165,10 @@ COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
 
 
 def main(words: Sequence[str] | None = None, *, default_hardware: str = "auto") -> int:
-    """Run a command. Returns its exit code: 0, 1 failure, 2 a user's mistake, 130 Ctrl-C, or its own.
+    """Runs a command and returns its exit code: 0, 1 failure, 2 a user's mistake, 130 Ctrl-C, or its own.
 
     Args:
-        default_hardware: the profile `train` takes where no `hardware=` is given.
+        default_hardware: the profile that `train` uses if no `hardware=` is given.
     """
     let_idle_threads_sleep()
     _see_current_folder()

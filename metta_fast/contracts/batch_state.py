@@ -1,6 +1,6 @@
-"""Joining and cutting environment states along the environments (see `EnvBatch.state_dict`).
+"""Joins and cuts environment states along the environments (see `EnvBatch.state_dict`).
 
-A run's state does not show how many blocks and workers it was saved with.
+The joined state of a run does not depend on the numbers of blocks and workers, so a resumed run may change them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ State = dict[str, Any]
 
 
 def join(states: list[State]) -> State:
-    """States of neighbouring batches, in order, as one state."""
+    """Joins the states of neighbouring batches, given in order, into one state."""
     first = states[0]
     if any(s.keys() != first.keys() for s in states):
         raise ValueError(f"states hold different keys: {sorted({k for s in states for k in s})}")
@@ -38,7 +38,7 @@ def _join(key: str, values: list[Any]) -> Any:
 
 
 def cut(state: State, start: int, stop: int) -> State:
-    """The state of environments [start, stop)."""
+    """Returns the state of environments [start, stop)."""
     return {
         key: cut(value, start, stop)
         if isinstance(value, dict)
@@ -50,7 +50,7 @@ def cut(state: State, start: int, stop: int) -> State:
 
 
 def save_rows(rows: Rows) -> State:
-    """A copy of the rows: {"obs": {leaf: array}, "reward": array, …}."""
+    """Copies the rows: {"obs": {leaf: array}, "reward": array, …}."""
     return {
         "obs": {name: leaf.copy() for name, leaf in rows.obs.items()},
         **{name: getattr(rows, name).copy() for name in Rows._fields[1:]},
@@ -58,7 +58,11 @@ def save_rows(rows: Rows) -> State:
 
 
 def load_rows(rows: Rows, state: State) -> None:
-    """Write saved rows back. Raises ValueError where names, shapes or dtypes are others."""
+    """Writes saved rows back.
+
+    Raises:
+        ValueError: a name, shape or dtype differs.
+    """
     pairs = [(f"obs/{name}", leaf, state["obs"].get(name)) for name, leaf in rows.obs.items()]
     pairs += [(name, getattr(rows, name), state[name]) for name in Rows._fields[1:]]
     for name, to, value in pairs:

@@ -1,4 +1,4 @@
-"""Errors that are meant for a user's eyes."""
+"""Defines the errors whose messages a user reads."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ import os
 
 
 class UserError(Exception):
-    """A mistake the user can mend: the message says what was given, what was expected, and the cure.
+    """A mistake that the user can correct: the message names what was given, what was expected, and the fix.
 
     The command line prints the message without a traceback and exits with code 2.
     """
 
 
 def no_threads(count: int, number: int) -> UserError:
-    """What is told where `count` threads cannot be started; number: the system's error number."""
+    """Returns the error for `count` threads that cannot be started; number: the system's error number."""
     return UserError(
-        f"cannot start {count} threads: {os.strerror(number)}. The system allows this user or container no more "
-        "(ulimit -u, pids.max), or has no memory for their stacks (ulimit -s): end other programs, raise the limit, "
-        "or use fewer (trainer.torch_threads, vector.num_threads, vector.num_workers)"
+        f"cannot start {count} threads: {os.strerror(number)}. Either the limit of this user or container is reached "
+        "(ulimit -u, pids.max), or there is no memory for their stacks (ulimit -s): end other programs, raise the "
+        "limit, or use fewer threads (trainer.torch_threads, vector.num_threads, vector.num_workers)"
     )
 
 
 class NonFiniteError(RuntimeError):
-    """NaN or infinity in an observation, reward, action or loss: names the field and the environment."""
+    """NaN or infinity in an observation, reward, action or loss; the message names the field and the environment."""

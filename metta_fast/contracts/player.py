@@ -1,4 +1,4 @@
-"""Who chooses actions."""
+"""Defines the interface of players, which choose actions outside training (evaluation, recorded episodes)."""
 
 from __future__ import annotations
 
@@ -11,4 +11,8 @@ class Player(Protocol):
     """Chooses the actions of all agents."""
 
     def act(self, rows: Rows, batch: EnvBatch) -> Array:
-        """Actions [n, width] for the rows; `batch` for players that look at the environments' own state."""
+        """Returns actions [n, width] for the rows.
+
+        Args:
+            batch: the environments, for players that read their internal state.
+        """

@@ -1,9 +1,9 @@
-"""A recorded episode as data: numpy arrays here, JSON in files; docs/replay.md describes the form.
+"""Holds a recorded episode as numpy arrays, and converts it to and from JSON (docs/replay.md describes the format).
 
     recording.to_json()  ─►  {"format": "metta_fast replay", "version": 1, …}  ─►  Recording.from_json(…)
 
-What changes with time in the world is a track: an array [steps + 1, …] whose row t is the world after t steps. In
-JSON a track is its first row and, for every step, the numbers that changed. Nothing here imports torch.
+A track is an array [steps + 1, …] of one changing part of the world; row t is its state after t steps. In JSON a
+track is its first row and, for every step, the numbers that changed. Nothing here imports torch.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from metta_fast.contracts.errors import UserError
 
 FORMAT = "metta_fast replay"
 VERSION = 1
-"""Raised when an older reader would misread a newer file."""
+"""Version of the format; increased when an older reader would misread a newer file."""
 NO_END = -1
 
 
 @dataclass
 class World:
-    """What the environment looked like.
+    """Describes what the environment looked like during an episode.
 
     Attributes:
-        kind: names its views (views.py, page/): grid, frames, none.
-        facts: what stays the same; JSON values.
-        tracks: {name: integers [steps + 1, …]}: what changes.
+        kind: selects the views (views.py, page/): grid, frames, none.
+        facts: properties that do not change; JSON values.
+        tracks: {name: integers [steps + 1, …]}: properties that change.
     """
 
     kind: str = "none"
@@ -44,13 +44,13 @@ class Recording:
     """One episode of one environment with n agents.
 
     Attributes:
-        about: where it comes from: env, player, seed, episode, checkpoint, …; JSON values.
-        actions: {"kind": "discrete" or "box", "width", "start": the first number of each head for people}.
+        about: origin of the episode: env, player, seed, episode, checkpoint, …; JSON values.
+        actions: {"kind": "discrete" or "box", "width", "start": number shown for the first action of each head}.
         action: [steps, n, width] int32 (from 0) or float32, as the player chose.
-        reward: [steps, n] float32, of that action.
-        end: [n] int64, the step after which the agent's episode was over; NO_END if it was cut.
-        terminal: [n] bool, it ended by the rules and not by a time limit.
-        stats: {name: [n] float64} as the environment gave them at the end; NaN where it did not.
+        reward: [steps, n] float32, the reward of that action.
+        end: [n] int64, the step after which the agent's episode was over; NO_END if the recording stopped earlier.
+        terminal: [n] bool, True if the rules and not a time limit ended the episode.
+        stats: {name: [n] float64} reported by the environment at the end; NaN where it reported none.
     """
 
     about: dict[str, Any]
@@ -71,13 +71,13 @@ class Recording:
         return int(self.reward.shape[1])
 
     def returns(self) -> Array:
-        """[steps + 1, n] float64: the sum of rewards up to and with each step."""
+        """Returns [steps + 1, n] float64: the sum of rewards up to and including each step."""
         sums = np.zeros((self.steps + 1, self.agents))
         np.cumsum(self.reward, axis=0, dtype=np.float64, out=sums[1:])
         return sums
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values that `json` can write; NaN becomes null."""
+        """Converts to plain values that `json` can write; NaN becomes null."""
         return {
             "format": FORMAT,
             "version": VERSION,
@@ -99,16 +99,17 @@ class Recording:
 
     @classmethod
     def from_json(cls, given: dict[str, Any]) -> Recording:
-        """The reverse of `to_json`.
+        """Converts back from the result of `to_json`.
 
         Raises:
-            UserError: another format, or a newer version.
+            UserError: the format is another one, or the version is newer.
         """
         if not isinstance(given, dict) or given.get("format") != FORMAT:
-            raise UserError(f"this is no recording: expected a JSON object with format: {FORMAT!r}")
+            raise UserError(f"not a recording: expected a JSON object with format: {FORMAT!r}")
         if given["version"] > VERSION:
             raise UserError(
-                f"this recording is of version {given['version']}, this metta_fast reads up to {VERSION}"
+                f"the recording has version {given['version']}, but this metta_fast reads up to version {VERSION}; "
+                "update metta_fast"
             )
         steps, agents, world = given["steps"], given["agents"], given["world"]
         kind = np.int32 if given["actions"]["kind"] == "discrete" else np.float32
@@ -129,26 +130,26 @@ class Recording:
         )
 
     def save(self, path: str | Path) -> None:
-        """Write the JSON."""
+        """Writes the recording as JSON."""
         Path(path).write_text(json.dumps(self.to_json(), separators=(",", ":")), encoding="utf-8")
 
     @classmethod
     def load(cls, path: str | Path) -> Recording:
-        """Read what `save` wrote.
+        """Reads a file written by `save`.
 
         Raises:
-            UserError: no such file, or no recording in it.
+            UserError: the file cannot be read, or is not a recording.
         """
         try:
             return cls.from_json(json.loads(Path(path).read_text(encoding="utf-8")))
         except OSError as error:
             raise UserError(f"cannot read {path}: {error.strerror}") from error
         except ValueError as error:
-            raise UserError(f"{path} is no recording: it is not JSON") from error
+            raise UserError(f"{path} is not a recording: it is not JSON") from error
 
 
 def _plain(values: Array) -> list[Any]:
-    """Nested lists; floats in the fewest digits that give the same float again, NaN as None."""
+    """Converts to nested lists: floats with the fewest digits that restore the same float, NaN as None."""
     if values.dtype.kind != "f":
         found: list[Any] = values.tolist()
         return found
@@ -168,7 +169,11 @@ def _short(value: Any) -> float | int:
 
 
 def encode_track(track: Array) -> dict[str, Any]:
-    """{"dtype", "shape" of a row, "start": row 0 flat, "changes": for each step [index, value, index, value, …]}."""
+    """Encodes a track as its first row and the changes of each step.
+
+    Returns:
+        {"dtype", "shape" of a row, "start": row 0 flat, "changes": for each step [index, value, index, value, …]}.
+    """
     rows = track.reshape(len(track), -1)
     changes: list[list[int]] = [[] for _ in range(len(rows) - 1)]
     steps, places = np.nonzero(rows[1:] != rows[:-1])
@@ -184,7 +189,7 @@ def encode_track(track: Array) -> dict[str, Any]:
 
 
 def decode_track(given: dict[str, Any]) -> Array:
-    """The reverse of `encode_track`: [steps + 1, *shape]."""
+    """Restores a track [steps + 1, *shape] from the result of `encode_track`."""
     changes = given["changes"]
     rows = np.empty((len(changes) + 1, len(given["start"])), given["dtype"])
     rows[0] = given["start"]
@@ -195,10 +200,10 @@ def decode_track(given: dict[str, Any]) -> Array:
 
 
 class Recorder(Protocol):
-    """Watches the world of a batch's only environment. A factory gives one by `make_recorder(batch)`, or None."""
+    """Records the world of a batch's only environment; returned by a factory's optional `make_recorder(batch)`."""
 
     def see(self) -> None:
-        """The world as it is now: called after the reset, then after each step of the episode."""
+        """Records the present state; called after the reset and after each step of the episode."""
 
     def world(self) -> World:
-        """All that was seen."""
+        """Returns everything recorded so far."""

@@ -1,11 +1,11 @@
-"""Who owns what: ranges of environments, and where each array of the slab lies.
+"""Assigns environments to blocks and workers, and lays out the arrays of the slab.
 
     environments  0 ………………………………………………………………… num_envs
     blocks        |    0    |    1    |    2    |        split(num_envs, num_blocks)
     workers       |      0      |      1       |        split(num_envs, num_workers)
-    slices        |    |    |   |     |         |        where the two meet: one EnvBatch each
+    slices        |    |    |   |     |         |        intersections of a block and a worker: one EnvBatch each
 
-The slab is one row per agent: arrays of the whole run one after another, each on a cache line of its own.
+The slab is one stretch of memory with one row per agent. The arrays follow one another, each aligned to a cache line.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import numpy as np
 from metta_fast.contracts.env import Array, EnvSpec, Rows
 
 LINE = 64
+"""Bytes of a cache line."""
 
 
 class Slice(NamedTuple):
@@ -30,12 +31,12 @@ class Slice(NamedTuple):
 
 
 def split(total: int, parts: int) -> list[tuple[int, int]]:
-    """`parts` contiguous ranges over 0 … total−1 whose lengths differ by one at most."""
+    """Splits 0 … total−1 into `parts` contiguous ranges whose lengths differ by at most one."""
     return [(i * total // parts, (i + 1) * total // parts) for i in range(parts)]
 
 
 def slices(num_envs: int, num_blocks: int, num_workers: int) -> list[Slice]:
-    """All non-empty meetings of a block's and a worker's range, in order of environments."""
+    """Returns all non-empty intersections of a block's and a worker's range, in order of environments."""
     workers = split(num_envs, num_workers)
     return [
         Slice(b, w, max(lo, first), min(hi, last))
@@ -46,7 +47,7 @@ def slices(num_envs: int, num_blocks: int, num_workers: int) -> list[Slice]:
 
 
 def _arrays(spec: EnvSpec) -> list[tuple[str, tuple[int, ...], np.dtype]]:
-    """Name, shape and dtype of every array of the slab."""
+    """Returns name, shape and dtype of every array of the slab."""
     n = spec.num_agents
     flag, number = np.dtype(np.bool_), np.dtype(np.float32)
     return [
@@ -66,12 +67,12 @@ def _bytes(shape: Sequence[int], dtype: np.dtype) -> int:
 
 
 def slab_size(spec: EnvSpec) -> int:
-    """Bytes of the slab."""
+    """Returns the size of the slab in bytes."""
     return sum(_bytes(shape, dtype) for _, shape, dtype in _arrays(spec))
 
 
 def slab_rows(spec: EnvSpec, slab: Array) -> Rows:
-    """The rows in a slab, uint8 [slab_size(spec)]."""
+    """Returns the rows as views into `slab`, uint8 [slab_size(spec)]."""
     found: dict[str, Array] = {}
     at = 0
     for name, shape, dtype in _arrays(spec):

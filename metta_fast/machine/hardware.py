@@ -1,8 +1,8 @@
-"""What this machine allows: cores and memory by cgroup limit and affinity, cards; and the profile that fits.
+"""Detects the cores, memory and GPUs that this process may use, respecting cgroup limits and affinity.
 
-Used by hardware=auto (compose.py), by the `auto` values (resolve.py) and by `metta-fast doctor`. torch is not
-imported to look at NVIDIA cards: NVML and torch's own version file say enough. Only where these do not (ROCm,
-MIG slices, no NVML) torch is asked.
+Used by hardware=auto (resolve/compose.py), by the `auto` values (resolve/resolve.py) and by `metta-fast doctor`.
+NVIDIA GPUs are read through NVML and torch's version file, without importing torch. torch is imported only where
+these do not suffice (ROCm, MIG slices, no NVML).
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ GIB = 1 << 30
 PROC = Path("/proc")
 CGROUP = Path("/sys/fs/cgroup")
 DRIVERS = {12: "525", 13: "580"}
-"""The first NVIDIA driver of each CUDA major version."""
+"""Oldest NVIDIA driver for each CUDA major version."""
 
 
 @dataclass(frozen=True)
 class Gpu:
-    """One card that torch may use."""
+    """One GPU that torch may use."""
 
     name: str
     memory: int
@@ -34,39 +34,40 @@ class Gpu:
     """CUDA compute capability; (0, 0) on ROCm."""
     vendor: str = "nvidia"
     free: int | None = None
-    """Bytes that no program used when it was looked at; None: unknown."""
+    """Bytes that no program used at the time of detection; None: unknown."""
 
     @property
     def bf16(self) -> bool:
-        """Whether it multiplies in bfloat16: Ampere or newer, and the AMD cards that ROCm supports."""
+        """Whether it supports bfloat16 arithmetic: NVIDIA Ampere or newer, and all AMD GPUs that ROCm supports."""
         return self.vendor == "amd" or self.capability >= (8, 0)
 
 
 @dataclass(frozen=True)
 class Machine:
-    """What was found."""
+    """The hardware and software found by `detect`."""
 
     cores: int
-    """Cores this process may use: the least of affinity and cgroup quota, at least 1."""
+    """Cores this process may use: the smaller of affinity and cgroup quota, at least 1."""
     cores_total: int
+    """Cores of the machine."""
     memory: int
     """Bytes of host memory this process may use."""
     gpus: tuple[Gpu, ...] = ()
     torch_build: str = "cpu"
-    """What the installed torch was built for: cpu, cuda, hip, none (not installed)."""
+    """Platform of the installed torch: cpu, cuda, hip, none (not installed)."""
     notes: tuple[str, ...] = field(default=())
-    """What the user should know, e.g. a card that the installed torch cannot use."""
+    """Notes for the user, e.g. on a GPU that the installed torch cannot use."""
     driver: tuple[int, int] = (0, 0)
-    """The CUDA version NVIDIA's driver is for; (0, 0): unknown."""
+    """Newest CUDA version that the NVIDIA driver supports; (0, 0): unknown."""
     nvrtc: int = 0
-    """The CUDA major version of the NVRTC that cuda-bindings load; 0: they are not installed."""
+    """CUDA major version of the NVRTC that cuda-bindings loads; 0: cuda-bindings is not installed."""
     system: str = ""
-    """System and processor: "Linux x86_64", "Darwin arm64"; "": unknown."""
+    """Operating system and processor: "Linux x86_64", "Darwin arm64"; "": unknown."""
     free: int | None = None
-    """Bytes of host memory that no program used when it was looked at, within what is allowed; None: unknown."""
+    """Bytes of host memory available to this process at the time of detection; None: unknown."""
 
     def describe(self) -> str:
-        """One line: cards, cores, memory."""
+        """Describes GPUs, cores and memory in one line."""
         cards = ", ".join(f"{g.name} ({g.memory / GIB:.0f} GiB)" for g in self.gpus) or "no GPU"
         cores = f"{self.cores} cores" + (
             f" allowed of {self.cores_total}" if self.cores < self.cores_total else ""
@@ -75,7 +76,7 @@ class Machine:
 
 
 def detect() -> Machine:
-    """Look at this machine."""
+    """Detects this machine's hardware."""
     cards = _cards()
     return Machine(
         allowed_cores(),
@@ -92,7 +93,10 @@ def detect() -> Machine:
 
 
 def allowed_cores(proc: Path = PROC, cgroup: Path = CGROUP) -> int:
-    """Cores this process may use: affinity, and the CPU quota of its cgroups (v1 and v2). At least 1."""
+    """Returns how many cores this process may use, by affinity and the CPU quota of its cgroups (v1 and v2).
+
+    At least 1.
+    """
     cores = float(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
     for folder in _cgroup_folders("cpu", proc, cgroup):
         quota, _, period = _read(folder / "cpu.max").partition(" ")  # v2, "150000 100000" or "max 100000"
@@ -104,7 +108,7 @@ def allowed_cores(proc: Path = PROC, cgroup: Path = CGROUP) -> int:
 
 
 def memory_limit(proc: Path = PROC, cgroup: Path = CGROUP) -> int:
-    """Bytes of host memory this process may use: what is there, or the limit of its cgroups (v1 and v2)."""
+    """Returns the bytes of host memory this process may use: the machine's, or the limit of its cgroups (v1 and v2)."""
     total = re.search(r"MemTotal:\s+(\d+) kB", _read(proc / "meminfo"))
     limit = int(total[1]) * 1024 if total else os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     for folder in _cgroup_folders("memory", proc, cgroup):
@@ -116,9 +120,9 @@ def memory_limit(proc: Path = PROC, cgroup: Path = CGROUP) -> int:
 
 
 def memory_free(proc: Path = PROC, cgroup: Path = CGROUP) -> int | None:
-    """Bytes of host memory that programs may still take, here and below the limit of each cgroup; None: unknown.
+    """Returns the bytes of host memory still available on the machine and within each cgroup's limit; None: unknown.
 
-    Pages of files that nobody has used lately count as free: the kernel gives them up.
+    Inactive file pages count as free, because the kernel reclaims them.
     """
     total = re.search(r"MemAvailable:\s+(\d+) kB", _read(proc / "meminfo"))
     if total is None:
@@ -136,7 +140,7 @@ def memory_free(proc: Path = PROC, cgroup: Path = CGROUP) -> int | None:
 
 
 def _cgroup_folders(controller: str, proc: Path, cgroup: Path) -> Iterator[Path]:
-    """The folders of this process's cgroup and of those above it, where a container shows them."""
+    """Yields the folders of this process's cgroup and its ancestors, as far as a container shows them."""
     seen = set()
     for line in _read(proc / "self/cgroup").splitlines():
         number, names, path = [*line.split(":", 2), "", ""][:3]
@@ -156,7 +160,7 @@ def _cgroup_folders(controller: str, proc: Path, cgroup: Path) -> Iterator[Path]
 
 
 def _read(path: Path) -> str:
-    """The file's text, "" where it is not there or not ours to read."""
+    """Returns the file's text, or "" if it does not exist or may not be read."""
     try:
         return path.read_text().strip()
     except OSError:
@@ -164,13 +168,15 @@ def _read(path: Path) -> str:
 
 
 def _number(text: str) -> int:
-    """A whole number, 0 for `max`, -1 and anything else that is no limit."""
+    """Parses a whole number; returns 0 for `max`, -1 and anything else that is not a limit."""
     return int(text) if text.isdigit() else 0
 
 
 def torch_build() -> tuple[str, int]:
-    """What the installed torch was built for (cpu, cuda, hip, none) and that one's major version, 0 for cpu and
-    none. Reads its version file only."""
+    """Returns the platform of the installed torch (cpu, cuda, hip, none) and its major version (cpu, none: 0).
+
+    Reads torch's version file without importing torch.
+    """
     spec = importlib.util.find_spec("torch")
     if spec is None or not spec.submodule_search_locations:
         return "none", 0
@@ -183,7 +189,7 @@ def torch_build() -> tuple[str, int]:
 
 
 def nvrtc_version() -> int:
-    """The CUDA major version of the NVRTC that cuda-bindings load (their own); 0: they are not installed."""
+    """Returns the CUDA major version of the NVRTC that cuda-bindings loads; 0: cuda-bindings is not installed."""
     try:
         return _number(metadata.version("cuda-bindings").split(".")[0])
     except metadata.PackageNotFoundError:
@@ -199,7 +205,7 @@ class _Cards:
 
 
 def _cards() -> _Cards:
-    """The cards that torch can use, torch's build, and notes."""
+    """Detects the GPUs that torch can use, torch's platform, and notes for the user."""
     build, version = torch_build()
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if build == "hip":
@@ -209,7 +215,7 @@ def _cards() -> _Cards:
         if driver[0] and driver[0] < version:
             note = (
                 f"NVIDIA's driver is for CUDA {driver[0]}.{driver[1]}, but torch is built for CUDA {version}: "
-                f"install driver {DRIVERS.get(version, 'of that version')} or newer, or torch's build for "
+                f"install driver {DRIVERS.get(version, 'of that version')} or newer, or the build of torch for "
                 f"CUDA {driver[0]}"
             )
             return _Cards((), build, (note,), driver)
@@ -220,14 +226,17 @@ def _cards() -> _Cards:
             cards = [cards[int(i)] for i in visible.split(",") if i.strip() and int(i) < len(cards)]
         return _Cards(tuple(cards), build, (), driver)
     if cards:
-        note = f"{cards[0].name} is here, but torch is built for {build}: install its CUDA build"
+        note = f"{cards[0].name} cannot be used: torch is built for {build}; install the CUDA build of torch"
         return _Cards((), build, (note,), driver)
     return _Cards((), build)
 
 
 def _nvidia() -> tuple[list[Gpu] | None, tuple[int, int]]:
-    """The NVIDIA cards by NVML and the driver's CUDA version; [] without driver; None where NVML cannot tell
-    (MIG slices, no binding)."""
+    """Lists the NVIDIA GPUs through NVML, and the driver's CUDA version.
+
+    Returns:
+        [] if there is no driver; None where NVML cannot list the GPUs (MIG slices, nvidia-ml-py not installed).
+    """
     if not Path("/proc/driver/nvidia").exists() and not any(Path("/dev").glob("nvidia[0-9]*")):
         return [], (0, 0)
     driver = (0, 0)

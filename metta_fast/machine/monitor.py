@@ -1,13 +1,13 @@
-"""Readings of the machine while a run trains: its processes' CPU and memory, its GPU.
+"""Measures the machine while a run trains: CPU and memory of its processes, and its GPU.
 
-    perf/cpu_utilization   percent of the cores allowed, this process and its workers, since the last reading
+    perf/cpu_utilization   percent of the allowed cores, this process and its workers, since the last reading
     perf/memory_gb         resident memory of this process and its workers (shared pages counted in each)
-    perf/memory_percent    the same, of the memory allowed (cgroup limit or physical)
+    perf/memory_percent    the same in percent of the allowed memory (cgroup limit or physical)
     perf/gpu_…             see nvml.py; the utilisation is the mean since the last reading
 
-A thread looks once a second (`POLL_S`): a driver that takes its time never stalls the training.
+A thread polls once a second (`POLL_S`), so a slow driver never stalls the training.
 
-Place in the flow: trainer.py reads at `run.monitor_interval`, the dashboard shows the last reading.
+Place in the flow: run/trainer.py reads at `run.monitor_interval`; the dashboard shows the last reading.
 
     monitor = Monitor(torch.device("cuda"));  …;  monitor.read();  …;  monitor.close()
 """
@@ -30,14 +30,19 @@ if TYPE_CHECKING:
 GB = 1 << 30
 POLL_S = 1.0
 LIST_EVERY = 10
-"""Polls from one listing of a process's children to the next: it reads all of /proc."""
+"""Polls between two listings of a process's children; a listing reads all of /proc."""
 
 
 class Monitor:
-    """Looks in the background from now on, until `close()`."""
+    """Polls in a background thread until `close()`."""
 
     def __init__(self, device: torch.device | None = None, *, poll_s: float = POLL_S) -> None:
-        """`device` None or not CUDA: no GPU figures. A card that cannot be read is told in the log."""
+        """Starts the thread. A GPU that cannot be read is logged.
+
+        Args:
+            device: the GPU to read; None or not CUDA: no GPU readings.
+            poll_s: seconds between two polls.
+        """
         self._processes = Processes(os.getpid())
         self._card: nvml.Card | None = None
         if device is not None and device.type == "cuda":
@@ -48,16 +53,16 @@ class Monitor:
         self._lock = threading.Lock()
         self._row: dict[str, float] = {}
         self._utilization: dict[str, tuple[float, float]] = {}
-        """Name → sum of percent × seconds, and seconds, over the polls since the last reading."""
+        """Name → (sum of percent × seconds, sum of seconds) over the polls since the last reading."""
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="monitor", daemon=True)
         self._thread.start()
 
     def read(self) -> dict[str, float]:
-        """The readings above as last seen, at once; figures that this machine cannot give are absent.
+        """Returns the newest readings without waiting; those that this machine lacks are absent.
 
-        Before the first poll has ended (some milliseconds after the start) nothing is there yet. With no new
-        poll since the last reading, its figures come again.
+        The result is empty before the first poll has ended, some milliseconds after the start. Without a new poll
+        since the last reading, the same values are returned again.
         """
         with self._lock:
             self._row |= {name: total / seconds for name, (total, seconds) in self._utilization.items()}
@@ -65,19 +70,19 @@ class Monitor:
             return dict(self._row)
 
     def close(self) -> None:
-        """End the thread; may be called twice."""
+        """Ends the thread; may be called twice."""
         self._stop.set()
-        self._thread.join(timeout=5)  # a driver that hangs must not hold up the end of a run
+        self._thread.join(timeout=5)  # a hanging driver must not delay the end of a run
 
     def _watch(self) -> None:
-        pause = min(self._poll_s, 0.05)  # so that a first reading is soon there
+        pause = min(self._poll_s, 0.05)  # the first reading comes early
         last = time.monotonic()
         while not self._stop.wait(pause):
             pause = self._poll_s
             try:
                 row = self._processes.poll()
             except psutil.Error as error:
-                logging.getLogger(__name__).warning("no more readings of the machine: %s", error)
+                logging.getLogger(__name__).warning("monitoring of the machine stopped: %s", error)
                 return
             if self._card is not None:
                 row |= self._card.poll()
@@ -92,21 +97,21 @@ class Monitor:
 
 
 class Processes:
-    """A process and its children, their CPU time and memory. Not for several threads at once."""
+    """Measures CPU time and memory of a process and its children. Not thread-safe."""
 
     def __init__(self, pid: int) -> None:
-        """Raises psutil.NoSuchProcess if there is none with this number."""
+        """Finds the process. Raises psutil.NoSuchProcess if it does not exist."""
         self._process = psutil.Process(pid)
         self._cores = hardware.allowed_cores()
         self._memory = hardware.memory_limit()
         self._polls = 0
         self._busy: dict[psutil.Process, float] = {}
-        """CPU seconds of each at the last poll."""
+        """CPU seconds of each process at the last poll."""
         self._time = time.monotonic()
         self._use()
 
     def poll(self) -> dict[str, float]:
-        """perf/cpu_utilization since the last poll, perf/memory_gb and perf/memory_percent.
+        """Returns perf/cpu_utilization since the last poll, perf/memory_gb and perf/memory_percent.
 
         Raises:
             psutil.NoSuchProcess: the process has ended.
@@ -122,7 +127,7 @@ class Processes:
         }
 
     def _use(self) -> tuple[float, int]:
-        """CPU seconds since the last call of those that were there then, and bytes resident now."""
+        """Returns the CPU seconds since the last call (processes listed by then), and the resident bytes."""
         if self._polls % LIST_EVERY == 0:
             self._children = self._process.children(recursive=True)
         self._polls += 1

@@ -1,15 +1,15 @@
-"""NVIDIA cards as their driver tells of them (NVML, through nvidia-ml-py). torch is not imported for it.
+"""Reads NVIDIA GPUs through the driver (NVML, package nvidia-ml-py), without importing torch.
 
     perf/gpu_utilization        percent of the time with a kernel running, mean since the last poll
-    perf/gpu_memory_mib         MiB used on the card, by anyone
-    perf/gpu_memory_percent     the same, of the card's memory
-    perf/gpu_power_w            watts drawn (the driver's mean of about a second)
-    perf/gpu_power_limit_w      watts it may draw at present
+    perf/gpu_memory_mib         MiB of GPU memory used by all programs
+    perf/gpu_memory_percent     the same in percent of the GPU's memory
+    perf/gpu_power_w            watts drawn (the driver's mean over about a second)
+    perf/gpu_power_limit_w      present limit of the power in watts
     perf/gpu_clock_sm_mhz       clock of the multiprocessors
     perf/gpu_clock_memory_mhz   clock of the memory
     perf/gpu_temperature_c      degrees Celsius
 
-Place in the flow: monitor.py polls the training's card in its thread, watch.py every card of the machine.
+Place in the flow: monitor.py polls the training's GPU in its thread, watch/state.py every GPU of the machine.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 MIB = 1 << 20
 
 _SAMPLE_FIELDS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
-"""Field of NVML's value union by NVML_VALUE_TYPE_*."""
+"""Field of NVML's value union, indexed by NVML_VALUE_TYPE_*."""
 
 
 class Card:
-    """One card, or MIG slice of one. Not for several threads at once."""
+    """Reads one GPU or one MIG slice. Not thread-safe."""
 
     def __init__(self, handle: Any) -> None:
-        """`handle`: NVML's, of an initialised library."""
+        """Takes an NVML handle; the library must be initialised."""
         import pynvml
 
         self._nvml, self._handle = pynvml, handle
@@ -47,22 +47,22 @@ class Card:
             ),
         }
         self._newest = 0
-        """Time of the newest utilisation sample seen, in the driver's microseconds."""
+        """Time stamp of the newest utilisation sample read, in the driver's microseconds."""
         self._samples()
 
     def poll(self) -> dict[str, float]:
-        """The readings above; a card or driver that does not tell one (MIG, virtual GPUs) leaves it out.
+        """Returns the readings above; those that the GPU or driver does not support (MIG, virtual GPUs) are absent.
 
-        It takes the driver up to some milliseconds, without Python's lock.
+        Takes up to some milliseconds, without holding the GIL.
         """
         row: dict[str, float] = {}
         busy = self._samples()
         try:
-            if not busy:  # the driver keeps no samples, or took none since: what it says of the last second
+            if not busy:  # the driver keeps no samples, or has no new one: its value of the last second
                 busy = [float(self._nvml.nvmlDeviceGetUtilizationRates(self._handle).gpu)]
             row["perf/gpu_utilization"] = sum(busy) / len(busy)
         except self._nvml.NVMLError:
-            pass  # not told of MIG slices
+            pass  # not supported for MIG slices
         try:
             memory = self._nvml.nvmlDeviceGetMemoryInfo(self._handle)
             row["perf/gpu_memory_mib"] = memory.used / MIB
@@ -75,11 +75,11 @@ class Card:
             except self._nvml.NVMLError_NotSupported:
                 del self._figures[name]
             except self._nvml.NVMLError:
-                continue  # not now; asked again at the next poll
+                continue  # read again at the next poll
         return row
 
     def _samples(self) -> list[float]:
-        """Percentages that the driver sampled since the last call, several a second; [] if there are none."""
+        """Returns the percentages that the driver sampled since the last call, several a second."""
         nvml = self._nvml
         try:
             kind, samples = nvml.nvmlDeviceGetSamples(
@@ -93,7 +93,7 @@ class Card:
 
 
 def open_cards() -> tuple[list[Card], str]:
-    """Every NVIDIA card of the machine, by the driver's numbers; and, if there is none, why."""
+    """Returns all NVIDIA GPUs in the driver's order, and the reason if there are none."""
     try:
         import pynvml
     except ImportError:
@@ -107,11 +107,15 @@ def open_cards() -> tuple[list[Card], str]:
 
 
 def card_of(device: torch.device) -> tuple[Card | None, str]:
-    """The card of a CUDA device (NVML's numbers differ from torch's: matched by UUID); or None and why."""
+    """Finds a CUDA device's GPU by UUID, since NVML numbers GPUs differently from torch.
+
+    Returns:
+        The GPU and "", or None and the reason.
+    """
     import torch
 
     if torch.version.hip:
-        return None, "no GPU readings: only NVIDIA cards are read (rocm-smi tells of AMD's)"
+        return None, "no GPU readings: only NVIDIA GPUs are supported (use rocm-smi for AMD)"
     try:
         import pynvml
     except ImportError:
@@ -126,19 +130,19 @@ def card_of(device: torch.device) -> tuple[Card | None, str]:
 
 
 def _why(error: Exception) -> str:
-    """Why the driver gave no card, and the cure."""
+    """Explains why no GPU can be read, and how to fix it."""
     import pynvml
 
     if isinstance(error, pynvml.NVMLError_LibraryNotFound):
         if Path("/proc/driver/nvidia").exists() or Path("/dev/nvidiactl").exists():
             return (
-                "no GPU readings: a card is here, but not the driver's library libnvidia-ml.so.1; "
-                "in a container: NVIDIA_DRIVER_CAPABILITIES=compute,utility"
+                "no GPU readings: there is a GPU, but the driver's library libnvidia-ml.so.1 is missing; "
+                "in a container, set NVIDIA_DRIVER_CAPABILITIES=compute,utility"
             )
-        amd = "; only NVIDIA cards are read, rocm-smi tells of AMD's" if Path("/dev/kfd").exists() else ""
+        amd = "; only NVIDIA GPUs are supported (use rocm-smi for AMD)" if Path("/dev/kfd").exists() else ""
         return f"no GPU: this machine has no NVIDIA driver{amd}"
     if isinstance(error, pynvml.NVMLError_DriverNotLoaded):
         return "no GPU readings: the NVIDIA driver is not loaded (modprobe nvidia, or restart the machine)"
     if isinstance(error, pynvml.NVMLError_LibRmVersionMismatch):
-        return "no GPU readings: the NVIDIA driver was updated under way; restart the machine"
-    return f"no GPU readings: the NVIDIA driver says '{error}'"
+        return "no GPU readings: the NVIDIA driver was updated while in use; restart the machine"
+    return f"no GPU readings: the NVIDIA driver reports '{error}'"

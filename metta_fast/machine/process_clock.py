@@ -1,10 +1,10 @@
-"""Ages of processes, by a clock that nobody sets: seconds since the machine began.
+"""Measures the ages of processes in seconds since the machine's boot, a clock that is never set.
 
-Everything else that lasts is measured by time.monotonic. The time of day is only written down (train.log, TensorBoard,
-names of runs), never subtracted, as it may be set forwards and backwards while a run lasts.
+All other durations use time.monotonic. The time of day is only written (train.log, TensorBoard, names of runs) and
+never subtracted, because it may be set forwards or backwards during a run.
 
-Place in the flow: run_dir.py writes the start of the process that trains into the lock, watch.py compares;
-trainer.py tells how long the first update took.
+Place in the flow: storage/run_folder.py writes the start of the training process into the lock, and watch/state.py
+compares it; run/trainer.py logs the time from the start to the first update.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ import time
 
 
 def process_start(pid: int | str) -> float | None:
-    """Seconds from the machine's start to the process's; None: there is no such process, or no /proc.
+    """Returns the process's start in seconds since boot, or None if there is no such process or no /proc.
 
-    pid: a number, or "self".
+    Args:
+        pid: a number, or "self".
     """
     try:
         with open(f"/proc/{pid}/stat") as file:
@@ -27,10 +28,10 @@ def process_start(pid: int | str) -> float | None:
 
 
 def process_age() -> float:
-    """Seconds since this process began, Python's own start included."""
+    """Returns the seconds since this process started, including Python's own start."""
     start = process_start("self")
     if start is not None:
         return time.clock_gettime(time.CLOCK_BOOTTIME) - start
-    import psutil  # not Linux: right unless the clock was set since
+    import psutil  # not Linux: right unless the clock was set in the meantime
 
     return max(time.time() - psutil.Process().create_time(), 0.0)

@@ -1,13 +1,13 @@
-"""How long idle threads look for work."""
+"""Chooses how long idle threads poll for work before they sleep."""
 
 from __future__ import annotations
 
 from metta_fast.machine.hardware import allowed_cores
 
 SPIN_S = 50e-6
-"""How long an idle thread looks for work before it sleeps, where there is a core for each thread."""
+"""Seconds that an idle thread polls before it sleeps, where there is a core for each thread."""
 
 
 def spin_seconds(threads: int) -> float:
-    """SPIN_S if so many threads or processes and the caller all have a core, else 0: sleep at once."""
+    """Returns SPIN_S if the caller and `threads` threads or processes each have a core, else 0 (sleep at once)."""
     return SPIN_S if threads < allowed_cores() else 0.0

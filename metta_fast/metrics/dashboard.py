@@ -1,10 +1,10 @@
-"""What a person sees of a run: a rich dashboard on a terminal, plain lines where there is none.
+"""Shows a run's progress: a rich dashboard on a terminal, plain lines elsewhere.
 
-Both get every metrics row and decide themselves how often to draw (`REFRESH_S`, `LINE_S`); drawing happens in
-the trainer's thread at a boundary, so nothing runs beside the training. Rows are merged: a figure stays
-visible until a newer one comes (monitor readings and evaluations are rarer than losses).
+A dashboard gets every metrics row and decides how often to draw (`REFRESH_S`, `LINE_S`). It draws in the trainer's
+thread between epochs, so no thread competes with the training. Rows are merged: a value stays visible until a newer
+one arrives, since monitor readings and evaluations are rarer than losses.
 
-Place in the flow: trainer.py calls `update` once an epoch and `message` for what must not be missed.
+Place in the flow: run/run_writer.py calls `update` once an epoch and `message` for each line of text.
 """
 
 from __future__ import annotations
@@ -14,32 +14,40 @@ import sys
 import time
 from collections.abc import Iterable
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from rich.panel import Panel
+    from rich.table import Table
 
 REFRESH_S = 0.5
+"""Least seconds between two drawings of the rich dashboard."""
 LINE_S = 5.0
+"""Least seconds between two plain lines."""
 CURVE_POINTS = 512
-"""Points of the return curve kept; when full, every second one is dropped."""
+"""Most points of the return curve; when reached, neighbouring points are merged in pairs."""
+TABLE_ROWS = 12
+"""Most rows of one table."""
 
 _BARS = "▁▂▃▄▅▆▇█"
 
 
 class Dashboard(Protocol):
     def update(self, row: dict[str, float]) -> None:
-        """Take a row of metrics."""
+        """Takes a row of metrics."""
 
     def message(self, text: str) -> None:
-        """Show one line of text."""
+        """Shows one line of text."""
 
     def close(self) -> None:
-        """Draw the last row, if it was not, and give the terminal back."""
+        """Draws the last row if it is not shown yet, and restores the terminal."""
 
 
 def make_dashboard(kind: str, *, title: str, total_steps: int, curve: Iterable[float] = ()) -> Dashboard:
-    """The dashboard of `run.dashboard`: rich, plain, none, or auto (rich if stderr is a terminal).
+    """Creates the dashboard that `run.dashboard` names: rich, plain, none, or auto (rich if stderr is a terminal).
 
     Args:
-        curve: earlier values of env/return, from the rows of a resumed run.
+        curve: earlier values of env/return, for a resumed run.
     """
     if kind == "none":
         return NoDashboard()
@@ -62,7 +70,7 @@ class NoDashboard:
 
 
 class PlainDashboard:
-    """One line every few seconds, to stderr."""
+    """Prints one line to stderr every few seconds."""
 
     def __init__(self, total_steps: int) -> None:
         self._total = total_steps
@@ -87,7 +95,7 @@ class PlainDashboard:
 
 
 class RichDashboard:
-    """A panel that is redrawn in place, with the return's curve."""
+    """Redraws one panel in place, with the curve of the return."""
 
     def __init__(self, title: str, total_steps: int, curve: Iterable[float] = ()) -> None:
         from rich.console import Console
@@ -108,7 +116,9 @@ class RichDashboard:
             self._curve.add(kept["env/return"])
         if time.monotonic() - self._drawn >= REFRESH_S:
             self._live.update(self._panel(), refresh=True)
-            self._drawn = time.monotonic()  # after drawing: a slow terminal must not fill the time
+            self._drawn = (
+                time.monotonic()
+            )  # after drawing, so that a slow terminal does not take all the time
 
     def message(self, text: str) -> None:
         self._console.print(text, markup=False, highlight=False)
@@ -118,12 +128,12 @@ class RichDashboard:
             self._live.update(self._panel(), refresh=True)
         self._live.stop()
 
-    def _panel(self) -> Any:
+    def _panel(self) -> Panel:
         return run_panel(self._seen, self._total, self._curve, title=self._title, width=self._console.width)
 
 
 class Curve:
-    """Values in order, thinned to every second one whenever they are too many."""
+    """Keeps a sequence of values in limited space: when full, neighbours are averaged in pairs."""
 
     def __init__(self, values: Iterable[float] = ()) -> None:
         self._values: list[float] = []
@@ -132,6 +142,7 @@ class Curve:
             self.add(value)
 
     def add(self, value: float) -> None:
+        """Appends a value."""
         self._sum, self._count = self._sum + value, self._count + 1
         if self._count < self._stride:
             return
@@ -143,7 +154,7 @@ class Curve:
             self._stride *= 2
 
     def bars(self, width: int) -> str:
-        """The whole curve in `width` characters, each the mean of its part."""
+        """Draws the whole curve in `width` characters, each the mean of its part."""
         count = len(self._values)
         if count == 0:
             return ""
@@ -163,17 +174,29 @@ def run_panel(
     width: int,
     machine: bool = True,
     tight: bool = False,
-) -> Any:
-    """A run's figures as a rich panel.
+) -> Panel:
+    """Draws a run's metrics as a rich panel.
 
     Args:
-        machine: with the machine's readings that came with the row.
-        tight: without empty lines, for a low terminal.
+        seen: newest value of each name.
+        total: trainer.total_timesteps.
+        machine: show the machine's readings.
+        tight: leave out empty lines, for a terminal with few lines.
     """
-    from rich import box
     from rich.columns import Columns
     from rich.console import Group
     from rich.panel import Panel
+    from rich.text import Text
+
+    value = short(seen["env/return"]) if "env/return" in seen else "-"
+    shape = Text(f"return {value:>9}  ", style="bold")
+    shape.append(curve.bars(max(width - 24, 10)), style="green")
+    tables = Columns(_tables(seen, machine=machine, tight=tight))
+    return Panel(Group(_progress(seen, total), shape, tables), title=title, title_align="left")
+
+
+def _progress(seen: dict[str, float], total: int) -> Table:
+    """Draws the first line: steps, progress bar, speed, time left."""
     from rich.progress_bar import ProgressBar
     from rich.table import Table
     from rich.text import Text
@@ -188,6 +211,14 @@ def run_panel(
         ProgressBar(total=max(total, 1), completed=min(steps, total)),
         Text(f"{short(seen.get('perf/steps_per_second', 0.0))} steps/s   left {time_left(seen, total)}"),
     )
+    return head
+
+
+def _tables(seen: dict[str, float], *, machine: bool, tight: bool) -> list[Table]:
+    """Draws one table for each group of values: time, loss, env, run, machine."""
+    from rich import box
+    from rich.table import Table
+
     entries = {
         "time": [(phase, f"{100 * share:.0f} %") for phase, share in time_shares(seen).items()],
         "loss": _figures(seen, "loss/"),
@@ -220,16 +251,14 @@ def run_panel(
         )
         table.add_column(no_wrap=True, style="cyan")
         table.add_column(no_wrap=True, justify="right")
-        for label, text in rows[:12]:
+        for label, text in rows[:TABLE_ROWS]:
             table.add_row(label, text)
         tables.append(table)
-    value = short(seen["env/return"]) if "env/return" in seen else "-"
-    shape = Text(f"return {value:>9}  ", style="bold")
-    shape.append(curve.bars(max(width - 24, 10)), style="green")
-    return Panel(Group(head, shape, Columns(tables)), title=title, title_align="left")
+    return tables
 
 
 def _figures(seen: dict[str, float], *prefixes: str, skip: tuple[str, ...] = ()) -> list[tuple[str, str]]:
+    """Returns (label, text) of the values whose names start with one of `prefixes` and none of `skip`."""
     return [
         (key.split("/", 1)[1].replace("_", " "), short(value))
         for key, value in sorted(seen.items())
@@ -246,16 +275,16 @@ READINGS: dict[str, tuple[str, ...]] = {
     "CPU busy": ("{perf/cpu_utilization:.0f} %",),
     "memory": ("{perf/memory_gb:.1f} GiB {perf/memory_percent:3.0f} %",),
 }
-"""Label → how it is written, the first whose figures are all there."""
+"""Label → formats; the first whose values are all present is used."""
 
 
 def readings(seen: dict[str, float]) -> list[tuple[str, str]]:
-    """The readings of monitor.py that are there, in words."""
+    """Returns (label, text) of the machine's readings (machine/monitor.py) that are present."""
     return [(label, text) for label in READINGS if (text := reading(seen, label))]
 
 
 def reading(seen: dict[str, float], label: str) -> str:
-    """One of them, "" where the machine does not tell it."""
+    """Formats the reading `label`; "" if this machine lacks it."""
     for words in READINGS[label]:
         try:
             return words.format_map(seen)
@@ -265,12 +294,15 @@ def reading(seen: dict[str, float], label: str) -> str:
 
 
 def keep(row: dict[str, float]) -> dict[str, float]:
-    """The figures worth showing: an epoch in which no episode ended has no return, the last one stays."""
+    """Returns the finite values. An epoch in which no episode ended has no return; the last one stays visible."""
     return {name: value for name, value in row.items() if value is not None and math.isfinite(value)}
 
 
 def line(seen: dict[str, float], total: int) -> str:
-    """`1.2M/50M steps  2 %  512K/s  return 0.31  length 210  entropy 1.5  [env 40% update 35%]  left 80s`"""
+    """Formats one plain line of progress.
+
+    `1.2M/50M steps  2 %  512K/s  return 0.31  length 210  entropy 1.5  [env 40% update 35%]  left 80s`
+    """
     steps = seen.get("train/steps", 0.0)
     parts = [
         f"{short(steps)}/{short(total)} steps",
@@ -288,7 +320,7 @@ def line(seen: dict[str, float], total: int) -> str:
 
 
 def time_shares(seen: dict[str, float]) -> dict[str, float]:
-    """Share of each phase in the time of the last row, from `perf/time/<phase>` in seconds."""
+    """Returns the share of each phase in the last row's time, from `perf/time/<phase>` in seconds."""
     phases = {
         name.removeprefix("perf/time/"): value
         for name, value in seen.items()
@@ -299,6 +331,7 @@ def time_shares(seen: dict[str, float]) -> dict[str, float]:
 
 
 def time_left(seen: dict[str, float], total: int) -> str:
+    """Formats the time left at the mean speed so far, "?" if that is unknown."""
     rate = seen.get("perf/steps_per_second_mean", 0.0)
     if rate <= 0:
         return "?"
@@ -310,7 +343,7 @@ def time_left(seen: dict[str, float], total: int) -> str:
 
 
 def short(value: float) -> str:
-    """A number in at most about seven characters: 1.23M, 512K, 0.0312, 1.2e-05."""
+    """Formats a number in at most about seven characters: 1.23M, 512K, 0.0312, 1.2e-05."""
     for size, unit in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e4, "K")):
         if abs(value) >= size:
             return f"{value / (1e3 if unit == 'K' else size):.3g}{unit}"

@@ -1,11 +1,11 @@
-"""Where metrics go: metrics.jsonl (the record) and TensorBoard events, behind one small protocol.
+"""Writes metrics to metrics.jsonl (the authoritative record) and to TensorBoard, behind one small protocol.
 
-Weights & Biases is a third, in wandb_log.py.
+The logger for Weights & Biases is in wandb_logger.py.
 
-Rows are flat: {"train/steps": 16384, "train/epoch": 1, "env/return": 0.5, …}. A figure that is NaN or
-infinite is written as null, so that every line is JSON.
+Rows are flat: {"train/steps": 16384, "train/epoch": 1, "env/return": 0.5, …}. NaN and infinity are written as null,
+so that every line is valid JSON.
 
-Place in the flow: trainer.py writes one row per logged epoch.
+Place in the flow: run/run_writer.py writes one row per logged epoch.
 """
 
 from __future__ import annotations
@@ -25,29 +25,29 @@ from typing import Any, BinaryIO, Protocol
 from metta_fast.contracts.errors import UserError
 
 Row = dict[str, float]
-"""Figures by name."""
+"""Values by name."""
 _EVENTS = re.compile(r"events\.out\.tfevents\.(\d+)\.")
 
 
 class Logger(Protocol):
-    """Takes rows in ascending order of steps."""
+    """Writes rows that come in ascending order of steps."""
 
     def write(self, step: int, row: Row) -> None: ...
 
     def close(self) -> None:
-        """Write out everything; may be called twice."""
+        """Writes everything still waiting; may be called twice."""
 
 
 class JsonlLogger:
-    """One JSON object per line, written out at once, so that a killed process loses at most half a line.
+    """Writes one JSON object per line without buffering, so that a killed process loses at most part of one line.
 
-    Rows after `resume_step` and a half-written last line are cut away first: the run goes on from there.
+    When a run is resumed, rows after `resume_step` and an incomplete last line are removed first.
     """
 
     def __init__(self, path: Path, resume_step: int | None = None) -> None:
         self.path = path
         self.damaged_after: int | None = None
-        """Of a resumed run: the step of the last whole row, where a broken one before the checkpoint follows it."""
+        """Step of the last row before a damaged row, if a resumed run's file is damaged before `resume_step`."""
         if path.exists():
             asked = -1 if resume_step is None else resume_step
             last, broken = cut_rows(path, asked)
@@ -58,42 +58,46 @@ class JsonlLogger:
         assert self._file is not None, "written after close"
         clean = {name: value if math.isfinite(value) else None for name, value in row.items()}
         line = memoryview(json.dumps({"train/steps": step, **clean}).encode() + b"\n")
-        with self._told():
-            while line:  # a disk that is nearly full takes a part
+        with self._as_user_error():
+            while line:  # a nearly full disk accepts only part of a line
                 line = line[self._file.write(line) :]
 
     def sync(self) -> None:
-        """Onto the disk, so that a machine that goes down keeps the rows of what a checkpoint holds."""
+        """Flushes the file to disk, so that after a crash the rows are as complete as the checkpoint."""
         if self._file is not None:
-            with self._told():
+            with self._as_user_error():
                 os.fsync(self._file.fileno())
 
     def close(self) -> None:
         if self._file is not None:
             file, self._file = self._file, None
-            with self._told():
+            with self._as_user_error():
                 file.close()
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
+    def _as_user_error(self) -> Iterator[None]:
         try:
             yield
         except OSError as error:
             raise UserError(
-                f"cannot write {self.path}: {error.strerror}. Make it writable or free some space, or "
-                f"copy the run elsewhere; the checkpoints are whole: go on with resume={self.path.parent}"
+                f"cannot write {self.path}: {error.strerror}. Make it writable, free disk space, or copy the run "
+                f"elsewhere; the checkpoints are complete: continue with resume={self.path.parent}"
             ) from error
 
 
 class Thinned:
-    """Rows merged to at most one in `gap_s` seconds: the newest value of each figure, none left out."""
+    """Merges rows to at most one per `gap_s` seconds, with the newest value of each name."""
 
     def __init__(self, gap_s: float) -> None:
         self._gap_s, self._last = gap_s, -math.inf
         self._step, self._waiting = 0, Row()
 
     def add(self, step: int, row: Row, now: float | None = None) -> tuple[int, Row] | None:
-        """The merged row, if it is time for one. `now`: seconds on whatever clock; None: the machine's."""
+        """Adds a row and returns the merged row if `gap_s` seconds have passed.
+
+        Args:
+            now: seconds on any clock; None: time.monotonic().
+        """
         now = time.monotonic() if now is None else now
         self._step = step
         self._waiting.update(row)
@@ -103,7 +107,7 @@ class Thinned:
         return self.rest()
 
     def rest(self) -> tuple[int, Row] | None:
-        """What still waits."""
+        """Returns the merged row still waiting, or None."""
         if not self._waiting:
             return None
         row, self._waiting = self._waiting, Row()
@@ -111,9 +115,9 @@ class Thinned:
 
 
 class Later:
-    """A logger that is made with its first row: the first update does not wait for TensorBoard's import, 0.2 s.
+    """Creates a logger at its first row, so that the first update does not wait for TensorBoard's import.
 
-    One that cannot be made is told, and the run goes on without it.
+    If it cannot be created, a warning is logged and the run continues without it.
     """
 
     def __init__(self, make: Callable[[], Logger]) -> None:
@@ -136,11 +140,11 @@ class Later:
 
 
 class TensorBoardLogger:
-    """TensorBoard events; the rows of a second (`MIN_GAP_S`) are merged into one and written out at once.
+    """Writes TensorBoard events without buffering, at most one row per `MIN_GAP_S` seconds (rows are merged).
 
-    On resume a session start at `resume_step` makes TensorBoard drop the events after it. It reads a folder's files
-    in the order of the times in their names: a clock that was set back must not bring this one before the others.
-    A file that cannot be written is told once; the run goes on without it, as metrics.jsonl has every row.
+    On resume, a session start at `resume_step` makes TensorBoard drop later events. TensorBoard reads a folder's files
+    in the order of the times in their names, so the new name is later than the existing ones even if the clock was set
+    back. If the file cannot be written, one warning is logged and the run continues: metrics.jsonl has every row.
     """
 
     MIN_GAP_S = 1.0
@@ -188,12 +192,12 @@ class TensorBoardLogger:
     def _end(self) -> None:
         writer, self._writer = self._writer, None
         if writer is not None:
-            with suppress(OSError):  # the file has nothing that waits
+            with suppress(OSError):  # nothing is buffered
                 writer.close()
 
 
 def read_rows(path: Path) -> Iterator[Row]:
-    """The rows of a metrics.jsonl; stops at a half-written last line."""
+    """Yields the rows of a metrics.jsonl; stops at an incomplete line."""
     if not path.exists():
         return
     with open(path, "rb") as file:
@@ -207,10 +211,10 @@ def read_rows(path: Path) -> Iterator[Row]:
 
 
 def cut_rows(path: Path, step: int) -> tuple[int, bool]:
-    """Shorten the file to its rows up to `step`; what follows them, whole rows or not, is dropped.
+    """Truncates the file after its last complete row up to `step`.
 
     Returns:
-        The step of the last row that is left (0: none is), and whether a broken row followed it.
+        The step of the last remaining row (0: none), and whether a damaged row followed it.
     """
     end = last = 0
     broken = False

@@ -1,7 +1,7 @@
-"""What happened in a run: train.log with times, and the screen.
+"""Logs a run's messages to train.log, with times, and to the screen.
 
-Anything in the package may use `logging.getLogger("metta_fast.…")`; while a run lasts, its records of INFO
-and above go to the screen and to train.log, those of DETAIL to train.log alone.
+Any module may use `logging.getLogger("metta_fast.…")`. During a run, records of level INFO and above go to the screen
+and to train.log; records of level DETAIL go to train.log only.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from contextlib import suppress
 from pathlib import Path
 
 DETAIL = 15
-"""Level of lines for train.log alone."""
+"""Level of lines for train.log only."""
 
 
 class RunLog:
-    """`say` and `warn` for the screen and the file, `note` for the file alone. Close it at the run's end."""
+    """Writes `say` and `warn` to the screen and the file, `note` to the file only. Close it at the run's end."""
 
     def __init__(self, path: Path, show: Callable[[str], None]) -> None:
         self._logger = logging.getLogger("metta_fast")
@@ -50,10 +50,10 @@ class RunLog:
 
 class _File(logging.FileHandler):
     def handleError(self, record: logging.LogRecord) -> None:
-        """A full disk ends the run by what matters more than this line (metrics, checkpoint)."""
+        """Ignores a full disk: writing metrics or the checkpoint reports it and ends the run."""
 
     def close(self) -> None:
-        with suppress(OSError):  # what the full disk did not take is tried again, in vain
+        with suppress(OSError):  # closing tries the failed write again
             super().close()
 
 

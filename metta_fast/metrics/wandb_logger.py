@@ -1,16 +1,18 @@
-"""Weights & Biases, when it is asked for: wandb.mode=offline (no account, no network) or online.
+"""Logs metrics to Weights & Biases: wandb.mode=offline (no account, no network) or online.
 
     python run_optimized.py wandb.mode=offline
-    wandb sync runs/<name>/wandb/offline-run-…        # later, from anywhere; the newest folder has all of it
+    wandb sync runs/<name>/wandb/offline-run-…        # later, from any machine; the newest folder has all rows
 
-metrics.jsonl is the record; what W&B has is made equal to it. Rows go there under their step (`train/steps`), those of
-a tenth of a second merged into one. A session that begins writes first what W&B lacks: online, the rows after the last
-step that the server names; offline, all of them, as uploading a run's second folder replaces what the first brought. A
-resume from an earlier checkpoint leaves out the steps that the server has already. So no step is lost or doubled.
+metrics.jsonl is the authoritative record, and W&B's copy is kept equal to it. Rows are logged under their step
+(`train/steps`); the rows of a tenth of a second are merged. Each session first writes the rows that W&B lacks. Online,
+these are the rows after the server's last step. Offline, these are all rows, because uploading a run's second folder
+replaces the first upload. A resume from an earlier checkpoint skips steps that the server already has. So no step is
+lost or duplicated.
 
-Nothing that W&B or the network does ends a training that has begun. Place in the flow: resolve.py calls `check_wandb`
-before anything starts, trainer.py opens the logger when all else has been built. Only this module imports
-wandb.
+Once a training has started, no failure of W&B or the network ends it.
+
+Place in the flow: resolve/resolve.py calls `check_wandb` before anything starts; the run opens the logger after
+everything else has been built. Only this module imports wandb.
 """
 
 from __future__ import annotations
@@ -30,39 +32,39 @@ from metta_fast.metrics.loggers import Row, Thinned, read_rows
 from metta_fast.storage.run_folder import RunDir
 
 GAP_S = 0.1
-"""Between two rows: each takes W&B a millisecond, and on a GPU an epoch lasts a few."""
+"""Least seconds between two rows: logging a row takes about a millisecond, and an epoch on a GPU only a few."""
 MAX_EARLIER = 10_000
-"""Earlier rows written at most when a session begins."""
+"""Most earlier rows written at the start of a session."""
 INIT_S = 30.0
-"""How long the server may take to answer at the start."""
+"""Seconds to wait for the server at the start."""
 FINISH_S = 20.0
-"""How long the end of a run waits for the upload: a cloud's notice is 30 s or more."""
+"""Seconds to wait for the upload at the end: cloud providers announce a shutdown at least 30 s ahead."""
 REFUSED = re.compile(r"error 4\d\d")
-"""What wandb says when the server is there and does not want us."""
+"""Matches wandb's message when the server answers and refuses."""
 
 
 def check_wandb(config: WandbConfig) -> None:
-    """Stop before anything starts if W&B cannot be used as asked.
+    """Checks before anything starts that W&B can be used as configured.
 
     Raises:
-        UserError: it is not installed, the environment says otherwise, or online without a login.
+        UserError: wandb is not installed, WANDB_MODE contradicts, or online without a login.
     """
     if config.mode == "disabled":
         return
     where = f"wandb.mode={config.mode}"
     if importlib.util.find_spec("wandb") is None:
         raise UserError(
-            f"{where}: the package wandb is not installed; pip install wandb, or wandb.mode=disabled"
+            f"{where}: the package wandb is not installed; type pip install wandb, or give wandb.mode=disabled"
         )
     given = os.environ.get("WANDB_MODE", config.mode)
     if given != config.mode:
         raise UserError(
-            f"{where}, but WANDB_MODE={given} in the environment; unset it, or give wandb.mode={given}"
+            f"{where} contradicts the environment variable WANDB_MODE={given}; unset it, or give wandb.mode={given}"
         )
     if config.mode == "online":
         import wandb
 
-        wandb.setup(wandb.Settings(silent=True))  # else it asks the server for the account's name
+        wandb.setup(wandb.Settings(silent=True))  # otherwise it asks the server for the account's name
         try:
             known = wandb.login(prompt=False, verify=False)
         except wandb.errors.Error as error:
@@ -75,13 +77,13 @@ def check_wandb(config: WandbConfig) -> None:
 
 
 class WandbLogger:
-    """A run of W&B, going on with that of an earlier session. A Logger; `close` takes the run's exit code."""
+    """Logs to a W&B run, continuing that of an earlier session. A Logger whose `close` takes the run's exit code."""
 
     def __init__(self, config: Config, folder: RunDir) -> None:
-        """Open it and write what it lacks of the folder's metrics.
+        """Opens the W&B run and writes the rows of metrics.jsonl that it lacks.
 
         Raises:
-            UserError: the server refuses: no permission, no such entity, a wrong key.
+            UserError: the server refuses (no permission, unknown entity, wrong key).
         """
         import wandb
 
@@ -94,16 +96,16 @@ class WandbLogger:
         except wandb.errors.Error as error:
             if REFUSED.search(str(error)):
                 raise UserError(
-                    f"wandb.mode=online: the server refuses ({_line(error)}); see to wandb.entity, wandb.project "
-                    f"and `wandb login --relogin`, or give wandb.mode=offline"
+                    f"wandb.mode=online: the server refuses ({_line(error)}); check wandb.entity and wandb.project, "
+                    f"type `wandb login --relogin`, or give wandb.mode=offline"
                 ) from error
             self._log.warning("W&B cannot be reached (%s); this session is written offline", _line(error))
-            wandb.teardown()  # its service would not take the same run again
+            wandb.teardown()  # the running service would refuse the same run id
             self._run = self._init(config, folder, "offline")
         self._upload = f"wandb sync {self._run.settings.sync_dir}" if self._run.offline else None
         self._log.info("W&B: %s", f"offline; upload with {self._upload}" if self._upload else self._run.url)
         self._there = self._run.step - 1 if self._run.resumed and not self._run.offline else -1
-        """The last step that the server has."""
+        """Last step that the server has."""
         self._run.define_metric("train/steps")
         self._run.define_metric("*", step_metric="train/steps")
         self._write_earlier(folder.metrics)
@@ -113,17 +115,17 @@ class WandbLogger:
             self._emit(self._thinned.add(step, row))
 
     def close(self, exit_code: int = 0) -> None:
-        """Write the rest and end the run; may be called twice. Waits for the upload up to FINISH_S."""
+        """Writes the waiting rows and ends the W&B run, waiting up to FINISH_S for the upload; may be called twice."""
         if self._run is None:
             return
         self._emit(self._thinned.rest())
         run, self._run = self._run, None
-        if run is None:  # it broke just now
+        if run is None:  # logging the last row failed
             return
         try:
             run.finish(exit_code=exit_code)
-        except Exception as error:  # whatever it is, the training is whole
-            self._log.warning("W&B did not end well: %s", _line(error))
+        except Exception as error:  # no error of W&B may end a training
+            self._log.warning("W&B failed at the end of the run: %s", _line(error))
 
     def _init(self, config: Config, folder: RunDir, mode: str) -> Any:
         asked = config.wandb
@@ -150,7 +152,7 @@ class WandbLogger:
         )
 
     def _write_earlier(self, metrics: Path) -> None:
-        """The rows of earlier sessions that it lacks."""
+        """Writes the rows of earlier sessions that W&B lacks."""
         seconds = 0.0
         for row in read_rows(metrics):
             seconds = _number(row.get("train/seconds")) or seconds
@@ -171,13 +173,13 @@ class WandbLogger:
         figures = {name: value for name, value in row.items() if _number(value) is not None}
         try:
             self._run.log({**figures, "train/steps": step}, step=step)
-        except Exception as error:  # whatever it is, the training goes on
-            self._log.warning("W&B broke down, the run goes on without it: %s", _line(error))
+        except Exception as error:  # no error of W&B may end a training
+            self._log.warning("W&B failed, the run continues without it: %s", _line(error))
             self._run = None
 
 
 def _run_id(folder: Path) -> str:
-    """The W&B run's id, made once and kept in the run's folder."""
+    """Returns the W&B run's id, created once and stored in the run's folder."""
     path = folder / "id"
     try:
         if path.exists() and (found := path.read_text().strip()):
@@ -188,7 +190,7 @@ def _run_id(folder: Path) -> str:
         return made
     except OSError as error:
         raise UserError(
-            f"cannot write {path}: {error.strerror}; make it writable, or wandb.mode=disabled"
+            f"cannot write {path}: {error.strerror}; make it writable, or give wandb.mode=disabled"
         ) from error
 
 

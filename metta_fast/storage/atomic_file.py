@@ -1,4 +1,4 @@
-"""A file that is whole or as it was before, whatever happens while it is written: a full disk, a kill, a reader.
+"""Writes files atomically: after a full disk or a kill, and for every reader, a file is either old or complete.
 
 with whole(path) as beside:
     beside.write_text(…)
@@ -13,7 +13,7 @@ from pathlib import Path
 
 @contextmanager
 def whole(path: Path) -> Iterator[Path]:
-    """A name beside `path`, of the same ending, to write to; it takes its place at the end."""
+    """Yields a temporary path in the same folder with the same suffix; on success it replaces `path`."""
     part = path.with_name(f".{path.stem}.part{path.suffix}")
     try:
         yield part

@@ -1,17 +1,17 @@
-"""Checkpoints: one folder per step, complete or not there at all.
+"""Writes and reads checkpoints: one folder per step, either complete or absent.
 
     checkpoints/step_000000123456/
         manifest.json     {"schema": 1, "step": …, "files": {name: {"sha256", "bytes"}}}
         meta.json         step, epoch, config, score, versions
         algorithm.pt      policy, optimizer, normalisers, counters, RNG
-        env.pt            state of the environments, where it is saved
+        env.pt            state of the environments, if it is saved
 
-A folder is written beside (`.writing-…`), every file and the folder flushed to disk, then renamed into place; an old
-one is renamed (`.removing-…`) before it is deleted: whatever happens in between, the folders that exist are whole.
-Each file is written front to back once (bucket mounts cannot seek). Loading checks sha256 first, reads nothing that
-the manifest does not list, and runs no code (`weights_only`).
+A checkpoint is written to a temporary folder (`.writing-…`), flushed to disk and renamed into place. An old one is
+renamed (`.removing-…`) before it is deleted. So every folder named step_… is complete at any time. Each file is
+written sequentially once, because bucket mounts cannot seek. Loading verifies sha256 first, reads only files that the
+manifest lists, and runs no code (`weights_only`).
 
-Place in the flow: trainer.py saves here; resume.py and load.py read.
+Place in the flow: run/trainer.py saves; run/resume.py and inference/loaded_policy.py read.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ _NDARRAY, _BYTES = "__ndarray__", "__bytes__"
 
 
 class DamagedCheckpoint(Exception):
-    """A checkpoint folder that cannot be trusted: a file is missing, cut short or altered."""
+    """A checkpoint folder with a file that is missing, truncated or altered."""
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint whose files were verified."""
+    """A checkpoint with verified files."""
 
     path: Path
     meta: dict[str, Any]
@@ -57,10 +57,10 @@ class Checkpoint:
         return int(self.meta["step"])
 
     def load(self, name: str) -> Any:
-        """The state saved under `name`, tensors on the CPU; None if there is none of that name.
+        """Loads the state saved under `name`, with tensors on the CPU; None if it was not saved.
 
         Raises:
-            UserError: the file is not one that metta_fast wrote, though its checksum was made to fit.
+            UserError: metta_fast did not write the file, although its checksum matches.
         """
         import torch
 
@@ -71,20 +71,20 @@ class Checkpoint:
             return decode(torch.load(io.BytesIO(file.read_bytes()), weights_only=True, map_location="cpu"))
         except (pickle.UnpicklingError, RuntimeError, ValueError, TypeError, LookupError, EOFError) as error:
             raise UserError(
-                f"{file} holds something else than a state that metta_fast wrote: it was altered together with "
-                f"its checksum. Do not use it; an earlier checkpoint goes on with resume={self.path.parent}/step_…"
+                f"{file} is not a state written by metta_fast: it was altered together with its checksum. Do not use "
+                f"it; continue from an earlier checkpoint with resume={self.path.parent}/step_…"
             ) from error
 
 
 def save(folder: Path, step: int, states: dict[str, Any], meta: dict[str, Any]) -> Path:
-    """Write the checkpoint of `step` under `folder` and return its path.
+    """Writes the checkpoint of `step` into `folder` and returns its path.
 
     Args:
-        states: {name: nested dicts and lists of tensors, numpy arrays and plain values}; None is left out.
-        meta: JSON values that describe it (config, score, …).
+        states: {name: nested dicts and lists of tensors, numpy arrays and plain values}; None is skipped.
+        meta: JSON values that describe the checkpoint (config, score, …).
 
     Raises:
-        UserError: the disk is full, read-only or not ours; earlier checkpoints are untouched.
+        UserError: the disk is full or not writable; earlier checkpoints are unchanged.
     """
     import torch
 
@@ -119,16 +119,16 @@ def save(folder: Path, step: int, states: dict[str, Any], meta: dict[str, Any]) 
         kept = steps(folder)
         run = folder.parent
         last = f"the last good one is {kept[-1][1]}" if kept else "there is no earlier one"
-        again = f"go on with resume={run}" if kept else f"begin again with resume=auto run.name={run.name}"
+        again = f"continue with resume={run}" if kept else f"start again with resume=auto run.name={run.name}"
         raise UserError(
-            f"cannot write the checkpoint {target}: {error.strerror}; {last}. Make it writable or "
-            f"free some space, or copy the run elsewhere; then {again}"
+            f"cannot write the checkpoint {target}: {error.strerror}; {last}. Make the folder writable, free disk "
+            f"space, or copy the run elsewhere; then {again}"
         ) from error
     return target
 
 
 def steps(folder: Path) -> list[tuple[int, Path]]:
-    """(step, path) of every checkpoint folder, ascending by number (not by name or time)."""
+    """Lists (step, path) of every checkpoint folder in ascending order of steps."""
     try:
         entries = list(folder.iterdir())
     except FileNotFoundError:
@@ -138,21 +138,21 @@ def steps(folder: Path) -> list[tuple[int, Path]]:
 
 
 def read(path: Path) -> Checkpoint:
-    """Verify and open one checkpoint folder.
+    """Verifies and opens one checkpoint folder.
 
     Raises:
-        DamagedCheckpoint: naming the file and what is wrong with it.
-        UserError: it was written by a newer version of metta_fast.
+        DamagedCheckpoint: a file is damaged; the message names it.
+        UserError: a newer version of metta_fast wrote it.
     """
     try:
         manifest = json.loads((path / "manifest.json").read_bytes())
         if manifest["schema"] > SCHEMA:
             raise UserError(
-                f"checkpoint {path} has schema {manifest['schema']}, this version of metta_fast reads up "
+                f"checkpoint {path} has schema {manifest['schema']}, but this version of metta_fast reads up "
                 f"to {SCHEMA}: update metta_fast"
             )
         sums = {name: entry["sha256"] for name, entry in manifest["files"].items()}
-        sums["meta.json"]  # always there
+        sums["meta.json"]  # raises KeyError if it is not listed
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise DamagedCheckpoint(
             f"{path}: manifest.json cannot be read ({type(error).__name__}: {error})"
@@ -169,12 +169,14 @@ def read(path: Path) -> Checkpoint:
     meta = json.loads((path / "meta.json").read_bytes())
     number = STEP_NAME.fullmatch(path.name)
     if number and int(number[1]) != meta["step"]:
-        raise DamagedCheckpoint(f"{path}: it is the checkpoint of step {meta['step']} under another's name")
+        raise DamagedCheckpoint(
+            f"{path}: the folder's name is wrong, its checkpoint is of step {meta['step']}"
+        )
     return Checkpoint(path, meta, frozenset(sums))
 
 
 def latest(folder: Path, warn: Callable[[str], None]) -> Checkpoint | None:
-    """The newest checkpoint by number that is whole; each damaged one is skipped with a warning."""
+    """Returns the newest undamaged checkpoint by step; each damaged one is skipped with a warning."""
     for _, path in reversed(steps(folder)):
         try:
             return read(path)
@@ -184,10 +186,10 @@ def latest(folder: Path, warn: Callable[[str], None]) -> Checkpoint | None:
 
 
 def prune(folder: Path, keep: int) -> None:
-    """Delete all but the newest `keep` and the best by score; and what an interrupted write left behind.
+    """Deletes all checkpoints but the newest `keep` and the best by score, and leftovers of interrupted writes.
 
     Raises:
-        OSError: something cannot be deleted. No checkpoint is harmed by that.
+        OSError: a folder cannot be deleted; the remaining checkpoints stay complete.
     """
     found = steps(folder)
     newest = {path for _, path in found[-max(keep, 1) :]}
@@ -200,14 +202,14 @@ def prune(folder: Path, keep: int) -> None:
 
 
 def clear_unfinished(folder: Path) -> None:
-    """Remove what a killed process has half written or half deleted. Call only while the run's lock is held."""
+    """Removes partly written or partly deleted folders of a killed process. Call only while holding the run's lock."""
     for pattern in (".writing-*", ".removing-*"):
         for entry in folder.glob(pattern):
             shutil.rmtree(entry)
 
 
 def set_aside(folder: Path, after: int) -> list[Path]:
-    """Rename checkpoints of steps after `after` to `aside-…`, so that a run resumed there goes on from it."""
+    """Renames checkpoints of later steps than `after` to `aside-…`, so that a resumed run continues from `after`."""
     moved = []
     for step, path in steps(folder):
         if step > after:
@@ -216,10 +218,10 @@ def set_aside(folder: Path, after: int) -> list[Path]:
 
 
 def encode(value: Any) -> Any:
-    """Numpy arrays and bytes as tagged tensors, numpy scalars as plain ones: what `weights_only` can load.
+    """Converts a state to types that `weights_only` can load: numpy arrays and bytes become tagged tensors.
 
     Raises:
-        TypeError: for anything that is not a tensor, array, container or plain value.
+        TypeError: a value is not a tensor, array, container or plain value.
     """
     import torch
 
@@ -244,7 +246,7 @@ def encode(value: Any) -> Any:
 
 
 def decode(value: Any) -> Any:
-    """The inverse of `encode`."""
+    """Restores a state converted by `encode`."""
     if isinstance(value, dict):
         if value.keys() == {_NDARRAY}:
             dtype, shape, flat = value[_NDARRAY]
@@ -260,13 +262,13 @@ def decode(value: Any) -> Any:
 
 
 def best(paths: list[Path]) -> Path | None:
-    """The folder with the highest score; where any has an evaluation's score, only those count."""
+    """Returns the folder with the highest score; if any has a score from an evaluation, only those are compared."""
     scored: dict[str, list[tuple[float, Path]]] = {}
     for path in paths:
         try:
             score = json.loads((path / "meta.json").read_bytes()).get("score")
         except (OSError, ValueError):
-            continue  # damaged: latest() says so; it is never the best
+            continue  # damaged: latest() warns about it
         if score:
             scored.setdefault(score["name"], []).append((score["value"], path))
     for name in sorted(scored, key=lambda name: not name.startswith("eval/")):
@@ -282,7 +284,7 @@ def _write(path: Path, data: bytes) -> None:
 
 
 def _sync_folder(path: Path) -> None:
-    """Flush a folder's entries; file systems that know no such thing (bucket mounts) do it alone."""
+    """Flushes a folder's entries to disk; file systems without this operation (bucket mounts) are accepted."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -1,16 +1,16 @@
-"""The folder of a run, and the lock that lets one process write it.
+"""Creates and locks the folder of a run; the lock lets only one process write into it.
 
     runs/<name>/
         config.yaml      the resolved configuration
         metrics.jsonl    one row per logged epoch
-        tensorboard/     the same as events
+        tensorboard/     the same rows as TensorBoard events
         wandb/           with wandb.mode=offline or online
         checkpoints/     see checkpoint.py
         replays/         pages that play an episode (metta_fast/episodes)
-        train.log        what happened, with times
+        train.log        messages with times
         lock             held (flock) while a process trains
 
-Place in the flow: made or found by resume.py before anything starts; trainer.py writes into it.
+Place in the flow: run/resume.py creates or finds it before anything starts; run/trainer.py writes into it.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ _SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 class RunLocked(UserError):
-    """Another process trains this run."""
+    """Another process is training this run."""
 
 
 def not_writable(folder: Path, error: OSError) -> UserError:
-    """What to raise where a run's folder cannot be written."""
+    """Returns the error for a run's folder that cannot be written."""
     return UserError(
-        f"cannot write into the run's folder {folder}: {error.strerror}; give another with run.dir=…"
+        f"cannot write into the run's folder {folder}: {error.strerror}; choose another with run.dir=…"
     )
 
 
 @dataclass
 class RunDir:
-    """Paths of one run. `lock()` before writing anything, `unlock()` at the end."""
+    """Names the paths of one run. Call `lock()` before writing anything, and `unlock()` at the end."""
 
     path: Path
     _lock: IO[str] | None = None
@@ -84,10 +84,10 @@ class RunDir:
         return self.path / "train.log"
 
     def lock(self) -> None:
-        """Take the run for this process; given back by the system when the process ends, however it ends.
+        """Locks the run for this process; the system releases the lock whenever the process ends.
 
         Raises:
-            RunLocked: another process has it (named).
+            RunLocked: another process holds the lock; the message names it.
             UserError: the folder cannot be written.
         """
         try:
@@ -101,28 +101,29 @@ class RunDir:
             owner = file.readline().strip() or "another process"
             file.close()
             raise RunLocked(
-                f"run {self.name} is being trained by {owner}: stop that one first, "
+                f"run {self.name} is being trained by {owner}: stop it first, "
                 f"or start another run with run.name=…"
             ) from error
         except OSError as error:
             if error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.EINVAL):
                 raise
-            # A file system without locks (some bucket mounts): two writers cannot be kept apart there.
+            # A file system without locks (some bucket mounts) cannot keep two writers apart.
         try:
             file.truncate(0)
             file.write(f"process {os.getpid()} on {socket.gethostname()}\nstarted {process_start('self')}\n")
             file.flush()
         except OSError as error:
-            with suppress(OSError):  # what the full disk did not take is tried again, in vain
+            with suppress(OSError):  # closing tries the failed write again
                 file.close()
             raise not_writable(self.path, error) from error
         self._lock = file
 
     def remove(self) -> None:
-        """Delete the folder and all in it."""
+        """Deletes the folder with its contents."""
         shutil.rmtree(self.path)
 
     def unlock(self) -> None:
+        """Releases the lock; may be called twice."""
         if self._lock is not None:
             self._lock.truncate(0)
             self._lock.close()
@@ -130,10 +131,13 @@ class RunDir:
 
 
 def create(folder: str, name: str | None, env_name: str) -> RunDir:
-    """Make a new run's folder. `name` None: `<env>-<date>-<time>`.
+    """Creates a new run's folder.
+
+    Args:
+        name: of the run; None: `<env>-<date>-<time>`.
 
     Raises:
-        UserError: the name exists or is not a safe file name, or the folder cannot be made.
+        UserError: the name exists or is not a safe file name, or the folder cannot be created.
     """
     root = Path(folder)
     try:
@@ -144,7 +148,7 @@ def create(folder: str, name: str | None, env_name: str) -> RunDir:
                 path.mkdir()
             except FileExistsError as error:
                 raise UserError(
-                    f"run.name={name}: {path} exists already; go on with it by resume=auto, "
+                    f"run.name={name}: {path} exists already; continue it with resume=auto, "
                     f"or choose another name"
                 ) from error
             return RunDir(path)
@@ -157,29 +161,29 @@ def create(folder: str, name: str | None, env_name: str) -> RunDir:
             except FileExistsError:
                 continue
             return RunDir(path)
-        raise UserError(f"{root} holds a thousand runs named {base}: give run.name=…")
+        raise UserError(f"{root} holds a thousand runs named {base}: choose a name with run.name=…")
     except OSError as error:
         raise UserError(
-            f"cannot make a run's folder in {root}: {error.strerror}; give another with run.dir=…"
+            f"cannot create a run's folder in {root}: {error.strerror}; choose another with run.dir=…"
         ) from error
 
 
 def safe_name(name: str) -> str:
-    """`name`, if it is one plain path component.
+    """Returns `name` if it is a single safe path component.
 
     Raises:
-        UserError: otherwise.
+        UserError: it is not.
     """
     if not _SAFE.fullmatch(name):
         raise UserError(
-            f"run.name={name!r} is no safe folder name: use letters, digits, '.', '_' and '-', "
-            f"starting with a letter or digit, at most 100"
+            f"run.name={name!r} is not a safe folder name: use at most 100 letters, digits, '.', '_' and '-', "
+            f"starting with a letter or digit"
         )
     return name
 
 
 def runs(folder: str) -> list[RunDir]:
-    """The runs in `folder`, the one last written to first (its checkpoints folder or its configuration)."""
+    """Lists the runs in `folder`, newest first by the last change of their checkpoints folder or configuration."""
 
     def written(path: Path) -> tuple[float, str]:
         files = (path / "checkpoints", path / "config.yaml")

@@ -1,13 +1,13 @@
-"""`metta-fast monitor`: the machine and a run's newest figures, live, from a second terminal.
+"""`metta-fast monitor`: shows the machine and a run's newest metrics, live, in a second terminal.
 
-    metta-fast monitor                  # the run last written to in runs/, and the ones that come after it
-    metta-fast monitor runs/<name>      # that run, by folder or name; of a folder of runs the newest
-    metta-fast monitor --once           # print once, in plain lines (also where the output is no terminal)
+    metta-fast monitor                  # the newest run in runs/; switches to newer runs as they start
+    metta-fast monitor runs/<name>      # one run by folder or name; for a folder of runs, the newest in it
+    metta-fast monitor --once           # print once in plain lines (also if the output is not a terminal)
 
-It only reads: the run's files, the operating system and the NVIDIA driver; the training does not notice.
-Ctrl-C ends it, the run goes on.
+It only reads the run's files, the operating system and the NVIDIA driver, so it does not disturb the training.
+Ctrl-C ends the monitor; the run continues.
 
-Place in the flow: cli.py calls `run_monitor_command`. Its panels come from watch_view.py.
+Place in the flow: cli.py calls `run_monitor_command`; view.py draws.
 """
 
 from __future__ import annotations
@@ -24,16 +24,20 @@ from metta_fast.watch.state import Watch
 
 
 def run_monitor_command(words: Sequence[str]) -> int:
-    """`metta-fast monitor`; 0, or UserError."""
+    """Runs `metta-fast monitor` and returns 0.
+
+    Raises:
+        UserError: an option is out of range, or the run does not exist.
+    """
     from metta_fast.watch.view import plain, screen
 
     given = _parser().parse_args(words)
     if not 0.1 <= given.interval <= 3600:
-        raise UserError(f"--interval {given.interval:g}: expected seconds, 0.1 … 3600")
+        raise UserError(f"--interval {given.interval:g}: expected seconds from 0.1 to 3600")
     watch = Watch(given.run)
     if given.once or not sys.stdout.isatty():
         watch.poll()
-        time.sleep(1.0)  # utilisation is the mean of a second
+        time.sleep(1.0)  # utilisation is a mean over one second
         watch.poll()
         print(plain(watch))
         return 0
@@ -45,7 +49,7 @@ def run_monitor_command(words: Sequence[str]) -> int:
         contextlib.suppress(KeyboardInterrupt),
         Live(console=console, auto_refresh=False, screen=True) as live,
     ):
-        pause = min(given.interval, 0.2)  # the first figures of use are soon there
+        pause = min(given.interval, 0.2)  # the first utilisation appears early
         while True:
             watch.poll()
             live.update(screen(watch, console.width, console.height), refresh=True)
@@ -57,7 +61,7 @@ def run_monitor_command(words: Sequence[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     found = OptionParser(
         prog="metta-fast monitor",
-        description="The machine and a run's newest figures, live. Ctrl-C ends it; the run goes on.",
+        description="Show the machine and a run's newest metrics, live. Ctrl-C ends the monitor; the run continues.",
     )
     found.add_argument(
         "run",
@@ -66,9 +70,9 @@ def _parser() -> argparse.ArgumentParser:
         help="a run's folder or name, or a folder of runs (default: the newest in runs/)",
     )
     found.add_argument(
-        "--once", action="store_true", help="print once in plain lines (also if the output is no terminal)"
+        "--once",
+        action="store_true",
+        help="print once in plain lines (automatic if the output is not a terminal)",
     )
-    found.add_argument(
-        "--interval", type=float, default=1.0, help="seconds from one look to the next (default: 1)"
-    )
+    found.add_argument("--interval", type=float, default=1.0, help="seconds between two updates (default: 1)")
     return found

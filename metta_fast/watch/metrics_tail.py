@@ -1,6 +1,6 @@
-"""The newest figures of a metrics.jsonl that another process is writing, and the curve of its return.
+"""Reads the newest metrics of a metrics.jsonl that another process is writing, and the curve of its return.
 
-Place in the flow: watch.py asks once a second. It never holds the file, and reads of a long one only a part.
+Place in the flow: state.py updates it once a second. The file is not kept open, and only part of a long one is read.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import IO
 from metta_fast.metrics.dashboard import CURVE_POINTS, Curve, keep
 
 TAIL = 8 << 20
-"""Bytes at the end that are read row by row; of what lies before, some hundred rows for the curve."""
+"""Bytes at the end of the file that are read completely; from earlier parts, some hundred rows are sampled."""
 
 
 class MetricsTail:
-    """`update()` now and then; then look at `seen` and `curve`."""
+    """Follows one metrics.jsonl: call `update()` regularly, then read `seen` and `curve`."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -24,18 +24,18 @@ class MetricsTail:
 
     def _restart(self) -> None:
         self.seen: dict[str, float] = {}
-        """Name → its newest finite value."""
+        """Newest finite value of each name."""
         self.curve = Curve()
-        """Of env/return, over the file's whole length."""
+        """Curve of env/return over the whole file."""
         self._offset = 0
         self._next_point = self._point_gap = 0
-        """Where the next point of the curve is taken, and the bytes from one to the next."""
+        """File offset of the curve's next point, and the bytes between two points."""
 
     def update(self) -> None:
-        """Read what was written since; a file that was cut (a run resumed) is read anew.
+        """Reads the rows written since the last call; a file truncated by a resume is read again from the start.
 
         Raises:
-            OSError: it is there and cannot be read.
+            OSError: the file exists and cannot be read.
         """
         try:
             file = open(self.path, "rb")  # noqa: SIM115 - closed by the next line
@@ -51,12 +51,12 @@ class MetricsTail:
             file.seek(self._offset)
             for line in file:
                 if not line.endswith(b"\n"):
-                    break  # half written: next time
+                    break  # incomplete: read it at the next call
                 self._take(line, self._offset)
                 self._offset += len(line)
 
     def _skim(self, file: IO[bytes], end: int) -> None:
-        """Take evenly spaced rows up to `end`, and go on with the first row after it."""
+        """Samples evenly spaced rows up to `end`, and moves to the first row after it."""
         self._point_gap = max(end // CURVE_POINTS, 1)
         for place in range(0, end, self._point_gap):
             file.seek(place)
@@ -70,7 +70,7 @@ class MetricsTail:
         try:
             row = keep(json.loads(line))
         except (ValueError, AttributeError, TypeError):
-            return  # no row: the file was cut and written again between two looks
+            return  # not a row: the file was truncated and rewritten between two calls
         self.seen.update(row)
         if "env/return" in row and place >= self._next_point:
             self.curve.add(row["env/return"])

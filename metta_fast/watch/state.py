@@ -1,4 +1,4 @@
-"""What is seen of the machine and of a run."""
+"""Collects the state of the machine and of a run for `metta-fast monitor`."""
 
 from __future__ import annotations
 
@@ -20,27 +20,29 @@ from metta_fast.storage.run_folder import RunDir, runs
 from metta_fast.watch.metrics_tail import MetricsTail
 
 LOOK_S = 2.0
-"""Seconds from one look for a newer run to the next."""
+"""Seconds between two searches for a newer run."""
 
 
 @dataclass
 class Machine:
-    """The cards and the processor, of all programs together."""
+    """Measures the GPUs and the processor, for all programs together."""
 
     cards: list[nvml.Card]
     note: str
-    """Why there is no card."""
+    """Reason why there is no GPU, or ""."""
     rows: list[dict[str, float]] = field(default_factory=list)
-    """Readings of each card (nvml.py)."""
+    """Readings of each GPU (machine/nvml.py)."""
     host: dict[str, float] = field(default_factory=dict)
     """perf/cpu_utilization of all cores, perf/memory_gb, perf/memory_percent."""
 
     @classmethod
     def find(cls) -> Machine:
-        psutil.cpu_percent()  # counting starts here
+        """Opens the GPUs and starts measuring the CPU's utilisation."""
+        psutil.cpu_percent()  # measuring starts with the first call
         return cls(*nvml.open_cards())
 
     def poll(self) -> None:
+        """Updates all readings."""
         self.rows = [card.poll() for card in self.cards]
         memory = psutil.virtual_memory()
         self.host = {
@@ -51,25 +53,25 @@ class Machine:
 
 
 class Watched:
-    """A run as its files and its process tell."""
+    """Reads a run's state from its files and its process."""
 
     def __init__(self, folder: RunDir) -> None:
         self.folder = folder
         self.metrics = MetricsTail(folder.metrics)
         self.total = 0
-        """trainer.total_timesteps; 0: not known."""
+        """trainer.total_timesteps; 0: unknown."""
         self.state = ""
-        """Whether it is training, in words."""
+        """Sentence that says whether the run is training."""
         self.readings: dict[str, float] = {}
-        """perf/cpu_utilization, perf/memory_… of its processes, if they run on this machine."""
+        """perf/cpu_utilization and perf/memory_… of its processes, if they run on this machine."""
         self._owner = ""
         self._processes: Processes | None = None
 
     def poll(self) -> None:
-        """Read what is new.
+        """Reads new metrics, and whether the run is training.
 
         Raises:
-            UserError: its files cannot be read.
+            UserError: a file of the run cannot be read.
         """
         try:
             self.metrics.update()
@@ -82,7 +84,7 @@ class Watched:
         self.state = self._process() + self._age()
 
     def _process(self) -> str:
-        """Find the process that trains it by the lock's text (run_dir.py), and read its use of the machine."""
+        """Finds the training process by the lock's text (storage/run_folder.py), and measures it."""
         lock = self.folder.path / "lock"
         try:
             owner = lock.read_text()
@@ -99,7 +101,7 @@ class Watched:
         try:
             if owner != self._owner:
                 if str(process_start(pid)) != known[3]:
-                    raise psutil.NoSuchProcess(pid)  # another program has the number now
+                    raise psutil.NoSuchProcess(pid)  # the number was reused by another program
                 self._owner, self._processes = owner, Processes(pid)
             if self._processes is not None:
                 self.readings = self._processes.poll()
@@ -117,7 +119,10 @@ class Watched:
 
 
 def find_run(name: str | None) -> RunDir | None:
-    """The run that `name` means (a folder, a name in runs/, a folder of runs); None: the newest in runs/.
+    """Finds a run by folder, by name in runs/, or as the newest in a folder of runs.
+
+    Args:
+        name: None: the newest run in runs/, or None if there is none.
 
     Raises:
         UserError: a name was given and there is no such run.
@@ -131,14 +136,14 @@ def find_run(name: str | None) -> RunDir | None:
         if path.is_dir() and (found := runs(str(path))):
             return found[0]
     known = ", ".join(run.name for run in runs(root)[:5]) or "none"
-    raise UserError(f"no run {name}; give a run's folder, or its name. Newest runs in {root}: {known}")
+    raise UserError(f"no run {name}; give a run's folder or its name. Newest runs in {root}: {known}")
 
 
 class Watch:
-    """The machine and the run; `poll()`, then show it."""
+    """Collects the machine and the run; call `poll()` before drawing."""
 
     def __init__(self, name: str | None) -> None:
-        """Raises UserError if `name` is no run."""
+        """Finds the run `name` (see `find_run`). Raises UserError if there is no such run."""
         self._name = name
         self.machine = Machine.find()
         folder = find_run(name)
@@ -154,15 +159,15 @@ class Watch:
             self.run.poll()
 
     def _follow(self) -> None:
-        """Turn to a newer run, if there is one."""
-        with contextlib.suppress(OSError, ValueError):  # a folder that was removed while it was looked at
+        """Switches to a newer run, if there is one."""
+        with contextlib.suppress(OSError, ValueError):  # a folder was removed during the search
             newest = find_run(None)
             if newest and (self.run is None or newest.path != self.run.folder.path):
                 self.run = Watched(newest)
 
 
 def _span(seconds: float) -> str:
-    """`0.4 s`, `12 s`, `3 min`, `5 h`, `2 d`."""
+    """Formats a duration as `0.4 s`, `12 s`, `3 min`, `5 h` or `2 d`."""
     for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
         if seconds >= 2 * size:
             return f"{seconds / size:.0f} {unit}"

@@ -1,19 +1,23 @@
-"""What `metta-fast monitor` shows: a screen of two rich panels, or plain lines.
+"""Draws `metta-fast monitor`: a screen of two rich panels, or plain lines.
 
-Place in the flow: watch.py polls, then asks for one of them.
+Place in the flow: command.py polls the state, then calls `screen` or `plain`.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from metta_fast.config.keys import RunConfig
 from metta_fast.machine import hardware
 from metta_fast.metrics.dashboard import line, reading, readings, run_panel
 
 if TYPE_CHECKING:
+    from rich.console import Group, RenderableType
+    from rich.panel import Panel
+    from rich.text import Text
+
     from metta_fast.watch.state import Watch
 
 COLUMNS = {
@@ -22,15 +26,15 @@ COLUMNS = {
     "SM / memory": "GPU clocks",
     "heat": "GPU heat",
 }
-"""Heading of the machine's table → reading."""
+"""Heading of the machine's table → label of the reading."""
 HIGH = 36
-"""Lines of a terminal from which there is room for empty ones."""
+"""Lines that a terminal needs to have room for empty lines."""
 BAR = 20
 """Characters of a bar on a wide terminal."""
 
 
 def plain(watch: Watch) -> str:
-    """The same in lines, for a pipe or a log."""
+    """Formats the state as plain lines, for a pipe or a log."""
     machine, run = watch.machine, watch.run
     lines = []
     for number, (card, row) in enumerate(zip(machine.cards, machine.rows)):
@@ -41,20 +45,20 @@ def plain(watch: Watch) -> str:
         return "\n".join([*lines, f"run      {_no_run()}"])
     lines.append(f"run      {run.folder.path}: {run.state}")
     if run.readings:
-        lines.append(f"         {_words(run.readings)} of what is allowed ({hardware.allowed_cores()} cores)")
+        lines.append(f"         {_words(run.readings)} of the allowed {hardware.allowed_cores()} cores")
     if run.metrics.seen:
         lines.append(f"         {line(run.metrics.seen, run.total)}")
     return "\n".join(lines)
 
 
-def screen(watch: Watch, width: int, height: int) -> Any:
-    """The machine's panel above the run's."""
+def screen(watch: Watch, width: int, height: int) -> Group:
+    """Draws the machine's panel above the run's."""
     from rich.console import Group
     from rich.panel import Panel
     from rich.text import Text
 
     run = watch.run
-    parts: list[Any] = [_machine_panel(watch, width)]
+    parts: list[RenderableType] = [_machine_panel(watch, width)]
     if run is None:
         parts.append(Panel(Text(_no_run()), title="no run", title_align="left"))
     elif not run.metrics.seen:
@@ -74,7 +78,7 @@ def screen(watch: Watch, width: int, height: int) -> Any:
     return Group(*parts)
 
 
-def _machine_panel(watch: Watch, width: int) -> Any:
+def _machine_panel(watch: Watch, width: int) -> Panel:
     from rich.console import Group
     from rich.panel import Panel
     from rich.table import Table
@@ -94,7 +98,7 @@ def _machine_panel(watch: Watch, width: int) -> Any:
     for label, row in (("CPU", machine.host), ("this run", run.readings if run else {})):
         if row:
             table.add_row(label, _bar(row["perf/cpu_utilization"], bar), reading(row, "memory"))
-    parts: list[Any] = [table]
+    parts: list[RenderableType] = [table]
     if machine.note:
         parts.append(Text(machine.note, style="yellow"))
     names = [f"{count} × {name}" if count > 1 else name for name, count in Counter(_names(watch)).items()]
@@ -106,8 +110,8 @@ def _names(watch: Watch) -> Iterator[str]:
     return (card.name for card in watch.machine.cards)
 
 
-def _bar(percent: float | None, width: int) -> Any:
-    """`━━━━━━────  61 %`; of no width: the number alone."""
+def _bar(percent: float | None, width: int) -> Text:
+    """Draws `━━━━━━────  61 %`; width 0: the number only."""
     from rich.text import Text
 
     if percent is None:
@@ -124,7 +128,7 @@ def _words(row: dict[str, float]) -> str:
 
 
 def _no_run() -> str:
-    return f"none in {RunConfig().dir}/ yet; give the folder of one: metta-fast monitor RUN"
+    return f"none in {RunConfig().dir}/ yet; give a run's folder: metta-fast monitor RUN"
 
 
 def _escaped(text: str) -> str:

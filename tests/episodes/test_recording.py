@@ -190,7 +190,7 @@ def test_long_episodes_keep_every_second_image(monkeypatch):
 
 @pytest.mark.parametrize(
     ("change", "message"),
-    [({"format": "other"}, "no recording"), ({"version": 99}, "version 99")],
+    [({"format": "other"}, "not a recording"), ({"version": 99}, "version 99")],
 )
 def test_a_foreign_file_is_told(busy, change, message):
     given = copy.copy(busy[1].to_json()) | change

@@ -94,9 +94,7 @@ def test_loading_runs_no_code(tmp_path):
         "bytes": len(data),
     }
     (path / "manifest.json").write_text(json.dumps(manifest))
-    with pytest.raises(
-        UserError, match=r"algorithm\.pt holds something else than a state that metta_fast wrote"
-    ):
+    with pytest.raises(UserError, match=r"algorithm\.pt is not a state written by metta_fast"):
         checkpoint.read(path).load("algorithm")
     assert not (tmp_path / "owned").exists()
 
@@ -160,7 +158,7 @@ def test_one_under_another_number_is_damage(tmp_path):
     save(tmp_path, 20).rename(tmp_path / "step_000000000099")
     warnings = []
     assert checkpoint.latest(tmp_path, warnings.append).step == 10
-    assert "it is the checkpoint of step 20" in warnings[0]
+    assert "its checkpoint is of step 20" in warnings[0]
 
 
 @pytest.mark.parametrize("moment", ["rename", "rmtree"])

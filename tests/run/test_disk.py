@@ -51,8 +51,8 @@ def fill(disk, free):
     [
         (0, "cannot write into the run's folder"),
         (4 * KIB, "cannot write into the run's folder"),
-        (12 * KIB, "there is no earlier one. Make it writable or free some space"),
-        (48 * KIB, "begin again with resume=auto run.name=r"),
+        (12 * KIB, "there is no earlier one. Make the folder writable, free disk space"),
+        (48 * KIB, "start again with resume=auto run.name=r"),
         (100 * KIB, "the last good one is"),
     ],
 )
@@ -95,12 +95,12 @@ def test_a_read_only_run_folder_is_told_before_work_starts(disk, capfd):
     mount("-o", "remount,ro", disk)
     for keys, message in (
         (["resume=auto"], f"cannot write into the run's folder {disk / 'r'}: Read-only file system"),
-        (["run.name=other"], f"cannot make a run's folder in {disk}: Read-only file system"),
+        (["run.name=other"], f"cannot create a run's folder in {disk}: Read-only file system"),
     ):
         assert main(words(disk, *more, *keys)) == 2
         said = capfd.readouterr().err
         assert message in said
-        assert "give another with run.dir=" in said
+        assert "choose another with run.dir=" in said
         assert "Traceback" not in said
     assert main(["eval", str(disk / "r"), "--episodes", "2"]) == 0  # reading goes on
 
@@ -121,7 +121,7 @@ def test_of_two_runs_of_one_name_at_the_same_time_one_trains(tmp_path, keys):
     assert both[1 - loser].wait(60) == 143
     said = (tmp_path / f"{loser}.txt").read_text()
     assert both[loser].returncode == 2, said
-    assert "exists already; go on with it by resume=auto" in said or "is being trained by process" in said
+    assert "exists already; continue it with resume=auto" in said or "is being trained by process" in said
     assert "Traceback" not in said
     check_rows(tmp_path)
 

@@ -23,7 +23,7 @@ from metta_fast.machine.process_clock import process_start
 from metta_fast.metrics.dashboard import CURVE_POINTS
 from metta_fast.storage.run_folder import RunDir
 from metta_fast.watch import command as watch
-from metta_fast.watch import metrics_tail
+from metta_fast.watch import metrics_tail, state
 from metta_fast.watch import view as watch_view
 from metta_fast.watch.metrics_tail import MetricsTail
 from metta_fast.watch.state import Watch, Watched, find_run
@@ -174,7 +174,7 @@ def test_an_unknown_run_is_named_with_the_ones_there_are(root):
 
 
 def test_a_newer_run_is_followed_where_none_was_named(root, monkeypatch):
-    monkeypatch.setattr(watch, "LOOK_S", 0.0)
+    monkeypatch.setattr(state, "LOOK_S", 0.0)
     seen = Watch(None)
     seen.poll()
     assert "none in runs/ yet" in watch_view.plain(seen)
