@@ -1,6 +1,6 @@
-"""The pictures of docs/benchmark.md, drawn from the figures that stand in README and docs/gpu.md.
+"""Draws the pictures of docs/benchmark.md from the figures in README and docs/gpu.md.
 
-python docs/charts.py        # writes docs/speed.svg and docs/gpu.svg again; tests/test_site.py says when that is due
+python docs/charts.py        # writes docs/speed.svg and docs/gpu.svg; tests/test_site.py checks that they are current
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ POWERS = {3: "1k", 4: "10k", 5: "100k", 6: "1M", 7: "10M", 8: "100M", 9: "1000M"
 
 @dataclass(frozen=True)
 class Figure:
-    """One bar: what was measured, where, and its steps a second (one for each setting named)."""
+    """One bar: what was measured, where, and its steps per second."""
 
     what: str
     machine: str
@@ -37,19 +37,23 @@ class Figure:
 
 
 def figures(readme: str) -> list[Figure]:
-    """The rows of README's table whose figure begins with steps a second."""
+    """Returns the rows of README's table whose figure begins with steps per second.
+
+    A row's label is the part before its colon; the network and the task after it are left to README.
+    """
     table = re.findall(r"^\| ([^|]+) \| ([^|]+) \| ([^|]+) \| [^|]+ \|$", readme, re.MULTILINE)
     found = []
     for what, text, machine in table:
         first = re.match(r"([\d.]+)([kM]) steps/s", text)
         if first:
             shown = f"{first[1]}{first[2]}"
-            found.append(Figure(what.replace("`", ""), machine, shown, float(first[1]) * UNITS[first[2]]))
+            label = what.replace("`", "").partition(":")[0]
+            found.append(Figure(label, machine, shown, float(first[1]) * UNITS[first[2]]))
     return found
 
 
 def gpu_figures(page: str) -> list[Figure]:
-    """The rows of docs/gpu.md's table of training: each shape, and it without one of the things that make it fast."""
+    """Returns the rows of docs/gpu.md's training table: each shape, and the same shape with one setting changed."""
     table = page.partition("| | M steps/s |")[2].partition("\n\n")[0]
     found, shape = [], ""
     for what, speed in re.findall(r"^\| ([^|]+) \| ([\d.]+) \|", table, re.MULTILINE):
@@ -69,24 +73,24 @@ def gpu_figures(page: str) -> list[Figure]:
 
 @dataclass(frozen=True)
 class Sheet:
-    """Words above the bars."""
+    """Title and note above the bars."""
 
     title: str
     note: str
 
 
 SPEED = Sheet(
-    "Steps a second: actions of one agent, all work of the row included",
+    "Steps per second of README's rows (a step is one action of one agent)",
     "logarithmic axis; orange: without a GPU",
 )
 GPU = Sheet(
-    "What makes training on the GPU fast: steps a second without one thing after another",
-    "logarithmic axis; orange: with that setting instead of the profile's",
+    "Training on the GPU: steps per second, and with one setting changed",
+    "logarithmic axis; orange: with this setting instead of the profile's",
 )
 
 
 def draw(rows: list[Figure], sheet: Sheet = SPEED) -> str:
-    """Bars on a logarithmic axis, as SVG that brings its own ground for light and dark."""
+    """Draws bars on a logarithmic axis, as an SVG with its own background for light and dark themes."""
     powers = [math.log10(row.value) for row in rows]
     least, most = math.floor(min(powers)), math.ceil(max(powers))
     height = TOP + ROW * len(rows) + 44
@@ -97,7 +101,7 @@ def draw(rows: list[Figure], sheet: Sheet = SPEED) -> str:
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img" '
         "font-family=\"system-ui, 'Segoe UI', 'DejaVu Sans', sans-serif\">",
-        "  <title>Steps a second</title>",
+        "  <title>Steps per second</title>",
         f"  <style>\n{STYLE}\n  </style>",
         f'  <rect class="plate" width="{WIDTH}" height="{height}" rx="10"/>',
         f'  <text class="title" x="20" y="32">{sheet.title}</text>',
@@ -112,7 +116,7 @@ def draw(rows: list[Figure], sheet: Sheet = SPEED) -> str:
     for index, row in enumerate(rows):
         y = TOP + ROW * index
         label = row.what if len(row.what) <= 46 else row.what[:45].rstrip() + "…"
-        kind = "cpu" if "cores" in row.machine or "setting" in row.machine else "bar"
+        kind = "cpu" if re.match(r"\d+ cores", row.machine) or "setting" in row.machine else "bar"
         lines += [
             f'  <text x="{LEFT - 12}" y="{y + 11}" text-anchor="end">{escape(label)}</text>',
             f'  <text class="small" x="{LEFT - 12}" y="{y + 26}" text-anchor="end">{escape(row.machine)}</text>',
