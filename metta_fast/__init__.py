@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     from metta_fast.algorithms import hooks as hooks
     from metta_fast.algorithms.hooks import Context as Context
     from metta_fast.algorithms.hooks import Hooks as Hooks
+    from metta_fast.algorithms.registry import AlgorithmKind as AlgorithmKind
     from metta_fast.config.keys import did_you_mean as did_you_mean
+    from metta_fast.config.schema import key as key
     from metta_fast.contracts.env import ActionSpec as ActionSpec
     from metta_fast.contracts.env import EnvBatch as EnvBatch
     from metta_fast.contracts.env import EnvError as EnvError
@@ -45,6 +47,7 @@ from metta_fast.version import __version__ as __version__
 
 _PLACES = {
     "ActionSpec": "metta_fast.contracts.env",
+    "AlgorithmKind": "metta_fast.algorithms.registry",
     "Callback": "metta_fast.run.callbacks",
     "CallbackError": "metta_fast.run.callbacks",
     "Context": "metta_fast.algorithms.hooks",
@@ -67,6 +70,7 @@ _PLACES = {
     "WorkerError": "metta_fast.contracts.vector",
     "did_you_mean": "metta_fast.config.keys",
     "export_policy": "metta_fast.export.main",
+    "key": "metta_fast.config.schema",
     "load_policy": "metta_fast.inference.loaded_policy",
     "make_factory": "metta_fast.envs",
     "make_vector": "metta_fast.vector",

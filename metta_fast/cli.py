@@ -51,7 +51,8 @@ def train(words: Sequence[str], default_hardware: str = "auto") -> int:
 
     words, show = _split(words)
     if show == "--help":
-        print(help_text(), end="")
+        typed = [word.partition("=")[2] for word in words if word.startswith("algorithm=")]
+        print(help_text([name for name in typed if name]), end="")
         return 0
     with _uncollected():
         from metta_fast.resolve.compose import compose

@@ -14,7 +14,7 @@ With no hook the learner does exactly what it would do without this file.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -100,3 +100,8 @@ class Hooks:
     def due(self, epoch: int) -> list[Callable[[Context], dict[str, float]]]:
         """The `on_epoch` hooks that are called in this epoch."""
         return [hook for hook in self.on_epoch if not hasattr(hook, "due") or hook.due(epoch)]
+
+    def used(self) -> set[str]:
+        """Returns the names of the fields that a feature has set."""
+        names = {item.name for item in fields(self)} - {"folder"}
+        return {name for name in names if getattr(self, name)}

@@ -23,6 +23,7 @@ from metta_fast.config.schema import (
     TrainerConfig,
     VectorConfig,
     WandbConfig,
+    key_metadata,
 )
 from metta_fast.contracts.errors import UserError
 
@@ -36,9 +37,11 @@ __all__ = [
     "TrainerConfig",
     "VectorConfig",
     "WandbConfig",
+    "check_entry",
     "check_value",
     "config_from_dict",
     "config_to_dict",
+    "dataclass_keys",
     "did_you_mean",
     "find_key",
     "get",
@@ -78,6 +81,7 @@ class Key:
             "str": "a text",
             "names": "a list of names, as [a, b]",
             "dict": "keys and values",
+            "named": "a name, or a name with keys of its own as {name: x, key: value}",
         }[self.kind]
         if self.low is not None and self.high is not None:
             words += f" from {self.low:g} to {self.high:g}"
@@ -89,17 +93,21 @@ class Key:
 @cache
 def keys() -> dict[str, Key]:
     """Every key of the schema by its dotted path, in the schema's order."""
+    return dataclass_keys(Config(), "")
+
+
+def dataclass_keys(node: Any, prefix: str) -> dict[str, Key]:
+    """Returns the keys of a dataclass by their paths, which begin with `prefix`; those of dataclasses in it too.
+
+    A field that was not made with schema.key has the kind of its default and no limits.
+    """
     found: dict[str, Key] = {}
-
-    def walk(node: Any, prefix: str) -> None:
-        for item in dataclasses.fields(node):
-            value = getattr(node, item.name)
-            if dataclasses.is_dataclass(value):
-                walk(value, f"{prefix}{item.name}.")
-            else:
-                found[prefix + item.name] = Key(prefix + item.name, value, **item.metadata)
-
-    walk(Config(), "")
+    for item in dataclasses.fields(node):
+        value, path = getattr(node, item.name), prefix + item.name
+        if dataclasses.is_dataclass(value):
+            found |= dataclass_keys(value, path + ".")
+        else:
+            found[path] = Key(path, value, **(item.metadata or key_metadata(value)))
     return found
 
 
@@ -148,7 +156,7 @@ def find_key(path: str, where: str = "") -> Key:
     if path in schema:
         return schema[path]
     for name, entry in schema.items():
-        if entry.kind == "dict" and path.startswith(name + "."):
+        if entry.kind in ("dict", "named") and path.startswith(name + "."):
             return entry
     if any(name.startswith(path + ".") for name in schema):
         raise UserError(
@@ -173,8 +181,13 @@ def path_parts(path: str) -> list[str]:
 def check_value(path: str, value: Any, where: str = "") -> Any:
     """`value` in the key's type. Raises UserError: unknown key, wrong type, value out of range."""
     entry = find_key(path, where)
-    if path != entry.path:  # inside a free-form dict: the factory or the feature checks it
+    if path != entry.path:  # inside a free-form dict: the factory, the algorithm or the feature checks it
         return value
+    return check_entry(entry, value, where)
+
+
+def check_entry(entry: Key, value: Any, where: str = "") -> Any:
+    """Returns `value` in the type of one key. Raises UserError: wrong type, value out of range."""
     if (value is None and entry.null) or (entry.auto and value == "auto"):
         return value
     given = _convert(value, entry.kind)
@@ -186,7 +199,7 @@ def check_value(path: str, value: Any, where: str = "") -> Any:
     if wrong:
         guess = nearest(str(value), [str(c) for c in entry.choices]) if entry.choices else None
         hint = f"; did you mean '{guess}'?" if guess else ""
-        raise UserError(f"{where}{path}={shown(value)}: expected {entry.expected()}{hint}")
+        raise UserError(f"{where}{entry.path}={shown(value)}: expected {entry.expected()}{hint}")
     return given
 
 
@@ -205,6 +218,9 @@ def _convert(value: Any, kind: str) -> Any:
     if kind == "names":
         wrong = not isinstance(value, (list, tuple)) or not all(isinstance(name, str) for name in value)
         return None if wrong else list(value)
+    if kind == "named":
+        given = {"name": value} if isinstance(value, str) else value
+        return dict(given) if isinstance(given, Mapping) and isinstance(given.get("name"), str) else None
     return dict(value) if isinstance(value, Mapping) else None
 
 
@@ -247,17 +263,20 @@ def config_from_dict(values: Mapping[str, Any]) -> Config:
 
 
 def get(config: Config, path: str) -> Any:
-    """The value at a dotted path of the schema."""
+    """Returns the value at a dotted path of the schema, or inside one of its dicts."""
     node: Any = config
-    for name in path.split("."):
-        node = getattr(node, name)
+    for name in path_parts(path):
+        node = node[name] if isinstance(node, dict) else getattr(node, name)
     return node
 
 
 def put(config: Config, path: str, value: Any) -> None:
-    """Set the value at a dotted path of the schema."""
-    *above, last = path.split(".")
+    """Sets the value at a dotted path of the schema, or inside one of its dicts."""
+    *above, last = path_parts(path)
     node: Any = config
     for name in above:
-        node = getattr(node, name)
-    setattr(node, last, value)
+        node = node.setdefault(name, {}) if isinstance(node, dict) else getattr(node, name)
+    if isinstance(node, dict):
+        node[last] = value
+    else:
+        setattr(node, last, value)

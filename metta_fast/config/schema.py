@@ -34,18 +34,19 @@ def key(
         auto, null: the word `auto`, or null, is allowed as well.
         low, high: the least and greatest value, both included.
     """
-    metadata = {
-        "help": help,
-        "choices": choices,
-        "kind": kind or type(default).__name__,
-        "auto": auto,
-        "null": null,
-        "low": low,
-        "high": high,
-    }
+    metadata = key_metadata(
+        default, help=help, choices=choices, kind=kind, auto=auto, null=null, low=low, high=high
+    )
     if isinstance(default, dict):
         return field(default_factory=lambda: dict(default), metadata=metadata)
     return field(default=default, metadata=metadata)
+
+
+def key_metadata(default: Any, **given: Any) -> dict[str, Any]:
+    """Returns the metadata of a field: what `key` was given, the rest as for a key without limits."""
+    kind = given.pop("kind", None) or type(default).__name__
+    plain = {"help": "", "choices": None, "auto": False, "null": False, "low": None, "high": None}
+    return plain | given | {"kind": kind}
 
 
 @dataclass
@@ -213,7 +214,7 @@ class TrainerConfig:
         ("epoch", "pass", "minibatch"),
     )
     normalize_advantage: bool = key(True, "shift and scale each minibatch's advantages to mean 0, std 1")
-    clip_coef: float = key(0.2, "PPO's ratio clip at the start", low=0)
+    clip_coef: float = key(0.2, "clip of the policy's probability ratio at the start", low=0)
     clip_schedule: str = key(
         "constant",
         "of clip_coef over total_timesteps (vf_clip_coef stays): constant, linear, cosine (both to 0)",
@@ -341,10 +342,14 @@ class Config:
     vector: VectorConfig = field(default_factory=VectorConfig)
     policy: PolicyConfig = field(default_factory=PolicyConfig)
     trainer: TrainerConfig = field(default_factory=TrainerConfig)
+    algorithm: dict[str, Any] = key(
+        {"name": "ppo"},
+        "the learning algorithm, or your own as package.module:Kind; its own keys are algorithm.<key>",
+        kind="named",
+    )
     run: RunConfig = field(default_factory=RunConfig)
     wandb: WandbConfig = field(default_factory=WandbConfig)
     features: dict[str, Any] = key({}, "gated plug-ins by name, each with its own keys (configs/features)")
-    algorithm: str = key("ppo", "the learning algorithm", ("ppo",))
     seed: int = key(0, "seed of everything: environments, policy, sampling", low=0, high=(1 << 63) - 1)
     resume: Any = key(
         None,

@@ -3,7 +3,7 @@
     python run_optimized.py 'features={prioritized_replay: {prio_alpha: 0.6}}'
     python run_optimized.py features=my_module:add features.my_module:add.coef=0.1
 
-    config.features ─► make_features ─► Hooks ─► PPO(…, hooks=…)
+    config.features ─► make_features ─► Hooks ─► the algorithm (kind.build)
 
 A feature is a function (Hooks, **its own keys) that adds hooks (metta_fast/algorithms/hooks.py). Your own comes by
 module:name or by an entry point of the group "metta_fast.features" (metta_fast/config/extension.py).

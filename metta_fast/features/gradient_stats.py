@@ -9,7 +9,7 @@
 Means over the optimizer steps of the epoch that were taken (with trainer.target_kl or fp16 some are not). A layer is a
 module with parameters of its own: weight and bias together. Sums stay on the device and are read once, at the epoch's
 end. The watched update runs launch by launch where the others replay a CUDA graph, and computes gradients beside that
-in C (ppo/cpu_update.py); its result is the same.
+in C; its result is the same.
 """
 
 from __future__ import annotations

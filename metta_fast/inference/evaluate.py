@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from metta_fast.config.keys import Config, RunConfig, config_from_dict
 from metta_fast.config.option_parser import OptionParser
+from metta_fast.contracts.algorithm import POLICY_STATE
 from metta_fast.contracts.env import EVAL_SEED_BIT
 from metta_fast.contracts.errors import UserError
 from metta_fast.contracts.player import Player
@@ -161,7 +162,7 @@ def load_run(
     place = _place(config, device)
     policy = make_policy(config.policy, make_factory(config.env, num_envs=1).spec)
     cure = f"the code of policy.name={config.policy.name} or the environment has changed since the training"
-    load_weights(policy, found.load("algorithm")["policy"], str(found.path), cure)
+    load_weights(policy, found.load("algorithm")[POLICY_STATE], str(found.path), cure)
     return config, policy.to(place).eval(), place, found
 
 

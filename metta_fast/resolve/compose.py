@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from metta_fast.config.extension import ENVS, FEATURES, POLICIES, entry_point_names
+from metta_fast.config.extension import ALGORITHMS, ENVS, FEATURES, POLICIES, entry_point_names
 from metta_fast.config.keys import (
     GROUPS,
     Config,
@@ -40,10 +40,11 @@ DEFAULT = "default"
 OWN = {
     "env": ", or your own as package.module:function",
     "policy": ", or your own as package.module:Class",
+    "algorithm": ", or your own as package.module:Kind",
     "features": ", or your own as package.module:function",
 }
 """What a message adds to the names of a group."""
-ENTRY_POINTS = {"env": ENVS, "policy": POLICIES, "features": FEATURES}
+ENTRY_POINTS = {"env": ENVS, "policy": POLICIES, "algorithm": ALGORITHMS, "features": FEATURES}
 
 
 @dataclass
@@ -71,6 +72,8 @@ class _Arguments:
     groups: dict[str, Any]
     values: list[tuple[str, Any]]
     folders: list[Path]
+    named: dict[str, str] = field(default_factory=dict)
+    """Choices that are no file of configs/: the user's own, by the group."""
 
 
 def compose(
@@ -106,7 +109,8 @@ def compose(
     origins = dict.fromkeys(keys(), DEFAULT)
 
     def give(path: str, value: Any, where: str, origin: str) -> None:
-        find_key(path, where)
+        if find_key(path, where).kind == "named" and path in keys() and isinstance(value, str):
+            path += ".name"
         place = ".".join(f"[{part}]" if "." in part else part for part in path_parts(path))
         OmegaConf.update(merged, place.replace(".[", "["), value, merge=False, force_add=True)
         for known in [
@@ -128,7 +132,7 @@ def compose(
     except OmegaConfBaseException as error:
         raise UserError(f"a ${{…}} reference cannot be resolved: {_first_line(error)}") from None
     _check(plain, origins)
-    return Composed(config_from_dict(plain), origins, groups, notes, machine)
+    return Composed(config_from_dict(plain), origins, groups | arguments.named, notes, machine)
 
 
 def options(group: str, folders: Sequence[Path] = ()) -> list[str]:
@@ -240,6 +244,10 @@ def _choose(group: str, value: Any, found: _Arguments) -> None:
     own = [choice for choice in choices if _is_own(group, choice, found)]
     if own and group == "policy":
         found.values.insert(0, ("policy.name", value))
+        return
+    if own and group == "algorithm":
+        found.named[group] = value
+        found.values.insert(0, ("algorithm.name", value))
         return
     if own and group == "env":
         found.groups["env"] = "custom"

@@ -7,14 +7,16 @@ python run_optimized.py --cfg job                    # the resolved configuratio
 
 from __future__ import annotations
 
+import dataclasses
 import textwrap
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 import yaml
 
-from metta_fast.config.keys import GROUPS, Key, config_to_dict, get, keys, path_parts, shown
+from metta_fast.algorithms.registry import find_kind, kind_of, known_algorithms, own_keys
+from metta_fast.config.keys import GROUPS, Key, config_to_dict, get, keys, shown
 from metta_fast.machine.hardware import GIB
+from metta_fast.resolve.algorithm_keys import LEFT_OUT, unread
 from metta_fast.resolve.compose import CONFIGS, options
 from metta_fast.resolve.memory_estimate import describe, total
 from metta_fast.resolve.resolve import Resolved
@@ -26,6 +28,7 @@ SECTIONS = {
     "vector": "Stepping many environments",
     "policy": "Policy",
     "trainer": "Learning",
+    "algorithm": "Algorithm",
     "run": "Run",
     "wandb": "Weights & Biases",
     "": "General",
@@ -48,15 +51,19 @@ A policy or environment of your own: policy=package.module:Class, env=package.mo
 """
 
 
-def help_text() -> str:
-    """Usage, the options of each group, and every key with its help, default and what it takes."""
+def help_text(algorithms: Sequence[str] = ()) -> str:
+    """Returns the usage, the options of each group, and every key with its help, default and what it takes.
+
+    Args:
+        algorithms: whose own keys are included, beside those that are known without being named.
+    """
     lines = [USAGE, "Groups"]
     for group in GROUPS:
         found = options(group)
         if found:
             lines.append(f"  {group}=…")
             lines += [f"    {option:<13} {headline(group, option)}" for option in found]
-    for section, entries in sections().items():
+    for section, entries in sections(algorithms).items():
         lines += ["", SECTIONS[section]]
         for entry in entries:
             lines.append(f"  {entry.path}={shown(entry.default)}")
@@ -77,7 +84,12 @@ def explain_text(resolved: Resolved) -> str:
     """Every value with its origin, the sizes that follow from them, and the notes."""
     config = resolved.config
     lines = ["  ".join(f"{group}={resolved.groups[group]}" for group in GROUPS if group in resolved.groups)]
-    leaves = {path: _value(config, path) for path in _in_order(resolved.origins)}
+    hidden = set(unread(kind_of(config)))
+    leaves = {
+        path: get(config, path)
+        for path in _in_order(resolved.origins)
+        if path not in hidden or resolved.origins[path].startswith(LEFT_OUT)
+    }
     width = max(len(f"{path}={shown(value)}") for path, value in leaves.items() if len(shown(value)) < 40)
     section = None
     for path, value in leaves.items():
@@ -101,26 +113,15 @@ def cfg_text(resolved: Resolved) -> str:
 
 
 def _derived(resolved: Resolved) -> list[tuple[str, str]]:
-    env, vector, trainer = resolved.config.env, resolved.config.vector, resolved.config.trainer
-    agents = env.num_envs * env.agents_per_env
-    horizon = trainer.batch_size // agents
+    config, env, vector = resolved.config, resolved.config.env, resolved.config.vector
     whole, rest = divmod(env.num_envs, vector.async_factor)
-    steps = (
-        trainer.batch_size // trainer.minibatch_size // trainer.gradient_accumulation * trainer.update_epochs
-    )
     return [
-        (f"num_agents = {agents}", "env.num_envs * env.agents_per_env"),
-        (f"horizon = {horizon}", "trainer.batch_size / num_agents: rows each agent gives in an epoch"),
-        (f"segments = {horizon // trainer.bptt_horizon}", "horizon / trainer.bptt_horizon, for each agent"),
+        (f"num_agents = {env.num_envs * env.agents_per_env}", "env.num_envs * env.agents_per_env"),
         (
             f"vector.envs_per_batch = {whole}" + (f" or {whole + 1}" if rest else ""),
             "env.num_envs / vector.async_factor: environments of one block",
         ),
-        (f"optimizer steps = {steps}", "in an epoch"),
-        (
-            f"epochs = {-(-trainer.total_timesteps // trainer.batch_size)}",
-            "about, for trainer.total_timesteps",
-        ),
+        *kind_of(config).derived(config),
         *_memory(resolved),
     ]
 
@@ -137,11 +138,24 @@ def _memory(resolved: Resolved) -> list[tuple[str, str]]:
     return found
 
 
-def sections() -> dict[str, list[Key]]:
-    """The keys under the names of SECTIONS, in the schema's order."""
+def sections(algorithms: Sequence[str] = ()) -> dict[str, list[Key]]:
+    """Returns the keys under the names of SECTIONS, in the schema's order.
+
+    Args:
+        algorithms: whose own keys are included, beside those that come with metta_fast and installed packages.
+    """
     found: dict[str, list[Key]] = {name: [] for name in SECTIONS}
     for path, entry in keys().items():
-        found[path.split(".")[0] if "." in path else ""].append(entry)
+        section = path.split(".")[0] if "." in path or path in SECTIONS else ""
+        if entry.kind == "named":
+            known = ", ".join(known_algorithms())
+            entry = dataclasses.replace(
+                entry, default=entry.default["name"], help=f"{entry.help}; known: {known}"
+            )
+        found[section].append(entry)
+    for name in dict.fromkeys([*known_algorithms(), *algorithms]):
+        for entry in own_keys(find_kind(name)).values():
+            found["algorithm"].append(dataclasses.replace(entry, help=f"algorithm={name}: {entry.help}"))
     return found
 
 
@@ -155,17 +169,6 @@ def _in_order(origins: Mapping[str, str]) -> list[str]:
         return place[path]
 
     return sorted(origins, key=rank)
-
-
-def _value(config: Any, path: str) -> Any:
-    """The value at a path of the schema, or inside one of its dicts."""
-    if path in keys():
-        return get(config, path)
-    above = next(name for name in keys() if path.startswith(name + "."))
-    node = get(config, above)
-    for part in path_parts(path)[len(path_parts(above)) :]:
-        node = node[part]
-    return node
 
 
 def headline(group: str, option: str) -> str:

@@ -1,7 +1,7 @@
 """Checks and `auto`: a composed configuration becomes one that can run, or a UserError before any start.
 
-    compose ─► environment ─► device ─► env_device ─► sizes ─► vector ─► graphs ─► policy ─► features ─► memory
-            ─► Resolved
+    compose ─► algorithm ─► environment ─► device ─► env_device ─► sizes ─► vector ─► graphs ─► policy
+            ─► features ─► memory ─► Resolved
 
 Every value that changes here keeps its reason in `origins`, which --explain prints. torch is not imported:
 cards are found by metta_fast/machine/hardware.py (a feature that is on brings it in).
@@ -14,16 +14,17 @@ from math import isfinite
 
 from metta_fast.config.keys import Config, get
 from metta_fast.config.policy_inputs import check_policy_name, only, reads
+from metta_fast.contracts.algorithm import MemoryPart
 from metta_fast.contracts.env import EnvSpec
 from metta_fast.contracts.errors import UserError
 from metta_fast.machine import hardware
 from metta_fast.machine.hardware import Machine
 from metta_fast.metrics.wandb_logger import check_wandb
 from metta_fast.resolve import memory_estimate as memory
+from metta_fast.resolve.algorithm_keys import check_algorithm
 from metta_fast.resolve.compose import Composed
 from metta_fast.resolve.fit_devices import Devices
 from metta_fast.resolve.fit_sizes import fit_sizes
-from metta_fast.resolve.memory_estimate import Part
 
 NOT_BUILT_YET = ("contrastive", "kickstart")
 """What the guide's original setting switches on and this version does not have."""
@@ -41,8 +42,8 @@ class Resolved:
     """What the user should be told before training."""
     groups: dict[str, str] = field(default_factory=dict)
     """The option chosen of each group."""
-    memory: tuple[Part, ...] = ()
-    """What takes how much memory, reckoned."""
+    memory: tuple[MemoryPart, ...] = ()
+    """The estimated memory, by what takes it."""
 
 
 def resolve(composed: Composed, *, machine: Machine | None = None) -> Resolved:
@@ -56,6 +57,7 @@ def resolve(composed: Composed, *, machine: Machine | None = None) -> Resolved:
     """
     machine = machine or composed.machine or hardware.detect()
     work = _Resolve(composed, machine)
+    work.algorithm()
     spec = work.environment()
     work.device()
     work.env_device(spec)
@@ -74,6 +76,11 @@ def resolve(composed: Composed, *, machine: Machine | None = None) -> Resolved:
 
 class _Resolve(Devices):
     """The steps that are not about devices."""
+
+    def algorithm(self) -> None:
+        """Checks that the algorithm reads the keys that were typed (metta_fast/resolve/algorithm_keys.py)."""
+        self.kind, notes = check_algorithm(self.config, self.origins, self.typed)
+        self.notes += notes
 
     def environment(self) -> EnvSpec:
         """The environment can be made, and gives the number of agents."""
@@ -201,8 +208,38 @@ class _Resolve(Devices):
             )
 
     def features(self) -> None:
-        """Every feature named is known and takes its keys. Imports torch, but only if there is one."""
-        if self.config.features:
-            from metta_fast.features import make_features
+        """Checks that every feature is known, takes its keys and can work with the algorithm.
 
-            make_features(self.config.features)
+        Imports torch, but only if there is a feature.
+        """
+        config, name = self.config, self.config.algorithm["name"]
+        if config.run.gradient_stats_interval and "on_gradients" not in self.kind.hooks:
+            path = "run.gradient_stats_interval"
+            why = f"algorithm={name} shows no gradients"
+            if self.typed(path):
+                raise UserError(f"{path}={config.run.gradient_stats_interval}: {why}; leave it out")
+            self._adjust(path, 0, why, tell=False)
+        if not config.features:
+            return
+        from metta_fast.features import make_features
+
+        if not make_features(config.features).used() - self.kind.hooks:
+            return
+        for feature, given in list(config.features.items()):
+            missing = make_features({feature: given}).used() - self.kind.hooks
+            if missing:
+                self._without(feature, f"algorithm={name} does not call {', '.join(sorted(missing))}")
+
+    def _without(self, feature: str, why: str) -> None:
+        """Leaves a feature out that the algorithm cannot serve; refuses it if it was typed."""
+        path = f"features.{feature}"
+        origins = [known for known in self.origins if known == path or known.startswith(path + ".")]
+        if any(map(self.typed, origins)):
+            raise UserError(f"{path}: {why}, which this feature needs; leave the feature out")
+        del self.config.features[feature]
+        source = self.origins[origins[0]] if origins else "default"
+        for known in origins:
+            del self.origins[known]
+        if not self.config.features:
+            self.origins["features"] = source
+        self.notes.append(f"{path} ({source}) is left out: {why}")

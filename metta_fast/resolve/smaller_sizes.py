@@ -1,39 +1,35 @@
-"""Smaller sizes, where memory does not do."""
+"""Finds smaller sizes for a machine whose memory is too small."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+from metta_fast.algorithms.registry import kind_of
 from metta_fast.config.keys import Config, config_from_dict, config_to_dict, get
 from metta_fast.resolve.fit_sizes import fit_sizes
 
 
 def smaller_sizes(config: Config, fits: Callable[[Config], bool] = lambda smaller: True) -> str:
-    """Arguments that halve batch and minibatch of a resolved configuration, again and again until it `fits`, and
-    that work together; "" if none do."""
-    smaller = config_from_dict(config_to_dict(config))
-    while True:
-        smaller.trainer.batch_size //= 2
-        smaller.trainer.minibatch_size = max(1, smaller.trainer.minibatch_size // 2)
-        if smaller.trainer.batch_size < smaller.env.agents_per_env:
-            return ""
+    """Returns arguments that halve the algorithm's sizes until the configuration `fits`, or "" if none does.
+
+    Args:
+        config: resolved.
+    """
+    smaller, kind = config_from_dict(config_to_dict(config)), kind_of(config)
+    while kind.halve(smaller):
         fit_sizes(smaller, lambda path: False)
         if fits(smaller):
-            break
-    paths = ("env.num_envs", "trainer.batch_size", "trainer.minibatch_size", "trainer.bptt_horizon")
-    return " ".join(
-        f"{path}={get(smaller, path)}" for path in paths if get(smaller, path) != get(config, path)
-    )
+            paths = [path for path in kind.sizes if get(smaller, path) != get(config, path)]
+            return " ".join(f"{path}={get(smaller, path)}" for path in paths)
+    return ""
 
 
 def out_of_memory_advice(config: Config) -> str:
-    """What to try after the GPU's memory ran out: keys and values, for the resolved configuration."""
-    trainer = config.trainer
-    advice = (
-        f"out of GPU memory with trainer.batch_size={trainer.batch_size} "
-        f"trainer.minibatch_size={trainer.minibatch_size}; try {smaller_sizes(config) or 'a smaller policy'}"
-    )
-    if not trainer.cpu_offload:
+    """Returns what to try after the GPU's memory ran out, as keys and values, for the resolved configuration."""
+    kind = kind_of(config)
+    given = " ".join(f"{path}={get(config, path)}" for path in kind.sizes)
+    advice = f"out of GPU memory with {given}; try {smaller_sizes(config) or 'a smaller policy'}"
+    if "cpu_offload" in kind.reads and not config.trainer.cpu_offload:
         advice += "\nor keep the rollout in host memory: trainer.cpu_offload=true"
         if config.env.device == "cuda":
             advice += " env.device=cpu"

@@ -1,6 +1,6 @@
 """From a resolved configuration to the parts that train: environments, vector, policy, features, algorithm.
 
-    make_factory ─► make_vector ─► make_policy ─► PPO ◄─ make_features
+    make_factory ─► make_vector ─► make_policy ─► kind_of(config).build ◄─ make_features
 
 Place in the flow: trainer.py builds a run with it; tests hand the trainer another builder.
 """
@@ -66,8 +66,7 @@ def build_parts(config: Config) -> Parts:
     Raises:
         UserError: a feature, the environments or the policy cannot be made as asked; nothing runs then.
     """
-    from metta_fast.algorithms.ppo import PPO
-    from metta_fast.algorithms.ppo.device_ppo import DevicePPO
+    from metta_fast.algorithms.registry import kind_of
     from metta_fast.envs import make_factory
     from metta_fast.features import make_features
     from metta_fast.policy import make_policy
@@ -105,8 +104,7 @@ def build_parts(config: Config) -> Parts:
             viewer = _open_viewer(factory, vec)
         torch.manual_seed(config.seed)
         policy = make_policy(config.policy, factory.spec).to(device)
-        kind = DevicePPO if vector.backend == "gpu" else PPO
-        algorithm = kind(config, factory.spec, vec, policy, device=device, hooks=hooks)
+        algorithm = kind_of(config).build(config, factory.spec, vec, policy, device, hooks)
     except BaseException:
         vec.close()
         if viewer is not None:

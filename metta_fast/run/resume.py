@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from metta_fast.algorithms.registry import kind_of, own_keys
 from metta_fast.config.keys import Config, config_from_dict, config_to_dict, keys, put
 from metta_fast.contracts.errors import UserError
 from metta_fast.resolve.compose import COMMAND_LINE, Composed
@@ -31,13 +32,10 @@ from metta_fast.storage.run_folder import RunDir, runs, safe_name
 FIXED = (
     "env.",
     "policy.",
-    "algorithm",
+    "algorithm.name",
     "seed",
-    "trainer.batch_size",
-    "trainer.bptt_horizon",
-    "trainer.optimizer",
 )
-"""Keys (and beginnings of keys) that cannot change within a run."""
+"""Keys (and beginnings of keys) that cannot change within a run, beside those that the algorithm says are fixed."""
 FREE = ("env.device",)
 """Exceptions from FIXED."""
 
@@ -147,23 +145,27 @@ def _merge(
     saved = config_from_dict(found.meta["config"])
     before, now = leaves(saved), leaves(composed.config)
     _check_groups(before, now, words)
+    kind = kind_of(saved)
+    fixed = (*FIXED, *kind.fixed)
     for path in (path for path in composed.origins if composed.typed(path)):
-        if path.startswith(FIXED) and path not in FREE and before.get(path) != now.get(path):
+        if path.startswith(fixed) and path not in FREE and before.get(path) != now.get(path):
             raise UserError(
                 f"{path}={now.get(path)}: the run {folder.name} has {before.get(path)} and its saved state "
                 f"depends on it; leave it out, or start a new run without resume="
             )
+    schema = keys() | own_keys(kind)
     origins = dict.fromkeys(keys(), f"run {folder.name}")
     if not saved.trainer.deterministic:
         for path, origin in found.meta["origins"].items():
-            entry = keys().get(path)
+            entry = schema.get(path)
             if (
                 entry is not None
                 and origin.startswith("auto")
                 and (entry.auto or "auto" in (entry.choices or ()))
             ):
                 put(saved, path, "auto")
-    for path in (path for path in composed.origins if composed.typed(path) and path in origins):
+    settable = (path for path in composed.origins if path in origins or path.startswith("algorithm."))
+    for path in filter(composed.typed, settable):
         if path == "init_from":
             notes.append(f"init_from={now[path]} is not looked at: the run goes on from its own checkpoint")
             continue
@@ -177,7 +179,7 @@ def _merge(
 def _check_groups(before: dict[str, Any], now: dict[str, Any], words: Sequence[str]) -> None:
     """A typed `env=…` or `policy=…` must be the run's own."""
     groups = {word.partition("=")[0] for word in words}
-    for path in ("env.name", "env.factory", "policy.name", "policy.core"):
+    for path in ("env.name", "env.factory", "policy.name", "policy.core", "algorithm.name"):
         group = path.partition(".")[0]
         if group in groups and before[path] != now[path]:
             raise UserError(

@@ -7,6 +7,8 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
+from metta_fast.contracts.algorithm import POLICY_STATE
+
 
 @dataclass(frozen=True)
 class Snapshot:
@@ -25,7 +27,7 @@ class Snapshot:
         """False if any weight of the policy is NaN or infinite: such a state is not worth a checkpoint."""
         import torch
 
-        weights = self.states["algorithm"].get("policy", {}).values()
+        weights = self.states["algorithm"].get(POLICY_STATE, {}).values()
         return all(
             bool(torch.isfinite(w).all())
             for w in weights

@@ -63,7 +63,7 @@ GUIDE = {  # key: (original, ultra_fast)
     "env.observation": ("compact", "compact"),
     "env.max_steps": (1000, 1000),
     "env.limit_is_terminal": (False, False),
-    "algorithm": ("ppo", "ppo"),
+    "algorithm.name": ("ppo", "ppo"),
     "trainer.target_kl": (None, None),
     "trainer.optimizer": ("adam", "adam"),
     "trainer.advantage": ("gae", "gae"),

@@ -10,10 +10,10 @@ import pytest
 from metta_fast.config.keys import keys
 
 ROOT = Path(__file__).parents[2]
-OURS = {"schema.py", "config.py", "compose.py", "resolve.py", "sizes.py", "hardware.py", "explain.py", "devices.py",
-        "gpu_engine.py", "memory.py", "profiles.py"}  # fmt: skip
+OURS = {"schema.py", "keys.py", "compose.py", "resolve.py", "fit_sizes.py", "sizes.py", "hardware.py", "explain.py",
+        "fit_devices.py", "env_on_gpu.py", "memory_estimate.py", "memory.py", "choose_profile.py", "smaller_sizes.py",
+        "algorithm_keys.py"}  # fmt: skip
 ONE_VALUE = {
-    "algorithm": "ppo is the only choice so far",
     "trainer.optimizer": "adam is the only choice so far",
 }
 

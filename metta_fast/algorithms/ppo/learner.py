@@ -25,6 +25,7 @@ from metta_fast.algorithms.ppo.schedule import clip_coef, learning_rate
 from metta_fast.algorithms.ppo.step import SUMS, Step
 from metta_fast.buffers.rollout import Buffers
 from metta_fast.config.keys import TrainerConfig
+from metta_fast.contracts.algorithm import POLICY_STATE
 from metta_fast.runtime.cuda_graph import Graph, Say
 from metta_fast.runtime.keyed_random import ORDER, Keyed
 from metta_fast.runtime.timer import Timer
@@ -241,10 +242,10 @@ class Learner:
         """Copies of weights, optimizer and loss scaler."""
         step = self.step.state_dict()
         scaler = step.pop("scaler")
-        return copied({"policy": self.policy.state_dict(), **step}) | {"scaler": scaler}
+        return copied({POLICY_STATE: self.policy.state_dict(), **step}) | {"scaler": scaler}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.policy.load_state_dict(state["policy"])
+        self.policy.load_state_dict(state[POLICY_STATE])
         self.step.load_state_dict(state)
 
 

@@ -25,7 +25,7 @@ from metta_fast.algorithms.ppo.schedule import clip_coef, progress
 from metta_fast.algorithms.ppo.step import SUMS
 from metta_fast.buffers.rollout import Buffers
 from metta_fast.config.keys import Config
-from metta_fast.contracts.algorithm import Metrics
+from metta_fast.contracts.algorithm import POLICY_STATE, Choice, Metrics
 from metta_fast.contracts.env import EnvSpec
 from metta_fast.contracts.vector import VectorEnv
 from metta_fast.machine import hardware
@@ -69,6 +69,7 @@ class PPO:
         self.epoch = 0
         self.vec: Any = vec
         self.notes: list[str] = []
+        self.fast_paths: list[Choice] = []
         self.graphs = trainer.cuda_graphs is True
         """Rollout and update replay as CUDA graphs."""
         self.timer = self._make_timer()
@@ -296,7 +297,7 @@ class PPO:
 
     def start_from(self, state: dict[str, Any], source: str) -> None:
         """Take another run's policy and normalisers; optimizer and counters are as they were made."""
-        load_weights(self.policy, state["policy"], source, OTHER_NETWORK)
+        load_weights(self.policy, state[POLICY_STATE], source, OTHER_NETWORK)
         if self.reward_scale and "reward_scale" in state:
             self.reward_scale.load_state_dict(state["reward_scale"])
             self.reward_scale.restart()

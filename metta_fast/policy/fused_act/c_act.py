@@ -1,6 +1,6 @@
 """A rollout's step of a grid policy on the CPU by C (cpu_act.h): bytes and noise to actions, log-probabilities, values.
 
-Place in the flow: ppo/cpu_rollout.py calls it for each row of a block.
+Place in the flow: rollout/c_rollout.py calls it for each row of a block.
 """
 
 from __future__ import annotations

@@ -334,7 +334,7 @@ def fused_act(
 
 
 class FusedAct:
-    """`fused_act` in the place of a rollout's step (ppo/act.py: ActInto)."""
+    """`fused_act` in the place of a rollout's step (rollout/act.py: ActInto)."""
 
     def __init__(self, policy: Network, dtype: torch.dtype) -> None:
         self.packed = pack(policy, dtype)

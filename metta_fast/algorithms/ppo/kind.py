@@ -1,0 +1,69 @@
+"""PPO as it is registered: which keys it reads, its sizes, its memory, and how it is built. No torch until `build`."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from metta_fast.algorithms.ppo.memory import memory_parts
+from metta_fast.algorithms.ppo.sizes import derived, fit_rollout, halve
+from metta_fast.algorithms.registry import AlgorithmKind
+from metta_fast.config.keys import Config, TrainerConfig
+from metta_fast.contracts.algorithm import Algorithm, MemoryPart, SizeChange
+from metta_fast.contracts.env import EnvSpec
+from metta_fast.contracts.vector import VectorEnv
+
+if TYPE_CHECKING:
+    import torch
+
+    from metta_fast.algorithms.hooks import Hooks
+    from metta_fast.policy import Policy
+
+
+class PPOKind(AlgorithmKind):
+    """Proximal policy optimization (Schulman et al. 2017). It reads every key of trainer.*."""
+
+    reads = frozenset(field.name for field in dataclasses.fields(TrainerConfig))
+    fixed = frozenset({"trainer.batch_size", "trainer.bptt_horizon", "trainer.optimizer"})
+    sizes = ("env.num_envs", "trainer.batch_size", "trainer.minibatch_size", "trainer.bptt_horizon")
+    hooks = frozenset(
+        {
+            "on_collect",
+            "on_rollout",
+            "sample",
+            "extra_loss",
+            "on_gradients",
+            "on_epoch",
+            "on_close",
+            "exact_times",
+        }
+    )
+
+    def fit_sizes(self, config: Config, typed: Callable[[str], bool]) -> list[SizeChange]:
+        return fit_rollout(config, typed)
+
+    def derived(self, config: Config) -> list[tuple[str, str]]:
+        return derived(config)
+
+    def halve(self, config: Config) -> bool:
+        return halve(config)
+
+    def memory(self, config: Config, spec: EnvSpec) -> list[MemoryPart]:
+        return memory_parts(config, spec)
+
+    def build(
+        self,
+        config: Config,
+        spec: EnvSpec,
+        vec: VectorEnv,
+        policy: Policy,
+        device: torch.device,
+        hooks: Hooks,
+    ) -> Algorithm:
+        """Makes DevicePPO where environments step on the learner's device, else PPO."""
+        from metta_fast.algorithms.ppo.device_ppo import DevicePPO
+        from metta_fast.algorithms.ppo.ppo import PPO
+
+        make = DevicePPO if config.vector.backend == "gpu" else PPO
+        return make(config, spec, vec, policy, device=device, hooks=hooks)
