@@ -25,7 +25,7 @@ from Cython.Build import cythonize
 from setuptools import Extension, setup
 
 FAST_MATH = ["-ffp-contract=fast", "-fno-math-errno"]
-NEVER_ON_A_GPU = {"_c_act", "_mlp_update", "_grid_update", "_sparse_layer"}
+NEVER_ON_A_GPU = {"_c_act", "_mlp_update", "_sparse_layer"}
 """They may fuse products and sums."""
 ROOT = Path(__file__).parent
 SANITIZE = os.environ.get("MF_SANITIZE", "")  # what -fsanitize= is told: address, undefined, thread, …

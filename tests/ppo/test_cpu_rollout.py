@@ -20,7 +20,7 @@ from metta_fast.rollout.rollout import Rollout, make_act
 from tests.policy.specs import flat_spec, random_obs
 from tests.ppo.envs import tickers
 from tests.ppo.stand_in import make_ppo
-from tests.ppo.test_grid_update import grids
+from tests.ppo.test_mlp_update import grids
 
 
 @settings(max_examples=30, deadline=None)

@@ -169,12 +169,12 @@ from metta_fast.envs.native._pool import Pool
 from metta_fast.envs.native._sync import Ready
 from metta_fast.contracts.errors import UserError
 from metta_fast.policy.fused_act._c_act import Actor
-from metta_fast.algorithms.ppo.c._grid_update import Network
+from metta_fast.algorithms.ppo.c._mlp_update import Networks
 
 for make in (
     lambda: Pool(Ready(1), [], 3),
     lambda: Actor(0, 0, 16, [2], 4, 0.0),
-    lambda: Network(0, 0, 16, [2], [1] * 6, 4, 0.0, 64),
+    lambda: Networks([(0, 9, 3)], True, 16, 0, 0, [2], 0, 4, 0.0, 64),
 ):
     try:
         make()

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from metta_fast.algorithms.hooks import Context, Hooks
 from metta_fast.algorithms.ppo.advantage import compute_advantage
-from metta_fast.algorithms.ppo.c.c_update import native_update
+from metta_fast.algorithms.ppo.c.mlp_update import MLPUpdate, why_not
 from metta_fast.algorithms.ppo.gradients import Gradients
 from metta_fast.algorithms.ppo.revalue import revalue
 from metta_fast.algorithms.ppo.schedule import clip_coef, learning_rate
@@ -79,9 +79,9 @@ class Learner:
         self._revalues = config.recompute != "epoch"
         if self._revalues:
             self.gather.rollout_value = torch.empty_like(buffers.value)
-        self._cpu_update: Any = native_update(
-            policy, buffers, config, device, hooks, self.step.optimizer, self.gradients.clip
-        )
+        self._cpu_update: MLPUpdate | None = None
+        if why_not(policy, buffers, config, device, hooks) is None:
+            self._cpu_update = MLPUpdate(policy, buffers, config, self.step.optimizer, self.gradients.clip)
         self._segments = config.minibatch_size // config.bptt_horizon
         self._minibatches = buffers.num_segments // self._segments
         self._order = torch.empty(

@@ -1,19 +1,21 @@
-"""A rollout's step of a grid policy on the CPU (cpu_act.h), on several threads, without the GIL.
+"""Runs a rollout's step of a grid policy on the CPU (c_act.h), on several threads, without the GIL.
 
-Called by cpu_act.py, which checks what it is given. Numbers named as arrays are addresses of contiguous ones.
+Called by c_act.py, which checks the arguments. Numbers named as arrays are addresses of contiguous ones.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uintptr_t
 
 from metta_fast.contracts.errors import no_threads
 
-from metta_fast.policy.fused_act.grid_network cimport (
-    describe, mf_grid_net, mf_grid_net_pack, mf_team, mf_team_start, point_weights
+from metta_fast.policy.fused_act.mlp_network cimport (
+    mf_net, mf_net_pack, mf_team, mf_team_start, point_weights, set_nvec
 )
 
 cdef extern from "c_act.h" nogil:
     ctypedef struct mf_actor:
-        mf_grid_net net
+        mf_net net
+        int heads
+        int *nvec
         mf_team team
     ctypedef struct mf_act_rows:
         int rows
@@ -24,23 +26,25 @@ cdef extern from "c_act.h" nogil:
         int32_t *given
         float *logprob
         float *value
-    mf_actor *mf_actor_new(const mf_grid_net *net, int threads, int64_t spin_ns)
+    mf_actor *mf_actor_new(const mf_net *net, int threads, int64_t spin_ns)
     void mf_actor_free(mf_actor *actor)
     void mf_act(mf_actor *actor, const mf_act_rows *rows)
 
 
 cdef class Actor:
-    """A network's copies of weights, and the threads."""
+    """Owns a network's copies of the weights, and the threads."""
 
     cdef mf_actor *actor
 
     def __cinit__(self, int layout, uintptr_t scale, int hidden, nvec, int threads, double spin_s):
         """scale: float32 [256]; nvec: of the heads; threads: the caller is one of them; spin_s: how long idle ones spin."""
-        cdef mf_grid_net net
-        describe(&net, layout, scale, hidden, nvec)
+        cdef mf_net net
+        net.layout, net.inputs, net.hidden, net.outputs, net.activation = layout, 0, hidden, sum(nvec) + 1, 0
+        net.scale = <const float *>scale
         self.actor = mf_actor_new(&net, threads, <int64_t>(spin_s * 1e9))
         if self.actor == NULL:
             raise MemoryError
+        self.actor.heads = set_nvec(self.actor.nvec, nvec)
         error = mf_team_start(&self.actor.team)
         if error:
             raise no_threads(threads - 1, error)
@@ -49,12 +53,12 @@ cdef class Actor:
         if self.actor != NULL:
             mf_actor_free(self.actor)
 
-    def weights(self, uintptr_t w1, uintptr_t b1, uintptr_t w2, uintptr_t b2, uintptr_t w3, uintptr_t b3):
-        """Take in the weights as they are now; the first layer's are read where they lie."""
-        cdef mf_grid_net *net = &self.actor.net
-        point_weights(net, w1, b1, w2, b2, w3, b3)
+    def weights(self, addresses):
+        """Copies the present weights; the first layer's are read in place. addresses: of each layer's weight and bias."""
+        cdef mf_net *net = &self.actor.net
+        point_weights(net, addresses)
         with nogil:
-            mf_grid_net_pack(net)
+            mf_net_pack(net)
 
     def act(self, int count, uintptr_t obs, uintptr_t kept, uintptr_t noise, uintptr_t action, uintptr_t given,
             uintptr_t logprob, uintptr_t value):

@@ -1,4 +1,4 @@
-"""A rollout's step of a grid policy on the CPU by C (cpu_act.h): bytes and noise to actions, log-probabilities, values.
+"""A rollout's step of a grid policy on the CPU in C (c_act.h): bytes and noise to actions, log-probabilities, values.
 
 Place in the flow: rollout/c_rollout.py calls it for each row of a block.
 """
@@ -26,7 +26,7 @@ class CpuAct:
 
     def weights(self) -> None:
         """Take in the policy's weights as they are now."""
-        self._actor.weights(*(p.data_ptr() for p in self._net.parameters()))
+        self._actor.weights([p.data_ptr() for p in self._net.parameters()])
 
     def values(self, seen: int, obs: Tensor, value: Tensor) -> None:
         """As a call, of the values alone."""

@@ -1,4 +1,4 @@
-"""Which policies the C of cpu_grid.h stands for, and their parts as it takes them."""
+"""Says which grid policies can act in C (c_act.h), and gives their parts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from metta_fast.policy.grid.sparse_layer import SparseLayer
 from metta_fast.policy.network import beyond_plain
 
 MOST_HEADS = 16
-"""As in cpu_grid.h."""
+"""As in mlp_network.h."""
 MOST_CHOICES = 256
 """Of all heads together."""
 MOST_HIDDEN = 512

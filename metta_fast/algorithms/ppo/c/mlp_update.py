@@ -1,92 +1,253 @@
-"""The update of two small networks on the CPU by C (cpu_update.h) instead of some hundred of torch's operators.
+"""Runs PPO's update of a network of two hidden layers on the CPU in C (mlp_update.h), in place of torch's operators.
 
-A minibatch of 64 rows through 2×64 tanh layers, actions and value apart, costs torch 1.5 ms: nearly all of it is the
-operators' own overhead. Robots learn from hundreds of such minibatches a rollout.
+A small minibatch costs torch mostly the operators' own overhead; a large one of a grid it moves through memory layer by
+layer. In C a tile of 64 rows goes forward and backward while it is in the cache.
 
-Place in the flow: native_update.py takes it where `supports` finds nothing against it.
+Weights and Adam's moments stay torch's and are changed in place, so checkpoints are the same either way.
+
+Place in the flow: learner.py runs each pass over the batch with it, if `why_not` finds no reason against it.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from metta_fast.algorithms.hooks import Hooks
 from metta_fast.algorithms.ppo.c._mlp_update import MOST_LEAVES, Networks  # type: ignore[attr-defined]
-from metta_fast.algorithms.ppo.c.base import ACTIVATIONS, NativeUpdate
 from metta_fast.buffers.rollout import Buffers
 from metta_fast.config.keys import TrainerConfig
+from metta_fast.machine.spin import spin_seconds
 from metta_fast.policy.box_head import BoxHead
-from metta_fast.policy.encoders import MLPEncoder
-from metta_fast.policy.network import Network
+from metta_fast.policy.fused_act.applies import hooks_on, plain_cpu
+from metta_fast.policy.fused_act.grid_net import MOST_CHOICES, MOST_HEADS, MOST_HIDDEN
+from metta_fast.policy.fused_act.plan_stub import Plan, Trunk, plan_of
+from metta_fast.policy.grid.sparse_layer import SCALE
+from metta_fast.policy.heads import ActionHead
+from metta_fast.runtime.adam import Adam
 
+ACTIVATIONS = {"relu": 0, "tanh": 1, "elu": 2}
+"""Their numbers in runtime/c/dense_layers.h."""
+LEAST_ROWS = 512
+"""Rows of a minibatch for each thread, with a sparse first layer: fewer are not worth adding up all gradients."""
 MOST_WORK = 1 << 18
-"""Rows of a minibatch times width: larger products are torch's, which shares them among threads."""
+"""Rows of a minibatch times width, with a dense first layer, which one core computes: torch shares larger products
+among threads."""
 MOST_ACTIONS = 256
 
 
-def supports(policy: Any, buffers: Buffers, config: TrainerConfig) -> str | None:
-    """What stands against it beside `native_update.unsupported`, or None."""
-    if (
-        type(policy) is not Network
-        or policy.core is not None
-        or policy.critic is None
-        or policy.log_std is None
-    ):
-        return "not a feed-forward network with policy.shared=false and policy.state_std=false"
-    head = policy.head
+def why_not(
+    policy: nn.Module, buffers: Buffers, config: TrainerConfig, device: torch.device, hooks: Hooks
+) -> str | None:
+    """Returns why this policy cannot be updated in C, or None."""
+    if not plain_cpu(config, device):
+        return "trainer.device, precision or compile"
+    if hooks.sample is not None or hooks.extra_loss:
+        return "a feature that chooses segments or adds to the loss"
+    if config.advantage == "vtrace" or config.recompute == "minibatch" or config.gradient_accumulation > 1:
+        return "trainer.advantage, recompute or gradient_accumulation"
+    plan = plan_of(policy)
+    if isinstance(plan, str):
+        return plan
+    if hooks_on(policy) > (plan.normalizer is not None):
+        return "hooks on the policy"
+    return _other_head(plan) or _other_trunks(plan, buffers, config) or _other_weights(plan, policy)
+
+
+def _other_head(plan: Plan) -> str | None:
+    head = plan.head
+    if isinstance(head, ActionHead):
+        if len(head.nvec) > MOST_HEADS or sum(head.nvec) > MOST_CHOICES:
+            return f"more than {MOST_HEADS} heads or {MOST_CHOICES} choices"
+        return None
     if not isinstance(head, BoxHead) or head.squash or head.width > MOST_ACTIONS:
-        return "not a clipped normal distribution"
-    for encoder in (policy.encoder, policy.critic["encoder"]):
-        if not isinstance(encoder, MLPEncoder) or len(encoder.parts) or len(encoder.flat) > MOST_LEAVES:
-            return "not a flat observation"
-        if any(buffers.obs[leaf].dtype != torch.float32 for leaf in encoder.flat):
-            return "not an observation of float32"
-    hidden: int = policy.heads.in_features
-    if hidden % 8 or hidden * config.minibatch_size > MOST_WORK:
-        return "policy.hidden_size is no multiple of 8, or too much work for one core"
+        return "actions that are neither discrete nor of a clipped normal distribution"
+    return "policy.state_std=true" if plan.log_std is None else None
+
+
+def _other_trunks(plan: Plan, buffers: Buffers, config: TrainerConfig) -> str | None:
+    hidden = plan.heads.in_features
+    for trunk in _trunks(plan):
+        if trunk.core is not None:
+            return f"a policy with memory ({type(trunk.core).__name__})"
+        if len(trunk.sparse) + bool(trunk.flat) != 1 or len(trunk.flat) > MOST_LEAVES:
+            return "an observation beside the grid's"
+        dtypes = {torch.uint8} if trunk.sparse else {torch.float32}
+        if {buffers.obs[leaf].dtype for leaf in trunk.leaves} != dtypes:
+            return "an observation that is neither a grid's nor float32"
+        if trunk.activation != plan.actor.activation or trunk.activation not in ACTIVATIONS:
+            return f"policy.activation={trunk.activation}"
+        if trunk.second.weight.shape != (hidden, hidden) or hidden % 8:
+            return f"policy.hidden_size={hidden} is not a multiple of 8"
+        if trunk.sparse and hidden > MOST_HIDDEN:
+            return f"policy.hidden_size={hidden} is above {MOST_HIDDEN}"
+        if trunk.flat and hidden * config.minibatch_size > MOST_WORK:
+            return f"minibatch_size times hidden_size is above {MOST_WORK}: too much work for one core"
     return None
 
 
-class CpuUpdate(NativeUpdate):
-    """On one core."""
+def _other_weights(plan: Plan, policy: nn.Module) -> str | None:
+    own = _parameters(plan)
+    if any(not p.requires_grad or p.dtype != torch.float32 or not p.is_contiguous() for p in own):
+        return "weights that are frozen, not float32 or not contiguous"
+    if {id(p) for p in policy.parameters()} != {id(p) for p in own} or len(set(map(id, own))) != len(own):
+        return "weights that are shared by layers, or that the policy's plan leaves out"
+    return None
+
+
+def _trunks(plan: Plan) -> list[Trunk]:
+    return [plan.actor] if plan.critic is None else [plan.actor, plan.critic]
+
+
+def _parameters(plan: Plan) -> list[Tensor]:
+    """The weights in C's order: log_std if there is one, then weight and bias of each network's layers."""
+    own: list[Tensor] = [] if plan.log_std is None else [plan.log_std]
+    for trunk, last in zip(_trunks(plan), (plan.heads, plan.value)):
+        first = next(iter(trunk.sparse.values())) if trunk.sparse else trunk.first
+        for layer in (first, trunk.second, last):
+            assert layer is not None
+            own += [layer.weight, layer.bias]
+    return own
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What a network's first layer reads."""
+
+    leaves: tuple[str, ...]
+    sparse: bool
+
+
+class MLPUpdate:
+    """Changes the policy's weights and the optimizer's state; all arrays are used in place."""
 
     def __init__(
-        self, policy: Any, buffers: Buffers, config: TrainerConfig, optimizer: Any, clip: Tensor
+        self,
+        policy: nn.Module,
+        buffers: Buffers,
+        config: TrainerConfig,
+        optimizer: Adam,
+        clip: Tensor,
+        *,
+        slots: int | None = None,
     ) -> None:
-        """Only where `supports` gives None."""
-        super().__init__(policy, buffers, config, optimizer, clip)
-        encoder = policy.encoder
-        self._reads = encoder.flat, policy.critic["encoder"].flat
-        self._parameters = [policy.log_std]
-        for trunk, last in ((encoder, policy.heads), (policy.critic["encoder"], policy.critic["value"])):
-            for layer in (trunk.first, trunk.second, last):
-                self._parameters += [layer.weight, layer.bias]
-        hidden = encoder.second.out_features
+        """Takes a policy for which `why_not` gives None.
+
+        Args:
+            optimizer: over all of the policy's parameters.
+            clip: [], PPO's clip, read by each `run`.
+            slots: parts into which a minibatch is cut, each with a thread; None: one, or with a sparse first layer as
+                many as torch has threads now and as have LEAST_ROWS rows.
+        """
+        plan = plan_of(policy)
+        assert not isinstance(plan, str)
+        self._buffers, self._config, self._optimizer, self._clip = buffers, config, optimizer, clip
+        self._normalizer = plan.normalizer
+        self._parameters = _parameters(plan)
+        self._within = (torch.arange(buffers.bptt_horizon) * buffers.num_agents).unsqueeze(0)
+        trunks = _trunks(plan)
+        self._inputs = [Inputs(trunk.leaves, bool(trunk.sparse)) for trunk in trunks]
+        worth = config.minibatch_size // LEAST_ROWS if all(trunk.sparse for trunk in trunks) else 1
+        self._slots = slots or max(1, min(torch.get_num_threads(), worth))
+        discrete = isinstance(plan.head, ActionHead)
         self._own = Networks(
-            encoder.first.in_features,
-            0 if self._reads[0] == self._reads[1] else policy.critic["encoder"].first.in_features,
-            hidden,
-            policy.head.width,
-            ACTIVATIONS[encoder.activation],
+            [
+                (*self._first(trunk), last.out_features)
+                for trunk, last in zip(trunks, (plan.heads, plan.value))
+                if last is not None
+            ],
+            self._inputs[0] == self._inputs[-1],
+            plan.heads.in_features,
+            ACTIVATIONS[plan.actor.activation],
+            SCALE.data_ptr(),
+            plan.head.nvec if discrete else (),
+            0 if discrete else plan.head.width,
+            self._slots,
+            spin_seconds(self._slots - 1),
             config.minibatch_size,
         )
 
-    def _networks(self, tensors: list[tuple[int, int, int]], rollout_value: Tensor) -> Any:
-        b, own = self._buffers, self._own
-        own.tensors(tensors)
-        own.leaves(*([self._leaf(name) for name in leaves] for leaves in self._reads))
+    def run(self, order: Tensor, rollout_value: Tensor, sums: Tensor) -> bool:
+        """Runs one pass over the segments in the order given, and adds to `sums` (step.SUMS).
+
+        Returns:
+            False: target_kl was passed, and the rest of the pass was left out.
+        """
+        steps = self._steps()
+        self._point(rollout_value)
+        rows, each, found = self._rows(order), self._config.minibatch_size, np.zeros(len(sums))
+        whole: bool = self._own.run(rows.data_ptr(), len(rows), each, steps, self._settings(), found)
+        sums += torch.from_numpy(found).to(sums.dtype)
+        for parameter in self._parameters:
+            self._optimizer.state[parameter]["step"].fill_(steps + found[-1])
+        return whole
+
+    def _point(self, rollout_value: Tensor) -> None:
+        """Tells C the addresses of weights, moments and the rollout's arrays."""
+        b, own, state = self._buffers, self._own, self._optimizer.state
+        own.tensors(
+            [
+                (p.data_ptr(), state[p]["exp_avg"].data_ptr(), state[p]["exp_avg_sq"].data_ptr())
+                for p in self._parameters
+            ]
+        )
+        for k, inputs in enumerate(self._inputs):
+            if inputs.sparse:
+                own.bytes(k, b.obs[inputs.leaves[0]].data_ptr())
+            else:
+                own.leaves(k, [self._leaf(name) for name in inputs.leaves])
         arrays = (b.action, b.logprob, rollout_value, b.advantage, b.returns, b.mask)
         own.rows(*(array.data_ptr() for array in arrays))
-        return own
+
+    @staticmethod
+    def _first(trunk: Trunk) -> tuple[int, int]:
+        """(layout, columns) of a sparse first layer, (-1, inputs) of a dense one."""
+        for layer in trunk.sparse.values():
+            return layer.layout.index, layer.layout.columns
+        assert trunk.first is not None
+        return -1, trunk.first.in_features
 
     def _leaf(self, name: str) -> tuple[int, int, int, int]:
-        """Where its rows lie, the normaliser's shift and scale of it (0, 0: there is none), and its size."""
-        rows = self._buffers.obs[name]
-        normalizer = getattr(self._policy, "normalizer", None)
-        moments = (0, 0)
-        if normalizer is not None:
-            part = slice(*normalizer.parts[name])
-            moments = normalizer.shift[part].data_ptr(), normalizer.scale[part].data_ptr()
+        """The addresses of a leaf's rows and of the normaliser's shift and scale (0: none), and the size of a row."""
+        rows, moments = self._buffers.obs[name], (0, 0)
+        if self._normalizer is not None:
+            part = slice(*self._normalizer.parts[name])
+            moments = self._normalizer.shift[part].data_ptr(), self._normalizer.scale[part].data_ptr()
         return rows.data_ptr(), *moments, rows[0, 0].numel()
+
+    def _rows(self, order: Tensor) -> Tensor:
+        """Numbers of the segments' rows, int64 [segments · bptt_horizon]."""
+        b = self._buffers
+        n = b.num_agents
+        first = order // n * (b.bptt_horizon * n) + order % n
+        return (first.unsqueeze(1) + self._within).flatten().contiguous()
+
+    def _settings(self) -> dict[str, float | int]:
+        """The present values of mf_settings (ppo_loss.h)."""
+        c, group = self._config, self._optimizer.param_groups[0]
+        return {
+            "clip": float(self._clip),
+            "vf_coef": c.vf_coef,
+            "vf_clip": -1.0 if c.vf_clip_coef is None else c.vf_clip_coef,
+            "entropy_coef": c.entropy_coef,
+            "max_norm": c.max_grad_norm,
+            "target_kl": -1.0 if c.target_kl is None else c.target_kl,
+            "rate": float(group["lr"]),
+            "beta1": group["betas"][0],
+            "beta2": group["betas"][1],
+            "epsilon": group["eps"],
+            "normalize_advantage": int(c.normalize_advantage),
+        }
+
+    def _steps(self) -> float:
+        """Returns the steps taken so far; makes Adam's state of each parameter that has none."""
+        state: Any = self._optimizer.state
+        for p in self._parameters:
+            if not state[p]:
+                state[p]["step"] = torch.zeros((), dtype=torch.float32)
+                state[p]["exp_avg"], state[p]["exp_avg_sq"] = torch.zeros_like(p), torch.zeros_like(p)
+        return float(state[self._parameters[0]]["step"])

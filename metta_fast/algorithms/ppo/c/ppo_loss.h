@@ -1,9 +1,9 @@
-/* cpu_ppo.h: what the updates on the CPU share, whatever the network: the rollout, PPO's loss of a row, Adam.
+/* The rollout's arrays, PPO's loss of a row and Adam, for the update in C (mlp_update.h).
  *
- * loss.py and step.py are the same in torch, and what is right.
+ * loss.py and step.py are the reference in torch.
  */
-#ifndef MF_CPU_PPO_H
-#define MF_CPU_PPO_H
+#ifndef MF_PPO_LOSS_H
+#define MF_PPO_LOSS_H
 
 #include <math.h>
 #include <stdint.h>
