@@ -8,7 +8,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metta_fast.contracts.env import Leaf
-from metta_fast.policy.grid.layout import LAYOUTS, layout_of, token_inputs, tokens_to_dense
+from metta_fast.policy.grid.layout import (
+    COMPACT_CELL,
+    DENSE_CELL,
+    KINDS,
+    LAYOUTS,
+    Channel,
+    amount,
+    facing,
+    layout_of,
+    token_inputs,
+    tokens_to_dense,
+)
 from metta_fast.policy.grid.sparse_layer import SparseLayer
 from tests.policy.specs import flat_spec, grid_obs, grid_spec
 
@@ -77,6 +88,30 @@ def test_dense_columns() -> None:
         centre: 1.0, centre + 15: 1.0, centre + 17: 1.0, centre + 18: 0.2, centre + 19: 1.0, centre + 21: 1.0,
         centre + 28: 2.0, own: 1.0, own + 3: 1.0, own + 10: 1.0, own + 11: 1.0, own + 12: 1.0, own + 21: 1.0,
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "table"), [("compact", COMPACT_CELL), ("dense", DENSE_CELL)])
+def test_the_tables_of_cells_say_what_is_decoded(kind: str, table: tuple[Channel, ...]) -> None:
+    """From these tables Triton's kernels are generated."""
+    obs = torch.randint(0, 256, (256, *LAYOUTS[kind].shape), generator=torch.Generator().manual_seed(0))
+    cells = obs.view(256, -1)[:, : 363 if kind == "compact" else None].view(256, 121, -1)
+    cells[..., 0] %= 17
+    decoded = LAYOUTS[kind].decode(obs.to(torch.uint8), torch.float32)
+    columns = decoded[:, : 121 * (KINDS + len(table))].view(256, 121, -1)
+    things = cells[..., 0]
+    here = {
+        "agent": (things == 1) & (cells[..., 1] > 0) if kind == "compact" else things == 1,
+        "converter": (things >= 3) & (things <= 14),
+        "thing": (things != 0) & (things != 2),
+    }
+    for column, (who, how, divisor, byte, less, shift, bits) in enumerate(table, KINDS):
+        n = (cells[..., byte] - less) >> shift & (1 << bits) - 1
+        if how in ("rows", "columns"):
+            wanted = facing(n, here[who], torch.float32)[..., int(how == "columns")]
+        else:
+            values = {"scaled": n / divisor, "amount": amount(n, torch.float32), "some": (n != 0).float()}
+            wanted = here[who] * values[how]
+        assert torch.equal(columns[..., column], wanted), column
 
 
 def test_tokens_say_what_dense_says() -> None:

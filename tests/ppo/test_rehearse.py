@@ -177,7 +177,7 @@ def test_an_epoch_launches_what_was_rehearsed(
     ppo.learner.update(Context(ppo.buffers, 0, 0, 0.0), 0)
     assert launched == rehearsed
     names = [name for name, *_ in launched]
-    assert {"_act_kernel", "tail_kernel", "cells_partial_kernel", "summarize", "adam"} <= set(names)
+    assert {"_act_kernel", "tail_kernel", "partial_kernel", "summarize", "adam"} <= set(names)
     assert names.count("cells_forward_kernel") == 2  # of the learner, and to check the rollout's
     assert ("count" in names) == (accumulation == 2)
 

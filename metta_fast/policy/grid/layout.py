@@ -1,4 +1,4 @@
-"""The grid's uint8 observations as inputs of a linear layer: one column for each thing that a byte can say.
+"""Decodes the grid's uint8 observations into inputs of a linear layer: one column for each meaning of a byte.
 
 An amount n enters as log2(1 + n) / 2 (1 → 0.5, 3 → 1, 15 → 2, 255 → 4). Cells are in row-major order of the
 11 × 11 window; kind 0 is an empty cell or one off the map and gives nothing. Byte layouts: grid_observe.h.
@@ -15,9 +15,11 @@ An amount n enters as log2(1 + n) / 2 (1 → 0.5, 3 → 1, 15 → 2, 255 → 4).
               21 glyph / 8; all but walls: 19 color / 8, 20 busy, 22–31 items
         own   0 completion / 255, 1–9 last action (one-hot), 10 its argument / 8, 11 last reward,
               12–19 rewarded items (bits), 20–23 orientation (one-hot)
-    tokens [200, 3] → as dense: what a token says stands in its (location, feature) column
+    tokens [200, 3] → as dense: a token's value is put at its (location, feature)
 
-grid_layout.h is the same decoding in C, giving only the columns that are not zero; tests compare the two.
+COMPACT_CELL and DENSE_CELL are the cells' columns from 15 on as tables, from which Triton's kernels are generated
+(triton/decode.py, triton/compact_lanes.py). layout.h is the same decoding in C, giving only the columns that are not
+zero. Tests compare all of them with the torch code below.
 """
 
 from __future__ import annotations
@@ -31,11 +33,57 @@ from torch import Tensor
 from metta_fast.contracts.env import EnvSpec
 
 VIEW, CELLS, CENTRE, KINDS, ACTIONS = 11, 121, 60, 15, 9
+COMPACT_BYTES, COMPACT_OWN = 3 * CELLS + 24, 64
+"""Bytes of a compact observation; columns after its cells'."""
+DENSE_FEATURES, DENSE_BYTES, DENSE_OWN = 24, 24 * CELLS, 24
+"""Bytes of a dense cell and observation; columns after its cells'."""
+
+Channel = tuple[str, str, float, int, int, int, int]
+"""(who, how, divisor, byte, less, shift, bits) of a column of a cell: n = (byte − less) >> shift, its lowest `bits`.
+
+who: the cells that have it: "agent"; "converter" (kinds 3 … 14); "thing" (all but walls); others are 0.
+how: "scaled" n / divisor; "amount" log2(1 + n) / 2; "some" 1 if n is not 0; "rows", "columns" the direction faced.
+In compact observations a cell of kind 1 is an agent only if its byte 1 is not 0.
+"""
+
+
+def _channel(
+    who: str, how: str, byte: int, divisor: float = 1.0, less: int = 0, shift: int = 0, bits: int = 8
+) -> Channel:
+    """Returns a channel with the usual values where none are given: the whole byte, not divided."""
+    return who, how, divisor, byte, less, shift, bits
+
+
+COMPACT_CELL: tuple[Channel, ...] = (
+    _channel("agent", "rows", 1, less=1, bits=2),
+    _channel("agent", "columns", 1, less=1, bits=2),
+    _channel("agent", "some", 1, less=1, shift=2, bits=1),
+    _channel("agent", "scaled", 1, 15.0, less=1, shift=3, bits=4),
+    _channel("agent", "amount", 2, bits=4),
+    _channel("agent", "amount", 2, shift=4, bits=4),
+    _channel("converter", "some", 1),
+    _channel("converter", "amount", 2, bits=4),
+    _channel("converter", "amount", 2, shift=4, bits=4),
+)
+"""Columns 15 … 23 of a compact cell."""
+DENSE_CELL: tuple[Channel, ...] = (
+    _channel("agent", "rows", 4),
+    _channel("agent", "columns", 4),
+    _channel("agent", "scaled", 3, 10.0),
+    _channel("agent", "scaled", 1, 15.0),
+    _channel("thing", "scaled", 5, 8.0),
+    _channel("thing", "scaled", 6),
+    _channel("agent", "scaled", 12, 8.0),
+    *(_channel("thing", "amount", 14 + item) for item in range(10)),
+)
+"""Columns 15 … 31 of a dense cell."""
+COMPACT_COLUMNS = (KINDS + len(COMPACT_CELL)) * CELLS + COMPACT_OWN
+DENSE_COLUMNS = (KINDS + len(DENSE_CELL)) * CELLS + DENSE_OWN
 
 
 @dataclass(frozen=True)
 class Layout:
-    """How one kind of observation is decoded."""
+    """Says how one kind of observation is decoded."""
 
     index: int
     """Its number in sparse_layer.h."""
@@ -48,7 +96,7 @@ class Layout:
 
 
 def layout_of(spec: EnvSpec, leaf: str) -> Layout | None:
-    """The layout of an observation's leaf, or None where it is not one of the grid's.
+    """Returns the layout of an observation's leaf, or None if it is not one of the grid's.
 
     A leaf is the grid's if the environment is the grid or the leaf is named for the kind, and its shape fits.
     """
@@ -60,23 +108,25 @@ def layout_of(spec: EnvSpec, leaf: str) -> Layout | None:
 
 
 def numbers(x: Tensor) -> Tensor:
-    """uint8 → int32, at once, so that no compiled code computes in uint8: on a GPU inductor casts to it by way of int8
-    (pytorch#158567). A policy trained so saw the episode's completion stop half way, and was lost in an evaluation."""
+    """Converts uint8 to int32 at once, so that no compiled code computes in uint8.
+
+    On a GPU inductor casts to uint8 by way of int8 (pytorch#158567): values from 128 on would be wrong.
+    """
     return x.to(torch.int32)
 
 
 def amount(n: Tensor, dtype: torch.dtype) -> Tensor:
-    """log2(1 + n) / 2 of an amount 0 … 255."""
+    """Returns log2(1 + n) / 2 of amounts 0 … 255."""
     return (n.float() + 1.0).log2().mul(0.5).to(dtype)
 
 
 def one_hot(x: Tensor, first: int, count: int, dtype: torch.dtype) -> Tensor:
-    """[…, count]: 1 where x = first + i; all 0 for other values."""
+    """Returns […, count]: 1 where x = first + i, all 0 for other values."""
     return (x.unsqueeze(-1) == torch.arange(first, first + count, device=x.device, dtype=x.dtype)).to(dtype)
 
 
 def bits(x: Tensor, dtype: torch.dtype) -> Tensor:
-    """[…, 8] bits of a byte, lowest first."""
+    """Returns the bits of bytes, […, 8], lowest first."""
     places = torch.arange(8, device=x.device, dtype=x.dtype)
     return (torch.bitwise_right_shift(x.unsqueeze(-1), places) & 1).to(
         dtype
@@ -84,13 +134,13 @@ def bits(x: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def facing(orientation: Tensor, valid: Tensor, dtype: torch.dtype) -> Tensor:
-    """[…, 2] (rows, columns) ±1 of 0 up, 1 down, 2 left, 3 right; 0 where not valid."""
+    """Returns (rows, columns) ±1 of 0 up, 1 down, 2 left, 3 right, […, 2]; 0 where not valid."""
     up, down, left, right = ((orientation == i) & valid for i in range(4))
     return torch.stack([down.to(dtype) - up.to(dtype), right.to(dtype) - left.to(dtype)], -1)
 
 
 def compact_cells(cell: Tensor, dtype: torch.dtype) -> Tensor:
-    """uint8 […, 3] → […, 24]."""
+    """Decodes compact cells, uint8 […, 3] → […, 24]."""
     kind, status, low, high = cell[..., 0], cell[..., 1], cell[..., 2] & 15, cell[..., 2] >> 4
     agent = (kind == 1) & (status > 0)
     converter = (kind >= 3) & (kind <= 14)
@@ -116,7 +166,7 @@ def compact_cells(cell: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def compact_inputs(obs: Tensor, dtype: torch.dtype) -> Tensor:
-    """uint8 […, 387] → […, 2968]."""
+    """Decodes compact observations, uint8 […, 387] → […, 2968]."""
     obs = numbers(obs)
     cells, own = obs[..., : 3 * CELLS].unflatten(-1, (CELLS, 3)), obs[..., 3 * CELLS :]
     frozen, faced = own[..., 11], own[..., 20:23]
@@ -146,7 +196,7 @@ def compact_inputs(obs: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def dense_inputs(obs: Tensor, dtype: torch.dtype) -> Tensor:
-    """uint8 […, 11, 11, 24] → […, 3896]."""
+    """Decodes dense observations, uint8 […, 11, 11, 24] → […, 3896]."""
     obs = numbers(obs)
     cell = obs.flatten(-3, -2)
     kind = cell[..., 0]
@@ -183,7 +233,10 @@ def dense_inputs(obs: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def tokens_to_dense(tokens: Tensor) -> Tensor:
-    """uint8 […, n, 3] (location r<<4 | c, feature, value) → uint8 […, 11, 11, 24]; others are dropped."""
+    """Puts tokens (location r<<4 | c, feature, value), uint8 […, n, 3], back into dense uint8 […, 11, 11, 24].
+
+    Tokens of no cell or no feature are dropped.
+    """
     location, feature, value = numbers(tokens[..., 0]), numbers(tokens[..., 1]), tokens[..., 2]
     row, column = location >> 4, location & 15
     kept = (row < VIEW) & (column < VIEW) & (feature < 24)
@@ -194,12 +247,12 @@ def tokens_to_dense(tokens: Tensor) -> Tensor:
 
 
 def token_inputs(tokens: Tensor, dtype: torch.dtype) -> Tensor:
-    """uint8 […, 200, 3] → […, 3896]."""
+    """Decodes tokens, uint8 […, 200, 3] → […, 3896]."""
     return dense_inputs(tokens_to_dense(tokens), dtype)
 
 
 LAYOUTS = {
-    "compact": Layout(0, (3 * CELLS + 24,), 24 * CELLS + 64, 32.0, compact_inputs),
-    "dense": Layout(1, (VIEW, VIEW, 24), 32 * CELLS + 24, 32.0, dense_inputs),
-    "tokens": Layout(2, (200, 3), 32 * CELLS + 24, 32.0, token_inputs),
+    "compact": Layout(0, (COMPACT_BYTES,), COMPACT_COLUMNS, 32.0, compact_inputs),
+    "dense": Layout(1, (VIEW, VIEW, DENSE_FEATURES), DENSE_COLUMNS, 32.0, dense_inputs),
+    "tokens": Layout(2, (200, 3), DENSE_COLUMNS, 32.0, token_inputs),
 }

@@ -1,9 +1,7 @@
-"""The weight's gradient of a first layer over compact observations (gpu_cells.py), in Triton.
+"""Sums a first layer's weight gradient over ordered compact cells (compact_kernels.py), for gradient.py.
 
-    cells, gradient of the output ─► for each split of the rows: sums for 128 inputs a program ─► sum over the splits
-
-128 inputs are two kinds or two channels of half the window, or one channel of all of it. Each sum is made by one
-program in the order of the rows: no atomics, so that a run repeats in bits. gpu_gradient.total_kernel adds the splits.
+A program multiplies 128 inputs with the gradient: two kinds or two channels of half the window, or one channel of all
+of it.
 """
 
 # mypy: allow-untyped-defs, allow-incomplete-defs
@@ -14,13 +12,11 @@ import triton.language as tl
 
 from metta_fast.policy.grid.triton.compact_kernels import ROW, decode_8
 from metta_fast.policy.grid.triton.compact_lanes import is_kind, pairs, spread_8
-from metta_fast.policy.grid.triton.layer_gradient import nth_kind
-from metta_fast.policy.grid.triton.layer_kernels import _or
 
 
 @triton.jit
 def kind_8(eight, kind, dtype: tl.constexpr):
-    """int64 […] of eight kinds → 1 where it is `kind`, […, 2, 2, 2]."""
+    """Compares int64 […] of eight kinds with `kind`: 1 where equal, […, 2, 2, 2]."""
     a, b, c, d = pairs(eight)
     return spread_8(
         is_kind(a, kind, dtype),
@@ -33,8 +29,10 @@ def kind_8(eight, kind, dtype: tl.constexpr):
 
 @triton.jit
 def inputs_of(kind, status, items, kind_a, kind_b, A: tl.constexpr, B: tl.constexpr, dtype: tl.constexpr):
-    """int64 [rows, groups] of eight cells → [rows, 128] inputs: channels A and B, or kinds (A < 15), of 8 groups.
-    A = B: one channel of 16 groups."""
+    """Decodes int64 [rows, groups] of eight cells into [rows, 128]: channels A and B, or kinds (A < 15), of 8 groups.
+
+    A = B: one channel of 16 groups.
+    """
     if A == B and A >= 15:
         one = tl.permute(decode_8(kind, status, items, A, dtype), 0, 1, 4, 3, 2)
         return tl.reshape(one, kind.shape[0], 128)
@@ -48,7 +46,7 @@ def inputs_of(kind, status, items, kind_a, kind_b, A: tl.constexpr, B: tl.conste
 
 @triton.jit
 def bytes_at(at, A: tl.constexpr):
-    """Kinds, and where a channel needs them statuses and items, int64 [rows, groups]."""
+    """Loads kinds, and where a channel needs them statuses and items, int64 [rows, groups]."""
     kind = tl.load(at)
     if A < 15:
         return kind, kind, kind
@@ -61,7 +59,7 @@ def sum_cells(
     cells, grad, partial, rows, width, n, half, kind_a, kind_b, N: tl.constexpr, BN: tl.constexpr,
     BK: tl.constexpr, A: tl.constexpr, B: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
-    """Channels A and B, or kinds kind_a and kind_b (A < 15; 0: none), of 64 cells; A = B: of 128."""
+    """Sums channels A and B, or kinds kind_a and kind_b (A < 15; 0: none), of 64 cells; A = B: of 128."""
     dtype: tl.constexpr = grad.dtype.element_ty
     one: tl.constexpr = A == B and A >= 15
     k = tl.arange(0, BK)
@@ -93,18 +91,9 @@ def sum_cells(
 
 @triton.jit
 def sum_own_inputs(
-    own,
-    grad,
-    partial,
-    rows,
-    width,
-    n,
-    N: tl.constexpr,
-    BN: tl.constexpr,
-    BK: tl.constexpr,
-    STAGES: tl.constexpr,
-):
-    """What belongs to no cell, and the bias."""
+    own, grad, partial, rows, width, n, N: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, STAGES: tl.constexpr
+):  # fmt: skip
+    """Sums the columns after the cells, and the bias."""
     k = tl.arange(0, BK)
     column = tl.arange(0, 64)
     total = tl.zeros([BN, 64], tl.float32)
@@ -116,51 +105,3 @@ def sum_own_inputs(
         total = tl.dot(tl.trans(g), inputs, total)
     at = partial + (24 * 128 + column)[:, None] * N + n[None, :]
     tl.store(at, tl.trans(total), mask=(column < 48)[:, None] & (n >= 0)[None, :])
-
-
-@triton.jit
-def cells_partial_kernel(
-    cells, own, grad, seen, shown, partials, R, width, per_split, TILE: tl.constexpr, N: tl.constexpr,
-    BN: tl.constexpr, BK: tl.constexpr, ROWS: tl.constexpr, STAGES: tl.constexpr,
-):  # fmt: skip
-    """partials float32 [splits, ROWS, N]; shown int32 [splits]: the kinds for which the split has written sums.
-
-    Programs: (16: pairs of kinds x halves of the window | 8: pairs of channels x halves | channel 21 | the rest) x
-    splits x width. cells int64 [rows, 48], own [rows, 64], seen int32 [tiles of TILE rows]: cells_kernel's.
-    """
-    item = tl.program_id(0)
-    split = tl.program_id(1)
-    n = tl.program_id(2) * BN + tl.arange(0, BN)
-    first = split * per_split
-    end = tl.minimum(first + per_split, R)
-    rows = end - first
-    cells += first.to(tl.int64) * ROW
-    grad += first.to(tl.int64) * width
-    partial = partials + split.to(tl.int64) * ROWS * N
-    half = item % 2
-    if item < 16:
-        present = 0
-        for tile in tl.range(first // TILE, tl.cdiv(end, TILE), 128):
-            t = tile + tl.arange(0, 128)
-            present |= tl.reduce(tl.load(seen + t, mask=t < tl.cdiv(end, TILE), other=0), 0, _or)
-        if item == 0:
-            tl.store(shown + split, present)
-        kind_a = nth_kind(present, item // 2 * 2)
-        if kind_a > 0:
-            kind_b = nth_kind(present, item // 2 * 2 + 1)
-            sum_cells(
-                cells, grad, partial, rows, width, n, half, kind_a, kind_b, N, BN, BK, 0, 0, STAGES
-            )  # fmt: skip
-    elif item < 18:
-        sum_cells(cells, grad, partial, rows, width, n, half, 0, 0, N, BN, BK, 19, 22, STAGES)
-    elif item < 20:
-        sum_cells(cells, grad, partial, rows, width, n, half, 0, 0, N, BN, BK, 20, 23, STAGES)
-    elif item < 22:
-        sum_cells(cells, grad, partial, rows, width, n, half, 0, 0, N, BN, BK, 15, 16, STAGES)
-    elif item < 24:
-        sum_cells(cells, grad, partial, rows, width, n, half, 0, 0, N, BN, BK, 17, 18, STAGES)
-    elif item == 24:
-        sum_cells(cells, grad, partial, rows, width, n, half, 0, 0, N, BN, BK, 21, 21, STAGES)
-    else:
-        own += first.to(tl.int64) * 64
-        sum_own_inputs(own, grad, partial, rows, width, n, N, BN, BK, STAGES)

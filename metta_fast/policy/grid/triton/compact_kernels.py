@@ -1,10 +1,10 @@
-"""The first layer over compact observations with weights of 16 bits, in Triton: tensor cores' side of it in one form.
+"""Computes the first layer over compact observations with weights of 16 bits, in Triton.
 
     bytes ─► cells: planes of kinds, statuses, items; own inputs; kinds seen in each tile ─► forward, gradient
 
 Rows have 387 bytes of three for each cell: of any alignment, cells across words. They are put in order once (rows
 picked from a buffer on the way), 512 bytes for a row instead of 5936 of decoded inputs, and read from there with wide
-loads by both passes. Inputs are decoded two at a time (gpu_lanes.py), stored as a matrix in shared memory and
+loads by both passes. Inputs are decoded two at a time (compact_lanes.py), stored as a matrix in shared memory and
 multiplied: 128 inputs a product, one kind's 128 cells, or 8 channels of 16 cells. Only kinds that the tile shows.
 
 The rows of a packed weight are in the order of these products: 15 kinds x 128 cells; 8 parts of the window x 8
@@ -27,7 +27,6 @@ from metta_fast.policy.grid.triton.compact_lanes import (
     spread_8,
     words,
 )
-from metta_fast.policy.grid.triton.decode import CELLS
 from metta_fast.policy.grid.triton.layer_kernels import _or, lowest, offsets, own_inputs
 
 PACKED = tl.constexpr(15 * 128 + 9 * 128 + 64)
@@ -38,14 +37,17 @@ ROW = tl.constexpr(48)
 
 @triton.jit
 def kinds_of(four):
-    """Which kinds four bytes are, as bits 1 … 15. (A byte that is no kind may be taken for one: it only costs time.)"""
+    """Returns which kinds four bytes are, as bits 1 … 15.
+
+    A byte that is no kind may be taken for one: it only costs time.
+    """
     found = (1 << (four & 31)) | (1 << (four >> 8 & 31))
     return found | (1 << (four >> 16 & 31)) | (1 << (four >> 24 & 31))
 
 
 @triton.jit
 def cells_kernel(obs, stride, numbers, cells, own, seen, R, BM: tl.constexpr, WIDE: tl.constexpr):
-    """obs uint8 [R, 387], or of its rows those in `numbers` [R] → cells int64 [tiles * BM, 48], own inputs
+    """Puts obs uint8 [R, 387], or its rows in `numbers` [R], in order: cells int64 [tiles * BM, 48], own inputs
     [tiles * BM, 64] in any dtype, seen int32 [tiles]: which kinds a tile shows, as bits.
 
     Cell 121 is the one that the agent faces, those after it are 0. Rows past the end are copies of the last: what is
@@ -76,27 +78,8 @@ def cells_kernel(obs, stride, numbers, cells, own, seen, R, BM: tl.constexpr, WI
 
 
 @triton.jit
-def cells_pack_kernel(weight, packed, width, N: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
-    """weight float32 [2968, width] → packed [PACKED, N]; its last row is for the bias, and 0."""
-    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
-    n = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
-    rest = row - 15 * 128
-    part, eighth = rest // 128, rest // 16 % 8
-    of_cell = tl.where(rest < 0, row // 128, tl.where(part < 8, eighth + tl.where(eighth < 6, 15, 16), 21))
-    cell = tl.where((rest >= 0) & (part < 8), part * 16 + rest % 16, row % 128)
-    source = tl.where(cell < CELLS, cell * 24 + of_cell, -1)
-    source = tl.where(cell == CELLS, CELLS * 24 + 39 + of_cell, source)  # the faced cell
-    own = rest - 9 * 128
-    own_source = tl.where(own < 39, CELLS * 24 + own, tl.where(own == 39, CELLS * 24 + 63, -1))
-    source = tl.where(own < 0, source, own_source)
-    mask = (source >= 0)[:, None] & (n < width)[None, :]
-    values = tl.load(weight + source[:, None] * width + n[None, :], mask=mask, other=0.0)
-    tl.store(packed + row[:, None] * N + n[None, :], values.to(packed.dtype.element_ty))
-
-
-@triton.jit
 def kind_matrix(eight, kind, dtype: tl.constexpr):
-    """[rows, groups] of eight kinds each → [rows, 8 groups]: 1 where it is `kind`."""
+    """Compares [rows, groups] of eight kinds each with `kind`: 1 where equal, [rows, 8 groups]."""
     a, b, c, d = pairs(eight)
     found = spread_8(
         is_kind(a, kind, dtype),
@@ -110,7 +93,7 @@ def kind_matrix(eight, kind, dtype: tl.constexpr):
 
 @triton.jit
 def decode_8(kind, status, items, c: tl.constexpr, dtype: tl.constexpr):
-    """int64 […] of eight cells' bytes → channel c of them, […, 2, 2, 2] (spread_8)."""
+    """Decodes channel c from int64 […] of eight cells' bytes, […, 2, 2, 2] (spread_8)."""
     k0, k1, k2, k3 = pairs(kind)
     s0, s1, s2, s3 = pairs(status)
     i0, i1, i2, i3 = pairs(items)
@@ -122,7 +105,7 @@ def decode_8(kind, status, items, c: tl.constexpr, dtype: tl.constexpr):
 
 @triton.jit
 def part_matrix(kind, status, items, dtype: tl.constexpr):
-    """[rows, 2] of eight cells each → [rows, 128]: 8 channels of 16 cells."""
+    """Decodes [rows, 2] of eight cells each into [rows, 128]: 8 channels of 16 cells."""
     a = tl.join(decode_8(kind, status, items, 15, dtype), decode_8(kind, status, items, 19, dtype))
     b = tl.join(decode_8(kind, status, items, 16, dtype), decode_8(kind, status, items, 20, dtype))
     c = tl.join(decode_8(kind, status, items, 17, dtype), decode_8(kind, status, items, 22, dtype))
@@ -133,9 +116,9 @@ def part_matrix(kind, status, items, dtype: tl.constexpr):
 
 @triton.jit
 def times(weight, inputs, acc):
-    """acc + the product [columns, rows]: the inputs as the right factor, which Triton always takes from shared memory.
+    """Adds the product [columns, rows] to acc: the inputs as the right factor, which Triton reads from shared memory.
 
-    What has been computed it would take as the left one from registers, where it has no place.
+    As the left one it would read computed inputs from registers, where there is no room for them.
     """
     return tl.dot(tl.trans(weight), tl.trans(inputs), acc)
 
@@ -145,7 +128,10 @@ def cells_forward_kernel(
     cells, own, seen, packed, bias, out, R, width, N: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
     SEEN: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
-    """out [R, width]. cells int64 [rows, 48], own [rows, 64], seen int32 [tiles of SEEN rows]: cells_kernel's."""
+    """Computes out [R, width] from what cells_kernel wrote.
+
+    cells int64 [rows, 48], own [rows, 64], seen int32 [tiles of SEEN rows].
+    """
     dtype: tl.constexpr = packed.dtype.element_ty
     tile = tl.program_id(0)
     rows = tl.arange(0, BM)

@@ -1,7 +1,7 @@
-"""Compact cells as inputs of a first layer, two at a time in the 16-bit lanes of an int32 (formulas: gpu_decode.py).
+"""Decodes compact cells into inputs of a first layer, two at a time in the 16-bit lanes of an int32.
 
-Eight cells that lie side by side are one int64 of a plane (kinds, statuses or items: gpu_cells.py), four pairs here,
-and 16 bytes of a matrix in shared memory. A lane holds a byte, a bit (0 or 1), a mask or a number of 16 bits.
+Eight cells side by side are one int64 of a plane (kinds, statuses or items: compact_kernels.py), four pairs here, and
+16 bytes of a matrix in shared memory. A lane holds a byte, a bit (0 or 1), a mask or a number of 16 bits.
 """
 
 # mypy: allow-untyped-defs, allow-incomplete-defs
@@ -10,7 +10,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from metta_fast.policy.grid.triton.decode import PTX, half_log
+from metta_fast.policy.grid.triton.decode import PTX, channel_entry, half_log
 
 LOWEST = tl.constexpr(0x00010001)
 """Bit 0 of both lanes."""
@@ -22,7 +22,7 @@ EXACT = tl.constexpr(0x4B000000)
 
 @triton.jit
 def chosen(low, high, order: tl.constexpr):
-    """Four of the eight bytes of two int32: order's lowest hexadecimal digit is the number of the first, and so on."""
+    """Returns four of the eight bytes of two int32: order's hexadecimal digits are their numbers, lowest first."""
     if PTX:
         return tl.inline_asm_elementwise(
             "prmt.b32 $0, $1, $2, $3;", "=r,r,r,r", [low, high, order], dtype=tl.int32, is_pure=True, pack=1
@@ -37,7 +37,7 @@ def chosen(low, high, order: tl.constexpr):
 
 @triton.jit
 def shifted(low, high, shift):
-    """The lowest 32 bits of two int32 shifted to the right by 0 … 31."""
+    """Returns the lowest 32 bits of two int32 shifted to the right by 0 … 31."""
     if PTX:
         return tl.inline_asm_elementwise(
             "shf.r.wrap.b32 $0, $1, $2, $3;",
@@ -54,7 +54,7 @@ def shifted(low, high, shift):
 
 @triton.jit
 def words(address, group):
-    """Six int32 [groups, rows]: the bytes of cells 8 group … 8 group + 7 of rows that begin at address (int64 [rows]).
+    """Loads six int32 [groups, rows]: the bytes of cells 8 group … 8 group + 7 of rows at `address` (int64 [rows]).
 
     Groups 0 … 15: the window's 120 cells, then cell 120, the faced cell (bytes 383 … 385) and zeros. Words are read
     from aligned addresses, so with bytes beside the row, but none without a byte of it.
@@ -84,7 +84,7 @@ def words(address, group):
 
 @triton.jit
 def planes(a, b, c):
-    """Three int32, the bytes of four cells → their kinds, statuses and items."""
+    """Sorts three int32, the bytes of four cells, into their kinds, statuses and items."""
     kinds = chosen(chosen(a, b, 0x0630), c, 0x5210)
     statuses = chosen(chosen(a, b, 0x0741), c, 0x6210)
     return kinds, statuses, chosen(chosen(a, b, 0x0052), c, 0x7410)
@@ -97,7 +97,10 @@ def eight_of(low, high):
 
 @triton.jit
 def fresh(eight, step):
-    """The same int64 in each step of a loop, so that its pairs are made there: before it they would fill registers."""
+    """Returns the same int64, seen as new in each step of a loop, so that its pairs are made there.
+
+    Made before the loop they would fill registers.
+    """
     if PTX:
         eight = tl.inline_asm_elementwise(
             "mov.b64 $0, $1;", "=l,l,r", [eight, step], dtype=tl.int64, is_pure=True, pack=1
@@ -107,7 +110,7 @@ def fresh(eight, step):
 
 @triton.jit
 def pair(word, order: tl.constexpr):
-    """Two bytes of an int32, numbers as in `chosen`; 4 is 0."""
+    """Returns two bytes of an int32, numbered as in `chosen`; 4 is 0."""
     if PTX:
         return chosen(word, tl.zeros_like(word), order)
     else:
@@ -116,7 +119,7 @@ def pair(word, order: tl.constexpr):
 
 @triton.jit
 def pairs(eight):
-    """Eight bytes, int64, as four pairs."""
+    """Splits eight bytes, int64, into four pairs."""
     low = eight.to(tl.int32)
     high = (eight >> 32).to(tl.int32)
     return pair(low, 0x4140), pair(low, 0x4342), pair(high, 0x4140), pair(high, 0x4342)
@@ -124,7 +127,7 @@ def pairs(eight):
 
 @triton.jit
 def is_kind(cell, kind, dtype: tl.constexpr):
-    """1.0 where a lane of `cell` is `kind`."""
+    """Returns 1.0 where a lane of `cell` is `kind`."""
     wanted = kind * LOWEST
     one: tl.constexpr = 0x3F80 if dtype == tl.bfloat16 else 0x3C00
     if PTX:
@@ -154,60 +157,69 @@ def agent_bit(kind, status):
 
 @triton.jit
 def converter_bit(kind):
-    """3 … 14."""
+    """Returns 1 for the kinds 3 … 14."""
     return ((kind + 0x7FFD7FFD) & (-0x7FF17FF2 - kind)) >> 15 & LOWEST  # 0x800E800E − kind
 
 
 @triton.jit
 def rounded(a, b, dtype: tl.constexpr):
-    """Two float32 as a pair of 16 bits each."""
+    """Rounds two float32 to a pair of 16 bits each."""
     low = a.to(dtype).to(tl.int16, bitcast=True).to(tl.int32) & 0xFFFF
     return low | (b.to(dtype).to(tl.int16, bitcast=True).to(tl.int32) << 16)
 
 
 @triton.jit
 def exact(n, less: tl.constexpr):
-    """float32 n − less of an int32 0 … 15. (A conversion has a fourth of an addition's speed.)"""
+    """Returns n − less in float32 of an int32 0 … 15. (A conversion has a fourth of an addition's speed.)"""
     return (n | EXACT).to(tl.float32, bitcast=True) - (8388608.0 + less)
 
 
 @triton.jit
 def amounts(items, upper: tl.constexpr, dtype: tl.constexpr):
-    """gpu_decode.amount of the lower or the upper four bits."""
+    """Returns decode.amount of the lower or the upper four bits."""
     n = items >> 4 if upper else items
     return rounded(half_log(exact(n & 15, -1.0)), half_log(exact(n >> 16 & 15, -1.0)), dtype)
 
 
 @triton.jit
 def channel(kind, status, items, c: tl.constexpr, dtype: tl.constexpr):
-    """Column c (15 … 23) of pairs of cells, rounded to dtype: gpu_decode.compact_channel."""
+    """Decodes column c (15 … 23) of pairs of cells, rounded to dtype, from the same table as decode.compact_channel."""
     one: tl.constexpr = 0x3F80 if dtype == tl.bfloat16 else 0x3C00
-    flags = status + 0x00FF00FF  # status − 1 in the lowest 8 bits
-    agent = agent_bit(kind, status)
-    if c == 15 or c == 16:
-        here = agent & (~(flags >> 1) if c == 15 else flags >> 1)
-        return here * one + ((here & ~flags) << 15)
-    elif c == 17:
-        return (agent & (flags >> 2)) * one
-    elif c == 18:
-        n = flags >> 3 & (agent * 15)
-        return rounded(exact(n & 15, 0.0) * (1.0 / 15.0), exact(n >> 16, 0.0) * (1.0 / 15.0), dtype)
-    elif c == 19 or c == 20:
-        return amounts(items, c == 20, dtype) & (agent * 0xFFFF)
-    elif c == 21:
-        return (converter_bit(kind) & ((status + BELOW) >> 15)) * one
+    how: tl.constexpr = channel_entry(c, False, 1)
+    shift: tl.constexpr = channel_entry(c, False, 5)
+    byte = items
+    if channel_entry(c, False, 3) == 1:
+        byte = status
+        if channel_entry(c, False, 4) == 1:
+            byte = status + 0x00FF00FF  # status − 1 in the lowest 8 bits
+    if channel_entry(c, False, 0) == "agent":
+        here = agent_bit(kind, status)
     else:
-        return amounts(items, c == 23, dtype) & (converter_bit(kind) * 0xFFFF)
+        here = converter_bit(kind)
+    if how == "rows" or how == "columns":
+        here = here & (~(byte >> 1) if how == "rows" else byte >> 1)
+        return here * one + ((here & ~byte) << 15)
+    elif how == "some":
+        if channel_entry(c, False, 6) == 1:
+            return (here & (byte >> shift)) * one
+        else:
+            return (here & ((byte + BELOW) >> 15)) * one
+    elif how == "scaled":
+        scale: tl.constexpr = 1.0 / channel_entry(c, False, 2)
+        n = byte >> shift & (here * 15)
+        return rounded(exact(n & 15, 0.0) * scale, exact(n >> 16, 0.0) * scale, dtype)
+    else:
+        return amounts(byte, shift == 4, dtype) & (here * 0xFFFF)
 
 
 @triton.jit
 def spread(pair, dtype: tl.constexpr):
-    """[…] → [..., 2]: the two numbers of a pair."""
+    """Splits pairs […] into their two numbers […, 2]."""
     low = pair.to(tl.int16).to(dtype, bitcast=True)
     return tl.join(low, (pair >> 16).to(tl.int16).to(dtype, bitcast=True))
 
 
 @triton.jit
 def spread_8(a, b, c, d, dtype: tl.constexpr):
-    """Four pairs […] → the numbers of eight cells […, 2, 2, 2], the last axis the cell's highest bit."""
+    """Splits four pairs […] into the numbers of eight cells […, 2, 2, 2], the last axis the cell's highest bit."""
     return tl.join(tl.join(spread(a, dtype), spread(b, dtype)), tl.join(spread(c, dtype), spread(d, dtype)))

@@ -1,8 +1,9 @@
-"""The grid's bytes as inputs of a first layer, in the registers of a Triton kernel (columns: grid_layout.py).
+"""Decodes the grid's bytes into inputs of a first layer in the registers of a Triton kernel (columns: ../layout.py).
 
-A window's columns are taken channel by channel: `compact_channel(kind, status, items, c)` and `dense_channel(kind,
-byte, c)` give column c of every cell of a tile, whatever the tile's shape. `compact_own` and `dense_own` give the
-columns after the cells as one tile [rows, 64] or [rows, 32].
+A window's columns are decoded channel by channel: `compact_channel(kind, status, items, c)` and `dense_channel(kind,
+byte, c)` give column c of every cell of a tile, whatever the tile's shape. From column 15 on they are generated from
+layout.py's tables. `compact_single` and `dense_own` decode the columns after the cells as one tile [rows, 64] or
+[rows, 32].
 
 Arguments are int32 tensors of byte values 0 … 255, results float32. Every byte is allowed. An empty cell (all bytes 0)
 gives 0 in every channel, so that rows and cells past the end are loaded as 0.
@@ -15,24 +16,27 @@ import torch
 import triton
 import triton.language as tl
 
-CELLS = tl.constexpr(121)
-CENTRE = tl.constexpr(60)
-KINDS = tl.constexpr(15)
+from metta_fast.policy.grid import layout
+
+CELLS = tl.constexpr(layout.CELLS)
+CENTRE = tl.constexpr(layout.CENTRE)
+KINDS = tl.constexpr(layout.KINDS)
 """Channels 0 … 14 are one-hot: the cell's kind is channel + 1."""
-COMPACT_BYTES = tl.constexpr(387)
-COMPACT_CHANNELS = tl.constexpr(24)
-COMPACT_OWN = tl.constexpr(64)
-DENSE_BYTES = tl.constexpr(2904)
-DENSE_FEATURES = tl.constexpr(24)
-DENSE_CHANNELS = tl.constexpr(32)
-DENSE_OWN = tl.constexpr(24)
+COMPACT_TABLE = tl.constexpr(layout.COMPACT_CELL)
+"""Channels from 15 on. (Plain tuples: a launch compares them with what was compiled, by their addresses.)"""
+COMPACT_BYTES = tl.constexpr(layout.COMPACT_BYTES)
+COMPACT_CHANNELS = tl.constexpr(layout.KINDS + len(layout.COMPACT_CELL))
+DENSE_TABLE = tl.constexpr(layout.DENSE_CELL)
+DENSE_BYTES = tl.constexpr(layout.DENSE_BYTES)
+DENSE_FEATURES = tl.constexpr(layout.DENSE_FEATURES)
+DENSE_CHANNELS = tl.constexpr(layout.KINDS + len(layout.DENSE_CELL))
 PTX = tl.constexpr(torch.version.hip is None and not triton.knobs.runtime.interpret)
 """Compiled for NVIDIA: PTX instructions can be named."""
 
 
 @triton.jit
 def half_log(x):
-    """log2(x) / 2 of a float32 ≥ 1; on NVIDIA by one instruction, right to 2^-22."""
+    """Returns log2(x) / 2 of a float32 ≥ 1; on NVIDIA by one instruction, exact to 2^-22."""
     if PTX:
         log = tl.inline_asm_elementwise(
             "lg2.approx.ftz.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
@@ -44,47 +48,62 @@ def half_log(x):
 
 @triton.jit
 def amount(n):
-    """log2(1 + n) / 2 of an amount 0 … 255."""
+    """Returns log2(1 + n) / 2 of an amount 0 … 255."""
     return half_log((n + 1).to(tl.float32))
 
 
 @triton.jit
 def one_if(condition):
-    """1.0 where true."""
+    """Returns 1.0 where true, else 0.0."""
     return tl.where(condition, 1.0, 0.0)
+
+
+@triton.constexpr_function
+def channel_entry(c, dense, field):
+    """Returns a field of channel c ≥ 15: 0 who, 1 how, 2 divisor, 3 byte, 4 less, 5 shift, 6 bits."""
+    table = DENSE_TABLE if dense else COMPACT_TABLE
+    return table.value[c - KINDS.value][field]
+
+
+@triton.jit
+def described(byte, here, c: tl.constexpr, DENSE: tl.constexpr):
+    """Decodes channel c ≥ 15 as its table says: from its byte (less what the table subtracts), 0 where not `here`."""
+    how: tl.constexpr = channel_entry(c, DENSE, 1)
+    shift: tl.constexpr = channel_entry(c, DENSE, 5)
+    bits: tl.constexpr = channel_entry(c, DENSE, 6)
+    number = byte
+    if shift > 0:
+        number = number >> shift
+    if shift + bits < 8:
+        number = number & ((1 << bits) - 1)
+    if how == "some":
+        return one_if(here & (number != 0))
+    elif how == "amount":
+        return tl.where(here, amount(number), 0.0)
+    elif how == "scaled":
+        return tl.where(here, number.to(tl.float32) * (1.0 / channel_entry(c, DENSE, 2)), 0.0)
+    else:
+        axis: tl.constexpr = 0 if how == "rows" else 1
+        return tl.where(here & ((number >> 1) == axis), ((number & 1) * 2 - 1).to(tl.float32), 0.0)
 
 
 @triton.jit
 def compact_channel(kind, status, items, c: tl.constexpr):
-    """Column c (0 … 23) of compact cells whose three bytes are given. `status` and `items` are read from c = 15 on."""
-    if c < 15:
+    """Decodes column c (0 … 23) of compact cells from their three bytes. `status` and `items` are read from 15 on."""
+    if c < KINDS:
         return one_if(kind == c + 1)
-    agent = (kind == 1) & (status > 0)
-    converter = (kind >= 3) & (kind <= 14)
-    flags = status - 1
-    if c == 15:
-        return tl.where(agent & ((flags & 2) == 0), ((flags & 1) * 2 - 1).to(tl.float32), 0.0)
-    elif c == 16:
-        return tl.where(agent & ((flags & 2) != 0), ((flags & 1) * 2 - 1).to(tl.float32), 0.0)
-    elif c == 17:
-        return one_if(agent & ((flags & 4) != 0))
-    elif c == 18:
-        return tl.where(agent, ((flags >> 3) & 15).to(tl.float32) * (1.0 / 15.0), 0.0)
-    elif c == 19:
-        return tl.where(agent, amount(items & 15), 0.0)
-    elif c == 20:
-        return tl.where(agent, amount(items >> 4), 0.0)
-    elif c == 21:
-        return one_if(converter & (status > 0))
-    elif c == 22:
-        return tl.where(converter, amount(items & 15), 0.0)
+    byte = items
+    if channel_entry(c, False, 3) == 1:
+        byte = status - channel_entry(c, False, 4)
+    if channel_entry(c, False, 0) == "agent":
+        return described(byte, (kind == 1) & (status > 0), c, False)
     else:
-        return tl.where(converter, amount(items >> 4), 0.0)
+        return described(byte, (kind >= 3) & (kind <= 14), c, False)
 
 
 @triton.jit
 def compact_single(own, rows, columns, mask):
-    """The columns after the cells that one byte decides: 0 … 53 and 63 of the 64.
+    """Decodes the columns after the cells that one byte decides: 0 … 53 and 63 of the 64.
 
     own: pointer to byte 363 of row 0; rows: offset of each row's first byte, and its mask; columns: numbers 0 … 63.
     They broadcast to the tile: [R, 1] and [1, n], or [1, R] and [n, 1] for the transposed tile.
@@ -115,66 +134,26 @@ def compact_single(own, rows, columns, mask):
     return tl.where(mask, value, 0.0)
 
 
-@triton.jit
-def compact_own(own, rows, columns, mask):
-    """The 64 columns after the cells; arguments as compact_single's."""
-    value = compact_single(own, rows, columns, mask)
-    kind = tl.load(own + rows + 20, mask=mask, other=0).to(tl.int32)
-    status = tl.load(own + rows + 21, mask=mask, other=0).to(tl.int32)
-    items = tl.load(own + rows + 22, mask=mask, other=0).to(tl.int32)
-    for c in tl.static_range(15, 24):
-        value = tl.where(columns == 39 + c, compact_channel(kind, status, items, c), value)
-    return tl.where(mask, value, 0.0)
-
-
-@triton.jit
-def dense_byte(c: tl.constexpr):
-    """Which byte of a dense cell channel c (15 … 31) is read from, beside the kind."""
-    if c < 17:
-        return 4
-    elif c == 17:
-        return 3
-    elif c == 18:
-        return 1
-    elif c == 19:
-        return 5
-    elif c == 20:
-        return 6
-    elif c == 21:
-        return 12
-    else:
-        return c - 8
+@triton.constexpr_function
+def dense_byte(c):
+    """Returns which byte of a dense cell channel c ≥ 15 is read from, beside the kind."""
+    return DENSE_TABLE.value[c - KINDS.value][3]
 
 
 @triton.jit
 def dense_channel(kind, byte, c: tl.constexpr):
-    """Column c (0 … 31) of dense cells; `byte` is number dense_byte(c) of the cell (not read for c < 15)."""
-    if c < 15:
+    """Decodes column c (0 … 31) of dense cells; `byte` is number dense_byte(c) of the cell (not read for c < 15)."""
+    if c < KINDS:
         return one_if(kind == c + 1)
-    agent = kind == 1
-    thing = (kind != 0) & (kind != 2)
-    number = byte.to(tl.float32)
-    if c == 15:
-        return tl.where(agent & (byte < 2), number * 2.0 - 1.0, 0.0)
-    elif c == 16:
-        return tl.where(agent & (byte >= 2) & (byte < 4), number * 2.0 - 5.0, 0.0)
-    elif c == 17:
-        return tl.where(agent, number * 0.1, 0.0)
-    elif c == 18:
-        return tl.where(agent, number * (1.0 / 15.0), 0.0)
-    elif c == 19:
-        return tl.where(thing, number * 0.125, 0.0)
-    elif c == 20:
-        return tl.where(thing, number, 0.0)
-    elif c == 21:
-        return tl.where(agent, number * 0.125, 0.0)
+    if channel_entry(c, True, 0) == "agent":
+        return described(byte, kind == 1, c, True)
     else:
-        return tl.where(thing, amount(byte), 0.0)
+        return described(byte, (kind != 0) & (kind != 2), c, True)
 
 
 @triton.jit
 def dense_own(obs, rows, columns, mask):
-    """The 24 columns after the cells, then 8 of zeros. As compact_own, but `obs` is byte 0 of row 0."""
+    """Decodes the 24 columns after the cells, then 8 of zeros. As compact_single, but `obs` is byte 0 of row 0."""
     j = columns
     source = tl.where(j == 0, 8, 9)
     source = tl.where(j == 10, 10, source)

@@ -1,9 +1,9 @@
-"""The first layer over a grid observation in Triton: the decoded inputs never leave a kernel's registers.
+"""Computes the first layer over a grid observation in Triton: the decoded inputs never leave a kernel's registers.
 
 A packed weight has 128 rows for each channel of a cell: 121 cells, for compact observations the faced cell, and rows
 of zeros; then the rows of what belongs to no cell. So for one channel the inputs of a tile of rows are a matrix [rows,
-cells] of one formula (gpu_decode.py), and tensor cores multiply it with that channel's weights. A kind of thing that
-no row of the tile shows costs nothing. gpu_gradient.py is the backward pass.
+cells] of one formula (decode.py), and tensor cores multiply it with that channel's weights. A kind of thing that
+no row of the tile shows costs nothing. gradient.py is the backward pass.
 """
 
 # mypy: allow-untyped-defs, allow-incomplete-defs
@@ -14,7 +14,10 @@ import triton.language as tl
 
 from metta_fast.policy.grid.triton.decode import (
     CELLS,
+    COMPACT_CHANNELS,
+    DENSE_CHANNELS,
     DENSE_FEATURES,
+    KINDS,
     PTX,
     compact_channel,
     compact_single,
@@ -25,12 +28,27 @@ from metta_fast.policy.grid.triton.decode import (
 )
 
 
+@triton.constexpr_function
+def channels_of(dense):
+    """Returns the number of a cell's channels."""
+    return DENSE_CHANNELS.value if dense else COMPACT_CHANNELS.value
+
+
 @triton.jit
-def source_row(row, DENSE: tl.constexpr):
-    """The weight's row that a packed row is, -1: none; and its number of rows is the bias's."""
-    channels: tl.constexpr = 32 if DENSE else 24
+def source_row(row, DENSE: tl.constexpr, PARTS: tl.constexpr):
+    """Returns the weight's row that a packed row is copied from, -1: none. The bias has none.
+
+    PARTS: rows are in the order of compact_kernels.py.
+    """
+    channels: tl.constexpr = channels_of(DENSE)
     channel = row // 128
     cell = row % 128
+    if PARTS:
+        rest = row - KINDS * 128
+        part, eighth = rest // 128, rest // 16 % 8
+        of_part = tl.where(part < 8, eighth + tl.where(eighth < 6, 15, 16), 21)
+        channel = tl.where(rest < 0, channel, of_part)
+        cell = tl.where((rest >= 0) & (part < 8), part * 16 + rest % 16, cell)
     own = row - channels * 128
     source = tl.where(cell < CELLS, cell * channels + channel, -1)
     if DENSE:
@@ -43,12 +61,13 @@ def source_row(row, DENSE: tl.constexpr):
 
 @triton.jit
 def pack_kernel(
-    weight, packed, width, N: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, DENSE: tl.constexpr
-):
-    """weight float32 [columns, width] → packed [rows, N], any float dtype."""
+    weight, packed, width, N: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, DENSE: tl.constexpr,
+    PARTS: tl.constexpr = False,
+):  # fmt: skip
+    """Packs a weight float32 [columns, width] into `packed` [rows, N], any float dtype."""
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     n = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
-    source = source_row(row, DENSE)
+    source = source_row(row, DENSE, PARTS)
     mask = (source >= 0)[:, None] & (n < width)[None, :]
     values = tl.load(weight + source[:, None] * width + n[None, :], mask=mask, other=0.0)
     tl.store(packed + row[:, None] * N + n[None, :], values.to(packed.dtype.element_ty))
@@ -56,7 +75,7 @@ def pack_kernel(
 
 @triton.jit
 def byte(obs, offset, cell, number, DENSE: tl.constexpr):
-    """int32 [cells, rows]: byte `number` of cells. A cell past the last gives the last's.
+    """Loads byte `number` of cells, int32 [cells, rows]. A cell past the last gives the last's.
 
     Lanes along a row's cells touch one cache line; with rows first Triton would lay them along rows and touch 32.
     """
@@ -69,7 +88,7 @@ def byte(obs, offset, cell, number, DENSE: tl.constexpr):
 
 @triton.jit
 def offsets(numbers, i, count, stride, WIDE: tl.constexpr):
-    """Where the observations of rows i begin: numbers[i] if there are numbers. Past the last it is the last's."""
+    """Returns where the observations of rows i (numbers[i] if given) begin. Past the last it is the last's."""
     i = tl.minimum(i, count - 1)
     if numbers is not None:
         i = tl.load(numbers + i)
@@ -78,7 +97,7 @@ def offsets(numbers, i, count, stride, WIDE: tl.constexpr):
 
 @triton.jit
 def own_inputs(obs, offset, column, DENSE: tl.constexpr):
-    """float32 [columns, rows]: the inputs of the packed rows after the channels'. The last is 1: the bias's."""
+    """Decodes the inputs of the packed rows after the channels', float32 [columns, rows]; the last is 1 (the bias)."""
     if DENSE:
         a = dense_own(obs, offset[None, :], column[:, None], (column < 24)[:, None])
     else:
@@ -89,7 +108,7 @@ def own_inputs(obs, offset, column, DENSE: tl.constexpr):
 
 @triton.jit
 def lowest(bits):
-    """Number of the lowest bit that is set."""
+    """Returns the number of the lowest bit that is set."""
     return ((bits & -bits).to(tl.float32).to(tl.int32, bitcast=True) >> 23) - 127
 
 
@@ -105,7 +124,7 @@ def _bit(kind):
 
 @triton.jit
 def pinned(x):
-    """x, in a register from here on: the compiler would keep the bytes that it was made of instead."""
+    """Keeps x in a register from here on: the compiler would keep the bytes from which it was made instead."""
     if PTX:
         x = tl.inline_asm_elementwise("mov.b32 $0, $1;", "=r,r", [x], dtype=tl.int32, is_pure=False, pack=1)
     return x
@@ -113,7 +132,7 @@ def pinned(x):
 
 @triton.jit
 def _four(obs, offset, cell, DENSE: tl.constexpr):
-    """int32 [cells, rows]: the kinds of cells 32 apart, a byte each."""
+    """Loads the kinds of cells 32 apart, int32 [cells, rows], a byte each."""
     packed = byte(obs, offset, cell, 0, DENSE)
     for quarter in tl.static_range(1, 4):
         packed |= byte(obs, offset, cell + 32 * quarter, 0, DENSE) << (8 * quarter)
@@ -122,7 +141,7 @@ def _four(obs, offset, cell, DENSE: tl.constexpr):
 
 @triton.jit
 def window_kinds(obs, offset, BM: tl.constexpr, DENSE: tl.constexpr):
-    """The kinds of the window, int32 [BM, 32], in byte q those of cells 32 q …; and which there are, as bits.
+    """Loads the kinds of the window, int32 [BM, 32], in byte q those of cells 32 q …; and which there are, as bits.
 
     A thread loads 8 cells that lie side by side, so that it can store 8 inputs at once.
     """
@@ -144,7 +163,7 @@ def window_kinds(obs, offset, BM: tl.constexpr, DENSE: tl.constexpr):
 
 @triton.jit
 def add_kinds(acc, kinds, present, weight, n, N: tl.constexpr, PRECISION: tl.constexpr):
-    """acc + the products of the kinds in `present`, 32 cells at a time."""
+    """Adds the products of the kinds in `present` to acc, 32 cells at a time."""
     count = tl.sum((present >> tl.arange(0, 16)) & 1)
     rows = weight + tl.arange(0, 32)[:, None] * N + n[None, :]
     left = present
@@ -164,7 +183,7 @@ def add_kinds(acc, kinds, present, weight, n, N: tl.constexpr, PRECISION: tl.con
 
 @triton.jit
 def add_compact(acc, kind, status, items, rows, c: tl.constexpr, N: tl.constexpr, PRECISION: tl.constexpr):
-    """acc + the product of channel c of 16 cells."""
+    """Adds the product of channel c of 16 cells to acc."""
     a = compact_channel(kind, status, items, c).to(rows.dtype.element_ty)
     return tl.dot(a, tl.load(rows + c * 128 * N), acc, input_precision=PRECISION)
 
@@ -174,8 +193,11 @@ def add_channels(
     acc, obs, offset, weight, n, N: tl.constexpr, DENSE: tl.constexpr, PRECISION: tl.constexpr,
     STAGES: tl.constexpr,
 ):  # fmt: skip
-    """acc + the products of the channels from 15 on. 16 cells are one step of the tensor cores, so that a channel's
-    tile can be decoded in the registers from which it is multiplied."""
+    """Adds the products of the channels from 15 on to acc.
+
+    16 cells are one step of the tensor cores, so that a channel's tile can be decoded in the registers from which it
+    is multiplied.
+    """
     for part in tl.range(8, num_stages=STAGES):
         cell = part * 16 + tl.arange(0, 16)
         rows = weight + cell[:, None] * N + n[None, :]
@@ -199,7 +221,7 @@ def add_channels(
 
 @triton.jit
 def own_product(obs, offset, weight, n, N: tl.constexpr, DENSE: tl.constexpr, PRECISION: tl.constexpr):
-    """The product of what belongs to no cell."""
+    """Returns the product of the columns after the cells."""
     column = tl.arange(0, 16)
     rows = weight + ((32 if DENSE else 24) * 128 + column)[:, None] * N + n[None, :]
     a = tl.trans(own_inputs(obs, offset, column, DENSE)).to(weight.dtype.element_ty)
@@ -215,7 +237,7 @@ def first_layer(
     obs, offset, weight, n, N: tl.constexpr, DENSE: tl.constexpr, PRECISION: tl.constexpr,
     STAGES: tl.constexpr,
 ):  # fmt: skip
-    """decode(rows) @ weight, float32 [rows, columns], and the kinds that the rows show (bits).
+    """Returns decode(rows) @ weight, float32 [rows, columns], and the kinds that the rows show (bits).
 
     obs: byte 0 of the first row; offset: int32 or int64 [rows] of each row's byte 0;
     weight: packed [channels * 128 + own, N]; n: [columns], numbers of its columns.
@@ -231,7 +253,7 @@ def forward_kernel(
     obs, stride, numbers, weight, bias, out, seen, R, width, N: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
     DENSE: tl.constexpr, PRECISION: tl.constexpr, STAGES: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    """out [R, width] of rows 0 … of obs, or of the rows in `numbers` [R];
+    """Computes out [R, width] of rows 0 … of obs, or of the rows in `numbers` [R];
     seen int32 [tiles]: which kinds each tile of BM rows shows, as bits."""
     tile = tl.program_id(0)
     rows = tl.arange(0, BM)
@@ -254,7 +276,7 @@ def forward_kernel(
 
 @triton.jit
 def tokens_kernel(tokens, stride, numbers, dense, COUNT: tl.constexpr):
-    """tokens uint8 [rows, COUNT * 3] → dense uint8 [R, 2904]: one program for each row, or each of `numbers`.
+    """Puts tokens uint8 [rows, COUNT * 3] back into dense uint8 [R, 2904]: a program for each row, or for each number.
 
     Where tokens say the same thing the last counts: 32 are written at once, of equal places only the last.
     """

@@ -1,4 +1,4 @@
-"""The first layer over a grid observation on CUDA and ROCm as torch operators (kernels: gpu_layer.py, gpu_gradient.py).
+"""Offers the first layer over a grid observation on CUDA and ROCm as torch operators (layer_kernels.py, gradient.py).
 
     tokens ─► dense bytes ┐
     compact, dense ───────┴─► layer(obs, weight, bias) ─► out [R, width], kinds seen ─► layer_grad in the backward pass
@@ -16,24 +16,18 @@ import torch
 import triton
 from torch import Tensor
 
+from metta_fast.policy.grid.layout import COMPACT_COLUMNS, DENSE_COLUMNS
 from metta_fast.policy.grid.triton.decode import COMPACT_BYTES, DENSE_BYTES, PTX
-from metta_fast.policy.grid.triton.layer_gradient import partial_kernel, total_kernel
+from metta_fast.policy.grid.triton.gradient import gradient_of, packed_rows, two_at_once
 from metta_fast.policy.grid.triton.layer_kernels import forward_kernel, pack_kernel, tokens_kernel
 from metta_fast.runtime.torch_operator import operator
 
-SPLITS = 16
-"""Partial sums of the gradient: 17 programs each in the grid's own game, so that two fill a multiprocessor of 132."""
 SMALL = 16384
-"""Up to this many rows the tiles are of 64 rows, so that there are enough of them."""
-
-
-def packed_rows(dense: bool) -> int:
-    """Rows of the packed weight: 128 for each channel, then 48 (compact) or 32 for what belongs to no cell."""
-    return 32 * 128 + 32 if dense else 24 * 128 + 48
+"""Up to this many rows, tiles are of 64 rows, so that there are enough of them."""
 
 
 def _block(width: int, dense: bool, dtype: torch.dtype) -> int:
-    """Columns of a tile. Weights of all channels for 16 cells, twice, must fit shared memory of 99 KiB."""
+    """Returns the columns of a tile. Weights of all channels for 16 cells, twice, must fit shared memory of 99 KiB."""
     most = 128 if PTX.value and dtype != torch.float32 else 64
     return min(most // 2 if dense else most, max(triton.next_power_of_2(width), 16))
 
@@ -48,32 +42,33 @@ def _tile_rows(rows: int, dtype: torch.dtype) -> int:
     return 64 if rows <= SMALL else 128
 
 
-def _two_at_once(dtype: torch.dtype) -> dict[str, int]:
-    """128 registers a thread: two programs of 8 warps on a multiprocessor, one decodes while the other multiplies."""
-    return {"maxnreg": 128} if PTX.value and dtype != torch.float32 else {}
-
-
 def pack(weight: Tensor, dense: bool, dtype: torch.dtype) -> Tensor:
-    """weight float32 [columns, width] → [packed_rows, width rounded up to whole blocks]."""
+    """Packs a weight float32 [columns, width] → [packed_rows, width rounded up to whole blocks]."""
+    return pack_weight(weight, dtype, packed_rows(dense), _block(weight.shape[1], dense, dtype), dense)
+
+
+def pack_weight(
+    weight: Tensor, dtype: torch.dtype, rows: int, block: int, dense: bool, parts: bool = False
+) -> Tensor:
+    """Packs a weight into `rows` rows; `parts`: in the order of compact_kernels.py."""
     width = weight.shape[1]
-    block = _block(width, dense, dtype)
-    rows, columns = packed_rows(dense), triton.cdiv(width, block) * block
+    columns = triton.cdiv(width, block) * block
     packed = torch.empty(rows, columns, dtype=dtype, device=weight.device)
     pack_kernel[(rows // 16, columns // block)](
-        weight.contiguous(), packed, width, columns, 16, block, dense, num_warps=4
+        weight.contiguous(), packed, width, columns, 16, block, dense, parts, num_warps=4
     )
     return packed
 
 
 def wide(obs: Tensor) -> bool:
-    """A row's place among all needs 64 bits."""
+    """Returns whether a row's place among all needs 64 bits."""
     return obs.shape[0] * obs.stride(0) >= 2**31
 
 
 def forward(
     obs: Tensor, weight: Tensor, bias: Tensor, dtype: torch.dtype, numbers: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """uint8 [R, 387 or 2904], float32 [columns, width] and [width] → out [R, width] and the kinds seen in each tile.
+    """Computes out [R, width] from uint8 [R, 387 or 2904], and the kinds seen in each tile.
 
     With numbers, int64 or int32 [R] of rows of obs, only of these and in their order (nobody checks that they exist).
     """
@@ -88,7 +83,7 @@ def forward(
         forward_kernel[(len(seen), columns // block)](
             obs, obs.stride(0), numbers, packed, bias.contiguous(), out, seen, rows, width, columns, tile, block,
             dense, _precision(), 2, numbers is not None and wide(obs),
-            num_warps=8 if tile == 128 else 4, **(_two_at_once(dtype) if tile == 128 else {}),
+            num_warps=8 if tile == 128 else 4, **(two_at_once(dtype) if tile == 128 else {}),
         )  # fmt: skip
     return out, seen
 
@@ -96,45 +91,22 @@ def forward(
 def gradient(
     obs: Tensor, grad: Tensor, seen: Tensor, columns: int, numbers: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Gradients float32 [columns, width] and [width] from the output's [R, width]; `seen` is the forward pass's."""
-    dense = obs.shape[1] == DENSE_BYTES.value
-    grad = grad.contiguous()
-    rows, width = grad.shape
-    if not rows:
-        return torch.zeros(columns, width, device=obs.device), torch.zeros(width, device=obs.device)
-    tile = _tile_rows(rows, grad.dtype)
-    per_split = triton.cdiv(triton.cdiv(rows, SPLITS), 512) * 512
-    splits = triton.cdiv(rows, per_split)
-    half = grad.dtype != torch.float32
-    block = min(128 if half else 32, max(triton.next_power_of_2(width), 16))
-    padded = triton.cdiv(width, block) * block
-    partials = torch.empty(splits, packed_rows(dense), padded, device=obs.device)
-    shown = torch.empty(splits, dtype=torch.int32, device=obs.device)
-    partial_kernel[((32 if dense else 24) + 3, splits, padded // block)](
-        obs, obs.stride(0), numbers, grad, seen, shown, partials, rows, width, per_split, tile, padded, block,
-        64 if half else 32, packed_rows(dense), dense, _precision(), 3, numbers is not None and wide(obs),
-        num_warps=8, **_two_at_once(grad.dtype),
-    )  # fmt: skip
-    return total(partials, shown, columns, width, block, dense)
-
-
-def total(
-    partials: Tensor, shown: Tensor, columns: int, width: int, block: int, dense: bool
-) -> tuple[Tensor, Tensor]:
-    """Gradients [columns, width] and [width]: sums over the splits of partials [splits, rows, padded width]."""
-    splits, rows, padded = partials.shape
-    grad_weight = torch.empty(columns, width, device=partials.device)
-    grad_bias = torch.empty(width, device=partials.device)
-    block_rows = 512 // block
-    total_kernel[(triton.cdiv(columns + 1, block_rows), padded // block)](
-        partials, shown, grad_weight, grad_bias, width, padded, rows, block_rows, block, dense, splits,
-        num_warps=4,
-    )  # fmt: skip
-    return grad_weight, grad_bias
+    """Computes gradients float32 [columns, width] and [width] from the output's [R, width] and the forward's `seen`."""
+    return gradient_of(
+        obs,
+        grad,
+        seen,
+        columns,
+        "dense" if obs.shape[1] == DENSE_BYTES.value else "compact",
+        _tile_rows(len(grad), grad.dtype),
+        numbers=numbers,
+        precision=_precision(),
+        wide=numbers is not None and wide(obs),
+    )
 
 
 def dense_of_tokens(tokens: Tensor, numbers: Tensor | None = None) -> Tensor:
-    """uint8 [R, n * 3] → [R, 2904], as grid_layout.tokens_to_dense; of tokens that say the same the last counts.
+    """Puts tokens uint8 [R, n * 3] back into [R, 2904] as layout.tokens_to_dense; of equal places the last counts.
 
     With numbers [R] of the rows of these tokens.
     """
@@ -146,29 +118,35 @@ def dense_of_tokens(tokens: Tensor, numbers: Tensor | None = None) -> Tensor:
 
 
 def _checked(obs: Tensor, weight: Tensor, bias: Tensor, numbers: Tensor | None) -> bool:
-    """The kernels work on addresses: what they are given must fit. Returns whether the observation is dense."""
-    columns = {COMPACT_BYTES.value: 2968, DENSE_BYTES.value: 3896}
-    if obs.dtype != torch.uint8 or obs.ndim != 2 or obs.shape[1] not in columns or obs.stride(1) != 1:
-        raise ValueError(
-            f"observation {list(obs.shape)} {obs.dtype}, expected [rows, {' or '.join(map(str, columns))}] uint8 with "
-            "the bytes of a row side by side"
-        )
-    expected = (columns[obs.shape[1]], len(bias))
-    if weight.dtype != torch.float32 or bias.dtype != torch.float32 or weight.shape != expected:
-        raise ValueError(
-            f"weight {list(weight.shape)} {weight.dtype} and bias {list(bias.shape)} {bias.dtype}, "
-            f"expected {list(expected)} and [{expected[1]}] float32"
-        )
-    check_numbers(numbers)
+    """Checks what a kernel is given, as it works on addresses. Returns whether the observation is dense."""
+    columns = {COMPACT_BYTES.value: COMPACT_COLUMNS, DENSE_BYTES.value: DENSE_COLUMNS}
+    check_obs(obs, tuple(columns), numbers)
+    check_weight(weight, bias, columns[obs.shape[1]])
     return obs.shape[1] == DENSE_BYTES.value
 
 
-def check_numbers(numbers: Tensor | None) -> None:
+def check_obs(obs: Tensor, sizes: tuple[int, ...], numbers: Tensor | None) -> None:
+    """Refuses observations that are not uint8 [rows, one of `sizes`], and row numbers that are no list of integers."""
+    if obs.dtype != torch.uint8 or obs.ndim != 2 or obs.shape[1] not in sizes or obs.stride(1) != 1:
+        raise ValueError(
+            f"observation {list(obs.shape)} {obs.dtype}, expected [rows, {' or '.join(map(str, sizes))}] uint8 with "
+            "the bytes of a row side by side"
+        )
     if numbers is not None and (
         numbers.dtype not in (torch.int64, torch.int32) or numbers.ndim != 1 or not numbers.is_contiguous()
     ):
         raise ValueError(
             f"row numbers {list(numbers.shape)} {numbers.dtype}, expected [rows] int64 or int32, contiguous"
+        )
+
+
+def check_weight(weight: Tensor, bias: Tensor, columns: int) -> None:
+    """Refuses a weight that is not float32 [columns, width], or a bias that is not float32 [width]."""
+    expected = (columns, len(bias))
+    if weight.dtype != torch.float32 or bias.dtype != torch.float32 or weight.shape != expected:
+        raise ValueError(
+            f"weight {list(weight.shape)} {weight.dtype} and bias {list(bias.shape)} {bias.dtype}, "
+            f"expected {list(expected)} and [{expected[1]}] float32"
         )
 
 
