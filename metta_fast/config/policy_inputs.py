@@ -30,7 +30,7 @@ def check_policy_name(name: str) -> None:
     known = [*OURS, *entry_point_names(POLICIES)]
     if name not in known:
         raise UserError(
-            f"policy.name={name!r}: {did_you_mean(name, known)}known: {', '.join(known)}, or your own as "
+            f"policy.name={name!r}: {did_you_mean(name, known)}expected {', '.join(known)}, or your own as "
             "package.module:Class"
         )
 

@@ -12,13 +12,16 @@ class MyNet(Policy):
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from metta_fast.contracts.env import EnvSpec
-from metta_fast.policy.heads import make_head
+from metta_fast.policy.box_head import BoxHead
+from metta_fast.policy.heads import ActionHead, make_head
+from metta_fast.policy.normalize import Normalizer
+from metta_fast.policy.plan import Plan
 
 
 class PolicyOutput(NamedTuple):
@@ -46,9 +49,9 @@ class Policy(nn.Module):
     def __init__(self, spec: EnvSpec, state_shape: tuple[int, int] = (0, 0), *, squash: bool = False) -> None:
         """squash: continuous actions are bounded by tanh, not by clipping."""
         super().__init__()
-        self.head: Any = make_head(spec.action, squash=squash)
+        self.head: ActionHead | BoxHead = make_head(spec.action, squash=squash)
         self.state_shape = state_shape
-        self.normalizer: Any = None
+        self.normalizer: Normalizer | None = None
         self.actor_leaves: tuple[str, ...] = tuple(spec.obs)
         self.critic_leaves: tuple[str, ...] = tuple(spec.obs)
 
@@ -66,3 +69,14 @@ class Policy(nn.Module):
             reset: [T, B] bool: the state is zeroed before this row.
         """
         raise NotImplementedError(f"{type(self).__name__} has no forward(obs, state, reset)")
+
+    def plan(self) -> Plan | str | None:
+        """Returns what `forward` computes, layer by layer, so that fast paths can compute it (plan.py).
+
+        None, or a sentence that says why, if it is not made of such layers: then `forward` is what runs.
+        """
+        return f"a policy of class {type(self).__name__}, which has no plan()"
+
+    def reads_reset(self) -> bool:
+        """Returns whether `forward` depends on `reset`; False lets a rollout copy it after the policy has started."""
+        return True

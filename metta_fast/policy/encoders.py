@@ -6,22 +6,18 @@ TokenEncoder   [n, 3] uint8 tokens (location, feature, value)
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from math import prod
-from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from metta_fast.contracts.env import EnvSpec
 from metta_fast.contracts.errors import UserError
 from metta_fast.policy.grid.layout import LAYOUTS, amount, layout_of
 from metta_fast.policy.grid.sparse_layer import SparseLayer
 from metta_fast.policy.initial import RELU, orthogonal_linear
+from metta_fast.policy.plan import ACTIVATIONS, Trunk, first_layer
 
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "tanh": torch.tanh, "elu": F.elu}
-"""policy.activation: what follows each layer."""
 EMPTY = 255
 """Location and feature of a token that is not there."""
 
@@ -35,7 +31,6 @@ class MLPEncoder(nn.Module):
     def __init__(self, spec: EnvSpec, width: int, activation: str = "relu") -> None:
         super().__init__()
         self.activation = activation
-        self._f = ACTIVATIONS[activation]
         layouts = {leaf: layout_of(spec, leaf) for leaf in spec.obs}
         self.parts = nn.ModuleDict(
             {leaf: SparseLayer(layout, width) for leaf, layout in layouts.items() if layout}
@@ -45,23 +40,25 @@ class MLPEncoder(nn.Module):
         self.first = orthogonal_linear(inputs, width, RELU) if self.flat else None
         self.second = orthogonal_linear(width, width, RELU)
 
+    def trunk(self, core: nn.Module | None = None) -> Trunk:
+        """Returns what `forward` computes, with the core that follows."""
+        return Trunk(
+            leaves=(*self.parts, *self.flat),
+            sparse=dict(self.parts.items()),  # type: ignore[arg-type]
+            flat=tuple(self.flat),
+            first=self.first,
+            second=self.second,
+            activation=self.activation,
+            core=core,
+        )
+
     def first_layer(self, obs: dict[str, Tensor], rows: Tensor | None = None) -> Tensor:
-        """[T, B, width], before its activation; with rows [R], numbers t · B + b, of these only: [R, width]."""
-        if rows is None:
-            sums = [part(obs[leaf]) for leaf, part in self.parts.items()]
-        else:
-            grids: Any = self.parts.items()
-            sums = [part.at_rows(obs[leaf], rows) for leaf, part in grids]
-        if self.first is not None:
-            flat = [obs[leaf].reshape(*obs[leaf].shape[:2], -1) for leaf in self.flat]
-            if rows is not None:
-                flat = [leaf.flatten(0, 1).index_select(0, rows) for leaf in flat]
-            flat = [leaf.float() for leaf in flat]
-            sums.append(self.first(torch.cat(flat, -1) if len(flat) > 1 else flat[0]))
-        return sums[0] if len(sums) == 1 else torch.stack(sums).sum(0)
+        """See `Trunk.first_layer`."""
+        return first_layer(self.parts, self.flat, self.first, obs, rows)  # type: ignore[arg-type]
 
     def forward(self, obs: dict[str, Tensor]) -> Tensor:
-        return self._f(self.second(self._f(self.first_layer(obs))))
+        act = ACTIVATIONS[self.activation]
+        return act(self.second(act(self.first_layer(obs))))
 
 
 class TokenEncoder(nn.Module):
@@ -74,17 +71,27 @@ class TokenEncoder(nn.Module):
     def __init__(self, spec: EnvSpec, width: int, activation: str = "relu") -> None:
         super().__init__()
         self.activation = activation
-        self._f = ACTIVATIONS[activation]
         self.leaf = next(iter(spec.obs))
         self.tokens = SparseLayer(LAYOUTS["tokens"], width)
         self.second = orthogonal_linear(width, width, RELU)
 
+    def trunk(self, core: nn.Module | None = None) -> Trunk:
+        """Returns what `forward` computes, with the core that follows."""
+        return Trunk(
+            leaves=(self.leaf,),
+            sparse={self.leaf: self.tokens},
+            second=self.second,
+            activation=self.activation,
+            core=core,
+        )
+
     def first_layer(self, obs: dict[str, Tensor], rows: Tensor | None = None) -> Tensor:
-        """[T, B, width], before its activation; with rows [R], numbers t · B + b, of these only: [R, width]."""
+        """See `Trunk.first_layer`."""
         return self.tokens(obs[self.leaf]) if rows is None else self.tokens.at_rows(obs[self.leaf], rows)
 
     def forward(self, obs: dict[str, Tensor]) -> Tensor:
-        return self._f(self.second(self._f(self.first_layer(obs))))
+        act = ACTIVATIONS[self.activation]
+        return act(self.second(act(self.first_layer(obs))))
 
 
 class AnyTokenEncoder(nn.Module):
@@ -97,7 +104,6 @@ class AnyTokenEncoder(nn.Module):
     def __init__(self, spec: EnvSpec, width: int, activation: str = "relu") -> None:
         super().__init__()
         self.activation = activation
-        self._f = ACTIVATIONS[activation]
         self.leaf, leaf = next(iter(spec.obs.items()))
         size = min(width, 64)
         self.scale = leaf.shape[0] ** -0.5
@@ -113,7 +119,8 @@ class AnyTokenEncoder(nn.Module):
         )
         each = (known * self.location(location.int())).masked_fill(~there, 0.0)  # [T, B, n, size]
         pooled = torch.cat([each.sum(-2) * self.scale, each.amax(-2)], -1)
-        return self._f(self.second(self._f(self.first(pooled))))
+        act = ACTIVATIONS[self.activation]
+        return act(self.second(act(self.first(pooled))))
 
 
 def make_encoder(name: str, spec: EnvSpec, width: int, activation: str = "relu") -> nn.Module:

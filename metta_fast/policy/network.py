@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 
@@ -12,14 +10,14 @@ from metta_fast.config.policy_inputs import only, reads
 from metta_fast.contracts.env import EnvSpec
 from metta_fast.policy.base import Policy, PolicyOutput
 from metta_fast.policy.box_head import BoxHead
-from metta_fast.policy.cores import CORES
-from metta_fast.policy.encoders import MLPEncoder, TokenEncoder, make_encoder
-from metta_fast.policy.heads import ActionHead
+from metta_fast.policy.cores import CORES, LSTMCore, MinGRUCore
+from metta_fast.policy.encoders import make_encoder
 from metta_fast.policy.initial import SMALL, orthogonal_linear
+from metta_fast.policy.plan import Plan, plan_of
 
 
 class Network(Policy):
-    """`config.name` chooses the encoder, `config.core` the memory.
+    """`config.name` chooses the encoder, `config.core` the core.
 
     The heads run in float32 also under autocast: values and logits in bf16 would be too coarse to learn from.
     With `config.shared=false` the value has an encoder and a core of its own, which may read other leaves of the
@@ -81,27 +79,43 @@ class Network(Policy):
             params = torch.cat([params, self.log_std.expand_as(params)], -1)
         return PolicyOutput(params, value, state)
 
+    def plan(self) -> Plan | str:
+        """See `Policy.plan`."""
+        trunks = []
+        for encoder, core in self._trunks():
+            if not hasattr(encoder, "trunk"):
+                return f"the encoder {type(encoder).__name__}"
+            trunks.append(encoder.trunk(core))
+        return Plan(
+            actor=trunks[0],
+            heads=self.heads,
+            head=self.head,
+            critic=None if self.critic is None else trunks[1],
+            value=None if self.critic is None else self.critic["value"],  # type: ignore[arg-type]
+            log_std=self.log_std,
+            normalizer=self.normalizer,
+        )
 
-def _core(config: PolicyConfig) -> Any:
-    """The memory that the configuration asks for, or None."""
+    def _trunks(self) -> list[tuple[nn.Module, nn.Module | None]]:
+        """(encoder, core) of the actor, then of the critic if it has its own."""
+        own = {} if self.critic is None else dict(self.critic.items())
+        return [(self.encoder, self.core), *([(own["encoder"], own.get("core"))] if own else [])]
+
+    def reads_reset(self) -> bool:
+        """See `Policy.reads_reset`."""
+        return self.core is not None
+
+
+def _core(config: PolicyConfig) -> LSTMCore | MinGRUCore | None:
+    """Returns the core that the configuration asks for, or None."""
     return CORES[config.core](config.hidden_size) if config.core != "none" else None
 
 
 def beyond_plain(policy: nn.Module, core: type[nn.Module] | None = None) -> str | None:
-    """What this policy has, or has instead, beyond one network of relu layers without memory for discrete actions;
-    None: nothing. The kernels that stand for a policy as a whole are written for that; `core`: and for this memory."""
-    if type(policy) is not Network:
-        return f"a policy of class {type(policy).__name__}"
-    if not isinstance(policy.head, ActionHead):
-        return "continuous actions"
-    if policy.critic is not None:
-        return "policy.shared=false"
-    if policy.core is not None and type(policy.core) is not core:
-        return f"a policy with memory ({type(policy.core).__name__})"
-    if policy.normalizer is not None:
-        return "policy.normalize_obs"
-    if not isinstance(policy.encoder, (MLPEncoder, TokenEncoder)):
-        return f"the encoder {type(policy.encoder).__name__}"
-    if policy.encoder.activation != "relu":
-        return f"policy.activation={policy.encoder.activation}"
-    return None
+    """Returns what this policy has beyond one feed-forward network of relu layers for discrete actions, or None.
+
+    Args:
+        core: a kind of core that it may have as well.
+    """
+    plan = plan_of(policy)
+    return plan if isinstance(plan, str) else plan.beyond_plain(core)

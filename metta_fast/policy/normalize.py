@@ -21,7 +21,6 @@ from torch import Tensor, nn
 from metta_fast.buffers.rollout import Buffers
 from metta_fast.contracts.env import EnvSpec
 from metta_fast.contracts.errors import UserError
-from metta_fast.policy.base import Policy
 
 LIMIT = 10.0
 """Normalised numbers are clipped to ±LIMIT: one that never varied before may come at any size."""
@@ -69,6 +68,13 @@ class Normalizer(nn.Module):
         """{leaf: [T, B, *shape]}: floating-point leaves normalised, in float32; others as they are."""
         return {name: self._leaf(name, leaf) if name in self.parts else leaf for name, leaf in obs.items()}
 
+    def before_forward(self, policy: nn.Module, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Returns the arguments of the policy's forward, normalised; a tensor is the actor's only leaf (network.py)."""
+        obs, *others = arguments
+        if isinstance(obs, Tensor):
+            obs = {policy.actor_leaves[0]: obs}  # type: ignore[index]
+        return (self(obs), *others)
+
     def _leaf(self, name: str, leaf: Tensor) -> Tensor:
         part, shape = slice(*self.parts[name]), leaf.shape[2:]
         centred = leaf.float() - self.shift[part].view(shape)
@@ -110,19 +116,11 @@ def _merged(moments: tuple[Tensor, Tensor, Tensor], x: Tensor, mask: Tensor) -> 
     )
 
 
-def normalize(policy: Policy, spec: EnvSpec) -> None:
-    """Have `policy`, whatever it is, read normalised observations.
+def normalize(policy: nn.Module, spec: EnvSpec) -> None:
+    """Makes `policy`, of any class, read normalised observations.
 
     Raises:
         UserError: the observation has no floating-point leaf.
     """
-    policy.normalizer = Normalizer(spec)
-    policy.register_forward_pre_hook(_normalized)
-
-
-def _normalized(policy: Any, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-    """A forward's arguments, normalised; a tensor stands for the actor's only leaf (network.py)."""
-    obs, *others = arguments
-    if isinstance(obs, Tensor):
-        obs = {policy.actor_leaves[0]: obs}
-    return (policy.normalizer(obs), *others)
+    policy.normalizer = normalizer = Normalizer(spec)
+    policy.register_forward_pre_hook(normalizer.before_forward)

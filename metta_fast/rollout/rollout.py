@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from metta_fast.buffers.rollout import Buffers
 from metta_fast.contracts.errors import NonFiniteError
 from metta_fast.contracts.vector import Block, VectorEnv, VectorError, WorkerError
-from metta_fast.policy.network import Network
+from metta_fast.policy.plan import described_by
 from metta_fast.rollout.check_compiled import check_compiled
 from metta_fast.rollout.finite_checks import check_block, check_weights
 from metta_fast.rollout.transfer import Transfer, make_transfer
@@ -85,9 +85,10 @@ class Rollout:
         self.forget()
 
     def _make_transfer(self, zero_copy: bool) -> Transfer:
-        without_memory = isinstance(self.policy, Network) and self.buffers.state.numel() == 0
+        reads = not described_by(self.policy, "reads_reset", "forward") or self.policy.reads_reset()
+        can_wait = not reads and self.buffers.state.numel() == 0
         return make_transfer(
-            self.vec, self.buffers, self.device, zero_copy=zero_copy, reset_can_wait=without_memory
+            self.vec, self.buffers, self.device, zero_copy=zero_copy, reset_can_wait=can_wait
         )
 
     def forget(self) -> None:
