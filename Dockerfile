@@ -1,9 +1,9 @@
-# metta_fast on a CPU, set up as on any machine:
+# Builds an image of metta_fast for the CPU, with the same set-up as on any machine:
 #
 #     docker build -t metta_fast .
 #     docker run --rm -it --shm-size=2g metta_fast
 #
-# The commands are those of README; tests/test_dockerfile.py holds them together.
+# The commands are those of README; tests/test_dockerfile.py checks this.
 FROM python:3.12-slim-bookworm
 
 RUN apt-get update \
@@ -18,7 +18,7 @@ USER trainer
 COPY --chown=trainer:trainer . .
 RUN ./run_ultra_fast.sh --setup-only
 
-# Runs outlive the container with: -v metta_fast_runs:/home/trainer/metta_fast/runs
+# To keep runs when the container is removed: -v metta_fast_runs:/home/trainer/metta_fast/runs
 RUN mkdir -p runs
 
 CMD ["./run_ultra_fast.sh"]
