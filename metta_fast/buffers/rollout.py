@@ -1,8 +1,8 @@
-"""Every array of a rollout, allocated once, time-major.
+"""Allocates every array of a rollout once, time-major.
 
 Place in the flow: the rollout writes rows, advantage fills `advantage` and `returns`, the learner reads
 segments. With T = horizon, N = agents, W = action width, S = horizon / bptt_horizon segments, H = the size of
-the core's state:
+the core's state, P = choices of all heads together:
 
     obs         {leaf: [T+1, N, *shape]}  the environment's dtype; row T is the next epoch's row 0
     mask        [T+1, N] bool      False: the row takes no part in anything
@@ -19,7 +19,17 @@ the core's state:
     returns     [T, N] float32
     state       [S, layers, N, H]  the core's state at the start of each segment, before a reset there
 
-They lie on the learner's device, or in pinned host memory with trainer.cpu_offload.
+Only where an environment needs them, else None:
+
+    bootstrap   [T, N] float32     same-step resets with final observations: V(final observation) where the action was
+                                   cut, 0 elsewhere (algorithms/ppo/advantage)
+    final_obs   {leaf: [N, *shape]}  likewise: the final observations of the row that was stepped last; entries of
+                                   agents whose episode did not end there have no meaning
+    action_mask [T+1, N, P] bool   environments with action masks: False forbids the choice
+    env_action  [N, W] float32     box actions of environments on the learner's device: action[t] as they get it,
+                                   clipped or squashed into the bounds
+
+They are on the learner's device, or in pinned host memory with trainer.cpu_offload.
 """
 
 from __future__ import annotations
@@ -29,18 +39,19 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from metta_fast.buffers.act_row import ActRow
 from metta_fast.contracts.env import EnvSpec
 
 DEBUG_MAGIC = -1.25 * 2.0**100
-"""Debug mode fills float arrays with this value, which no environment means: a row nobody wrote is seen."""
+"""Debug mode fills float arrays with this value, which no environment gives, so that unwritten rows are found."""
 
 CHECKED = ("logprob", "value", "reward", "advantage", "returns")
-"""Arrays that are wholly written every epoch."""
+"""Arrays of which every entry is written in each epoch."""
 
 
 @dataclass
 class Buffers:
-    """See the module's docstring for shapes."""
+    """Holds a rollout. See the module's docstring for shapes."""
 
     horizon: int
     bptt_horizon: int
@@ -60,16 +71,37 @@ class Buffers:
     returns: Tensor
     state: Tensor
     bootstrap: Tensor | None = None
+    final_obs: dict[str, Tensor] | None = None
+    action_mask: Tensor | None = None
+    env_action: Tensor | None = None
 
     @property
     def num_segments(self) -> int:
-        """Segments of bptt_horizon rows in the buffer, over all agents."""
+        """Number of segments of bptt_horizon rows, over all agents."""
         return self.num_agents * (self.horizon // self.bptt_horizon)
 
     @property
     def device(self) -> torch.device:
-        """Where the arrays lie."""
+        """Device of the arrays."""
         return self.value.device
+
+    def given_actions(self, t: int) -> Tensor:
+        """Returns action[t] [N, W] as an environment on the learner's device gets it, for its `step_row(t)`."""
+        return self.action[t] if self.env_action is None else self.env_action
+
+    def act_row(self, t: int, state: Tensor, noise: Tensor) -> ActRow:
+        """Returns row t < horizon for the policy's step. state: [layers, N, H]. noise: [T, N, W]."""
+        row = slice(t, t + 1)
+        return ActRow(
+            {name: leaf[row] for name, leaf in self.obs.items()},
+            state,
+            self.reset[row],
+            noise[row],
+            self.action[row],
+            self.logprob[row],
+            self.value[row],
+            None if self.action_mask is None else self.action_mask[row],
+        )
 
     @classmethod
     def allocate(
@@ -83,11 +115,14 @@ class Buffers:
         debug: bool = False,
         pinned: bool = False,
     ) -> Buffers:
-        """All arrays, zeroed and `ratio` 1 (debug: floats filled with DEBUG_MAGIC).
+        """Allocates all arrays, zeroed and `ratio` 1 (debug: floats filled with DEBUG_MAGIC).
 
         Args:
             state_shape: (layers, size) of the policy's core; (0, 0) without one.
-            pinned: host memory that a GPU can copy from and to by itself; `device` is the CPU.
+            pinned: page-locked host memory, which a GPU copies from and to by itself; `device` is the CPU.
+
+        Raises:
+            ValueError: horizon is not a multiple of bptt_horizon.
         """
         if horizon % bptt_horizon:
             raise ValueError(f"horizon {horizon} is not a whole multiple of bptt_horizon {bptt_horizon}")
@@ -96,15 +131,19 @@ class Buffers:
         def array(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
             return torch.zeros(shape, dtype=dtype, device=device, pin_memory=pinned)
 
+        def leaves(*lead: int) -> dict[str, Tensor]:
+            return {
+                name: array(*lead, *leaf.shape, dtype=getattr(torch, leaf.dtype))
+                for name, leaf in spec.obs.items()
+            }
+
         layers, size = state_shape
+        final = spec.autoreset == "same_step" and spec.has_final_obs
         buffers = cls(
             horizon=horizon,
             bptt_horizon=bptt_horizon,
             num_agents=n,
-            obs={
-                name: array(horizon + 1, n, *leaf.shape, dtype=getattr(torch, leaf.dtype))
-                for name, leaf in spec.obs.items()
-            },
+            obs=leaves(horizon + 1, n),
             mask=array(horizon + 1, n, dtype=torch.bool),
             reset=array(horizon + 1, n, dtype=torch.bool),
             action=array(horizon, n, spec.action.width, dtype=getattr(torch, spec.action.dtype)),
@@ -118,19 +157,24 @@ class Buffers:
             advantage=array(horizon, n),
             returns=array(horizon, n),
             state=array(horizon // bptt_horizon, layers, n, size),
+            bootstrap=array(horizon, n) if final else None,
+            final_obs=leaves(n) if final else None,
+            action_mask=array(horizon + 1, n, sum(spec.action.nvec), dtype=torch.bool)
+            if spec.action_mask
+            else None,
         )
         if debug:
             buffers.fill_magic()
         return buffers
 
     def fill_magic(self) -> None:
-        """Debug mode: forget everything, so that a row nobody writes afterwards is found by `unwritten`."""
+        """Fill float arrays with DEBUG_MAGIC, so that `unwritten` finds a row that is not written afterwards."""
         for array in [*self.obs.values(), self.action, *(getattr(self, name) for name in CHECKED)]:
             if array.dtype.is_floating_point:
                 array.fill_(DEBUG_MAGIC)
 
     def unwritten(self) -> str | None:
-        """The name of an array with a row that nobody wrote since `fill_magic`, or None."""
+        """Returns the name of an array with a row that was not written since `fill_magic`, or None."""
         floats = {name: getattr(self, name) for name in CHECKED} | {
             f"obs {k}": v for k, v in self.obs.items()
         }

@@ -84,6 +84,12 @@ class EnvSpec:
     """True: `EnvBatch.notes()` exists: {kind: text}, what the user should be told of environments that go on."""
     stagger: bool = False
     """True: the environment can start its first episode in the middle (see DESIGN: episode ends)."""
+    autoreset: str = "next_step"
+    """When an ended episode gives way to the next. "next_step": row t+1 holds the true last observation (masked), t+2
+    the new episode's first. "same_step": row t+1 is the new episode's first; with `has_final_obs` the vector gives
+    the last observation apart (contracts/device_vector.py)."""
+    action_mask: bool = False
+    """True: each row carries a mask of legal choices (discrete actions; environments on the learner's device)."""
 
     @property
     def num_agents(self) -> int:

@@ -78,6 +78,15 @@ class ActionHead:
         action = ((cdf <= noise.unsqueeze(-1) * total) & (cdf < total)).sum(-1, keepdim=True)
         return action.squeeze(-1).to(torch.int32), logp.gather(-1, action).sum((-1, -2))
 
+    def masked(self, params: Tensor, action_mask: Tensor) -> Tensor:
+        """Returns params […, P] float32 with the choices that action_mask […, P] forbids at -inf.
+
+        A head without a legal choice keeps its logits: no row becomes NaN; rollout/summary.py finds live rows of
+        that kind.
+        """
+        legal = [part | ~part.any(-1, keepdim=True) for part in action_mask.split(self.nvec, -1)]
+        return params.float().masked_fill(~torch.cat(legal, -1), -torch.inf)
+
     def logprob_entropy(self, params: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
         """(logprob […], entropy […]) float32 of an action […, W]: sums over the heads."""
         logp = self._logp(params)

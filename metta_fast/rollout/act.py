@@ -1,49 +1,91 @@
-"""The policy's step of one row of a rollout, its results written where they belong.
+"""Computes the policy's step of one row in a rollout.
 
     plain      the network as it is
     compiled   the same as one function, by torch.compile
-    fused      one kernel of ours, where the policy is one it knows (policy/gpu_act.py)
+    fused      one kernel, where it supports the policy (policy/fused_act)
 
-All three are called alike (`ActInto`), so that a rollout need not know which it has.
+All three are called alike (buffers/act_row.py: Act), so a rollout does not know which one it has.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from metta_fast.buffers.act_row import Act, ActRow
+
+if TYPE_CHECKING:
+    from metta_fast.policy.fused_act.triton_act import FusedAct
+
+
+class Choice(NamedTuple):
+    """What a policy's step gives for a row."""
+
+    action: Tensor
+    """[1, N, W]."""
+    logprob: Tensor
+    """[1, N]."""
+    value: Tensor
+    """[1, N]."""
+    state: Tensor
+    """[L, N, H] after the row."""
+
+
+def choose(
+    policy: Any,
+    obs: dict[str, Tensor],
+    state: Tensor,
+    reset: Tensor,
+    noise: Tensor,
+    action_mask: Tensor | None = None,
+) -> Choice:
+    """Run the policy on a row and sample its actions; arguments as those of ActRow."""
+    out = policy(obs, state, reset)
+    params = out.params if action_mask is None else policy.head.masked(out.params, action_mask)
+    action, logprob = policy.head.sample(params, noise)
+    return Choice(action, logprob, out.value, out.state)
+
+
+Choose = Callable[[dict[str, Tensor], Tensor, Tensor, Tensor], tuple[Tensor, Tensor, Tensor, Tensor, Tensor]]
+
+
+def make_act(policy: nn.Module) -> Choose:
+    """Returns `choose` as one function that writes nothing, for torch.compile.
+
+    (obs {leaf: [1, n, …]}, state [L, n, H], reset [1, n], noise [1, n, W]) →
+    (action [1, n, W], logprob [1, n], value [1, n], state [L, n, H], the action as the environment gets it).
+    """
+    head: Any = policy.head
+
+    def act(
+        obs: dict[str, Tensor], state: Tensor, reset: Tensor, noise: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+        choice = choose(policy, obs, state, reset, noise)
+        return *choice, head.to_env(choice.action)
+
+    return act
+
 
 class ActInto:
-    """The plain form."""
+    """Writes `choose` into the row: the plain form of Act."""
 
     def __init__(self, policy: nn.Module) -> None:
         self.policy: Any = policy
 
-    def __call__(
-        self,
-        obs: dict[str, Tensor],
-        state: Tensor,
-        reset: Tensor,
-        noise: Tensor,
-        action: Tensor,
-        logprob: Tensor,
-        value: Tensor,
-    ) -> None:
-        """obs {leaf: [1, N, …]}, state [L, N, H] (changed), reset [1, N], noise [1, N, W] → action [1, N, W],
-        logprob, value [1, N]."""
-        out = self.policy(obs, state, reset)
-        chosen, its_logprob = self.policy.head.sample(out.params, noise)
-        action.copy_(chosen)
-        logprob.copy_(its_logprob)
-        value.copy_(out.value)
-        if state.numel():
-            state.copy_(out.state)
+    def __call__(self, row: ActRow) -> None:
+        choice = choose(self.policy, row.obs, row.state, row.reset, row.noise, row.action_mask)
+        row.action.copy_(choice.action)
+        row.logprob.copy_(choice.logprob)
+        row.value.copy_(choice.value)
+        if row.state.numel():
+            row.state.copy_(choice.state)
 
 
-def make_fused(policy: nn.Module, dtype: torch.dtype | None) -> Any:
-    """The policy's row as one kernel with layers in `dtype`, or None where there is none for it (or no dtype)."""
+def make_fused(policy: nn.Module, dtype: torch.dtype | None) -> FusedAct | None:
+    """Returns the kernel for the policy's row with layers in `dtype`; None: not supported, or no dtype."""
     if dtype is None:
         return None
     from metta_fast.policy.fused_act.triton_act import FusedAct, supports
@@ -52,21 +94,21 @@ def make_fused(policy: nn.Module, dtype: torch.dtype | None) -> Any:
 
 
 class Acts:
-    """The forms of a policy's step that a rollout has.
+    """Holds the forms of a policy's step that a rollout has.
 
     Attributes:
         plain: what the others are compared with.
-        fused: the kernel; None: there is none. It wants `update()` once the weights have changed.
+        fused: the kernel, or None. Call its `update()` after the weights have changed.
         best: the quickest of them.
     """
 
     def __init__(
         self, policy: nn.Module, *, fused: torch.dtype | None = None, compile_mode: str | None = None
     ) -> None:
-        """fused: the dtype of the kernel's layers; None: never that. compile_mode: torch.compile's; None: never."""
+        """fused: dtype of the kernel's layers; None: no kernel. compile_mode: of torch.compile; None: not compiled."""
         self.plain = ActInto(policy)
         self.fused = make_fused(policy, fused)
-        self.best: Any = self.plain
+        self.best: Act = self.plain
         if self.fused is not None:
             self.best = self.fused
         elif compile_mode is not None:

@@ -1,8 +1,8 @@
-"""NaN and infinity are found on the device, read once, and named: field, environment, agent.
+"""Finds NaN and infinity on the device, reads them once, and names field, environment and agent.
 
 check_rollout looks at what environments and policy gave, before anything is learnt from it; check_update at
 the losses and gradients, before the weights can reach a checkpoint. check_block looks at float actions before
-an environment gets them. All raise NonFiniteError.
+an environment gets them. They raise NonFiniteError. check_action_mask names a live row without a legal choice.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ import torch
 from torch import Tensor, nn
 
 from metta_fast.buffers.rollout import Buffers
-from metta_fast.contracts.env import EnvSpec
+from metta_fast.contracts.env import EnvError, EnvSpec
 from metta_fast.contracts.errors import NonFiniteError
 from metta_fast.contracts.vector import Block
 
 __all__ = [
     "NonFiniteError",
+    "check_action_mask",
     "check_block",
     "check_loss_scale",
     "check_rollout",
@@ -29,6 +30,7 @@ __all__ = [
     "check_weights",
     "checked",
     "fault",
+    "illegal_rows",
 ]
 
 DIVERGED = "its weights have diverged; try a lower trainer.learning_rate"
@@ -40,6 +42,7 @@ CAUSES = {
     "action": f"the policy gave it: {DIVERGED}",
     "log-probability": f"the policy gave it: {DIVERGED}",
     "value": f"the policy gave it: {DIVERGED}",
+    "bootstrap": f"the environment gave a final observation that is not finite, or the policy did it: {DIVERGED}",
 }
 
 
@@ -76,7 +79,7 @@ def _shown(leaf: str, spec: EnvSpec) -> str:
 
 
 def checked(buffers: Buffers, spec: EnvSpec) -> dict[str, tuple[str, Tensor]]:
-    """What can be non-finite after a rollout, in the order of cause and effect: {name in print: (field, array)}."""
+    """Returns what can be non-finite after a rollout, in the order of cause and effect: {shown name: (field, array)}."""
     fields = [("observation", _shown(name, spec), leaf) for name, leaf in buffers.obs.items()]
     fields += [
         ("reward", "reward", buffers.reward),
@@ -84,6 +87,8 @@ def checked(buffers: Buffers, spec: EnvSpec) -> dict[str, tuple[str, Tensor]]:
         ("log-probability", "log-probability", buffers.logprob),
         ("value", "value", buffers.value),
     ]
+    if buffers.bootstrap is not None:
+        fields.append(("bootstrap", "value of a final observation", buffers.bootstrap))
     return {
         shown: (field, array)
         for field, shown, array in fields
@@ -95,6 +100,29 @@ def fault(array: Tensor) -> Tensor:
     """[] bool on the array's device: an entry is NaN or infinite."""
     low, high = torch.aminmax(array)  # both pass NaN on
     return ~(low.isfinite() & high.isfinite())
+
+
+def illegal_rows(buffers: Buffers, spec: EnvSpec) -> Tensor:
+    """Returns [T, N] bool: a row with mask=True whose action mask leaves a head without a legal choice."""
+    assert buffers.action_mask is not None
+    rows = buffers.action_mask[: buffers.horizon].split(spec.action.nvec, -1)
+    legal = torch.stack([head.any(-1) for head in rows], -1).all(-1)
+    return buffers.mask[: buffers.horizon] & ~legal
+
+
+def check_action_mask(buffers: Buffers, spec: EnvSpec, epoch: int) -> NoReturn:
+    """Raises EnvError naming the first of `illegal_rows`."""
+    rows = illegal_rows(buffers, spec).nonzero()
+    where, env = "", None
+    if len(rows):  # else the rollout launched ahead has written over it
+        row, agent = rows[0].tolist()
+        env, in_env = divmod(agent, spec.agents_per_env)
+        where = f" in environment {env} (agent {in_env} of it), row {row}"
+    raise EnvError(
+        f"{spec.name} gave an action mask without a legal choice{where} of the rollout of epoch {epoch}; "
+        "expected at least one True for each action head in every row with mask=True",
+        env,
+    )
 
 
 def check_rollout(faults: Mapping[str, float], buffers: Buffers, spec: EnvSpec, epoch: int) -> None:

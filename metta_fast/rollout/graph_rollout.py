@@ -1,10 +1,10 @@
-"""One rollout with environments on the CPU and the policy on a GPU: a row's launches are one CUDA graph.
+"""Fills the buffers from CPU environments with the policy on a GPU: a row's launches are one CUDA graph.
 
     held or ready block ─► row t into Buffers ─► [ row t of Buffers ─► policy ─► row t of Buffers, action ] ─► send
                                                  └────────────── one graph for each block ──────────────┘
 
-A graph's tensors stay where they are, so which row it works on is a number on the device that it counts up itself.
-With memory the core's state is changed in place. Row T, of which only the value is wanted, has a graph of its own.
+A graph's tensors stay in place, so the row it works on is a number on the device, which it counts up itself.
+The core's state is changed in place. Row T, which needs only the value, has a graph of its own.
 
 Place in the flow: as rollout.py, which drives the vector for both.
 """
@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from metta_fast.buffers.act_row import ActRow
 from metta_fast.buffers.rollout import Buffers
 from metta_fast.contracts.vector import Block, VectorEnv
 from metta_fast.rollout.act import Acts
@@ -27,7 +28,7 @@ from metta_fast.runtime.cuda_graph import Graph, Say
 
 
 class GraphRollout(Rollout):
-    """As `Rollout`; the buffers are where the policy is."""
+    """Rollout whose policy and buffers are on the GPU."""
 
     def __init__(
         self,
@@ -41,7 +42,7 @@ class GraphRollout(Rollout):
         say: Say = print,
         **keys: Any,
     ) -> None:
-        """fused, compile_mode: of the policy's step (act.py). graphs: False: launch by launch. keys: as `Rollout`'s."""
+        """fused, compile_mode: as those of act.Acts. graphs: False: launch by launch. keys: as `Rollout`'s."""
         super().__init__(vec, policy, buffers, **keys)
         self._acts = Acts(policy, fused=fused, compile_mode=compile_mode)
         self._unchecked = self._acts.best is not self._acts.plain
@@ -56,16 +57,14 @@ class GraphRollout(Rollout):
             for i, block in enumerate(vec.blocks)
         ]  # fmt: skip
 
-    def forget(self) -> None:
+    def _zero_state(self) -> None:
         if not self._states:
-            super().forget()
-            return
-        self._held = False
-        for state in self._states:
+            super()._zero_state()
+        for state in self._states:  # graphs keep these tensors
             state.zero_()
 
     def rehearse(self) -> None:
-        """The host's part of a rollout as far as kernels of Triton do the rest (cuda/ahead.py)."""
+        """Run a rollout's host code once, so that Triton's kernels compile (runtime/compile_ahead.py)."""
         if self._acts.fused is None:
             return
         with torch.no_grad():
@@ -103,7 +102,7 @@ class GraphRollout(Rollout):
 
 
 class BlockStep:
-    """The policy's step of one block's row, on tensors that stay where they are.
+    """Runs the policy's step of one block's row, on tensors that stay in place.
 
     Attributes:
         row, last: of the row that `at` names, and of row T; graphs where they are enabled.
@@ -139,13 +138,13 @@ class BlockStep:
         )
         """Action, log-probability and value of a row."""
         self._dropped = torch.empty_like(state)
-        """A core's state that nobody wants."""
+        """The core's state after a row of which only the value is needed."""
         self.given = self._to_env(self._chosen[0].clone())
         self.row = graph("policy's row in the rollout", self.work)
         self.last = graph("last row of the rollout", self.work_last)
 
     def work(self) -> None:
-        """Row `at`."""
+        """Do row `at`."""
         at = self._at
         self._act(self._state, at)
         for rows, row in zip((self._action, self._logprob, self._value), self._chosen):
@@ -167,26 +166,25 @@ class BlockStep:
         }
         reset, noise = self._reset.index_select(0, at), self._noise.index_select(0, noise_at)
         with self._autocast():
-            self._acts.best(obs, state, reset, noise, *self._chosen)
+            self._acts.best(ActRow(obs, state, reset, noise, *self._chosen))
 
     def plain_value(self) -> Tensor:
-        """[n] V of row 0 as the plain policy gives it."""
+        """Returns V of row 0 [n] by the plain policy."""
         self._dropped.copy_(self._first_state if self._state.numel() else self._state)
         obs = {name: leaf[:1] for name, leaf in self._obs.items()}
         with self._autocast():
-            self._acts.plain(obs, self._dropped, self._reset[:1], self._noise[:1], *self._chosen)
+            self._acts.plain(ActRow(obs, self._dropped, self._reset[:1], self._noise[:1], *self._chosen))
         return self._chosen[2][0]
 
 
 def words(rows: Tensor) -> Tensor:
-    """rows [T, n, …] → the same memory as [T, words], in the widest integers that fit: bytes are copied slowly.
+    """Returns rows [T, n, …] as [T, words] in the widest integers that fit: copying single bytes is slow.
 
-    Bytes of a row must lie side by side, as those of a block of agents do.
+    Raises:
+        ValueError: the bytes of a row are not contiguous.
     """
     if not rows[0].is_contiguous():
-        raise ValueError(
-            f"rows of shape {list(rows.shape)} and strides {rows.stride()} do not lie side by side"
-        )
+        raise ValueError(f"rows of shape {list(rows.shape)} and strides {rows.stride()} are not contiguous")
     size, length = rows.element_size(), rows[0].numel()
     flat = rows.as_strided((len(rows), length), (rows.stride(0), 1))
     for wide in (torch.int64, torch.int32, torch.int16):

@@ -1,15 +1,14 @@
-"""One rollout: every block gives `horizon` rows and is held again at row T.
+"""Fills the buffers from blocks of environments: every block gives `horizon` rows and is held again at row T.
 
     held or ready block ─► row t into Buffers ─► policy ─► action[t] ─► send     the first ready block first
                                t = T: only the value; the block stays held, its row is the next epoch's row 0
 
-Sampling noise is keyed by (seed, epoch) and laid out by agent: the order of arrival changes nothing.
+Sampling noise is keyed by (seed, epoch) and laid out by agent, so the order of arrival changes nothing.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from typing import Any
 
@@ -17,37 +16,17 @@ import torch
 from torch import Tensor, nn
 
 from metta_fast.buffers.rollout import Buffers
-from metta_fast.contracts.errors import NonFiniteError
+from metta_fast.contracts.errors import NonFiniteError, UserError
 from metta_fast.contracts.vector import Block, VectorEnv, VectorError, WorkerError
 from metta_fast.policy.plan import described_by
+from metta_fast.rollout.act import Choose, make_act
+from metta_fast.rollout.base import RolloutBase
 from metta_fast.rollout.check_compiled import check_compiled
 from metta_fast.rollout.finite_checks import check_block, check_weights
 from metta_fast.rollout.transfer import Transfer, make_transfer
-from metta_fast.runtime.keyed_random import NOISE, Keyed, env_seed
-from metta_fast.runtime.timer import Timer
-
-Act = Callable[[dict[str, Tensor], Tensor, Tensor, Tensor], tuple[Tensor, Tensor, Tensor, Tensor, Tensor]]
 
 
-def make_act(policy: nn.Module) -> Act:
-    """The step of a rollout as one function, for torch.compile.
-
-    (obs {leaf: [1, n, …]}, state [L, n, H], reset [1, n], noise [1, n, W]) →
-    (action [1, n, W], logprob [1, n], value [1, n], state [L, n, H], the action as the environment gets it).
-    """
-    head: Any = policy.head
-
-    def act(
-        obs: dict[str, Tensor], state: Tensor, reset: Tensor, noise: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-        out = policy(obs, state, reset)
-        action, logprob = head.sample(out.params, noise)
-        return action, logprob, out.value, out.state, head.to_env(action)
-
-    return act
-
-
-class Rollout:
+class Rollout(RolloutBase[VectorEnv]):
     """Drives the vector; owns the core's state between rows and epochs."""
 
     def __init__(
@@ -56,31 +35,35 @@ class Rollout:
         policy: nn.Module,
         buffers: Buffers,
         *,
-        device: torch.device,
-        seed: int,
-        autocast: Callable[[], AbstractContextManager],
-        timer: Timer,
         zero_copy: bool = True,
         compile_mode: str | None = None,
+        **keys: Any,
     ) -> None:
-        """compile_mode: torch.compile's mode for policy and sampling; None: eager."""
-        self.vec, self.buffers, self.device, self.timer = vec, buffers, device, timer
-        self.policy: Any = policy
-        self.seed = seed
-        self._autocast = autocast
-        self._keyed = Keyed(seed, device)
+        """compile_mode: torch.compile's mode for policy and sampling; None: eager. keys: as RolloutBase's.
+
+        Raises:
+            UserError: the environments give action masks, or final observations apart from their rows.
+        """
+        super().__init__(vec, policy, buffers, **keys)
+        if buffers.action_mask is not None or buffers.bootstrap is not None:
+            what = (
+                "action masks"
+                if buffers.action_mask is not None
+                else "final observations of same-step resets"
+            )
+            raise UserError(
+                f"{vec.spec.name} gives {what}, which blocks of environments do not carry; give vector.backend=gpu "
+                "and a factory with make_device_vector"
+            )
         self._transfer = self._make_transfer(zero_copy)
         self._compiled = compile_mode is not None
         self._plain = act = make_act(policy)
         self._unchecked = self._compiled
-        self._act: Act = (
+        self._act: Choose = (
             torch.compile(act, mode=compile_mode, dynamic=False) if compile_mode is not None else act
         )
-        self._noise = torch.empty((buffers.horizon, buffers.num_agents, vec.spec.action.width), device=device)
         self._epoch = 0
         self._rows = [0] * len(vec.blocks)
-        self._held = False
-        """Every block is held at the row that comes next; otherwise the environments start anew."""
         self._states: list[Tensor] = []
         self.forget()
 
@@ -91,15 +74,8 @@ class Rollout:
             self.vec, self.buffers, self.device, zero_copy=zero_copy, reset_can_wait=can_wait
         )
 
-    def forget(self) -> None:
-        """Environments are about to be reset: the core's state is zero."""
-        self._held = False
+    def _zero_state(self) -> None:
         self._states = [self.policy.initial_state(block.size, self.device) for block in self.vec.blocks]
-
-    @property
-    def held(self) -> bool:
-        """False: the next `collect` resets the environments first."""
-        return self._held
 
     def collect(self, epoch: int) -> None:
         """Fill the buffers. Raises what `vec.recv` raises, and NonFiniteError."""
@@ -108,8 +84,7 @@ class Rollout:
         if self._held:
             waiting.extend(self.vec.blocks)
         else:
-            self.forget()
-            self.vec.async_reset(env_seed(self.seed, epoch), stagger=self.vec.spec.stagger)
+            self._reset_environments(epoch)
         self._held = False
         self._epoch = epoch
         self._draw_noise(epoch)
@@ -125,21 +100,14 @@ class Rollout:
         timer.lap("copy")
 
     def _contexts(self) -> AbstractContextManager:
-        """What the policy runs in."""
+        """Returns the contexts that the policy runs in."""
         contexts = ExitStack()
         contexts.enter_context(torch.no_grad() if self._compiled else torch.inference_mode())
         contexts.enter_context(self._autocast())
         return contexts
 
-    def _draw_noise(self, epoch: int) -> None:
-        generator = self._keyed(NOISE, epoch)
-        if self.vec.spec.action.kind == "discrete":
-            self._noise.uniform_(generator=generator)
-        else:
-            self._noise.normal_(generator=generator)
-
     def _row(self, block: Block) -> None:
-        """The block's next row: in, policy, out."""
+        """Do the block's next row: in, policy, out."""
         timer, transfer, i = self.timer, self._transfer, block.index
         t = self._rows[i]
         self._rows[i] = t + 1
@@ -147,7 +115,7 @@ class Rollout:
         timer.lap("copy")
         try:
             self._act_on(block, t)
-        except ValueError:  # an action head that has no choice: say so if NaN is the cause
+        except ValueError:  # an action head without a choice: name NaN if it is the cause
             check_block(block, self.vec.spec, t, self._epoch)
             check_weights(self.policy, self._epoch)
             raise
@@ -164,7 +132,7 @@ class Rollout:
             raise
 
     def _act_on(self, block: Block, t: int) -> None:
-        """The policy's part of row t: into the buffers, and but for the last row on the way to the slab."""
+        """Run the policy on row t into the buffers; except for the last row, start the actions' copy to the slab."""
         timer, buffers, transfer = self.timer, self.buffers, self._transfer
         i, a, b = block.index, block.start, block.stop
         last = t == buffers.horizon
@@ -192,31 +160,26 @@ class Rollout:
         timer.lap("copy")
 
     def _keep_state(self, block: Block, t: int) -> None:
-        """The core's state where a segment begins."""
+        """Store the core's state where a segment begins."""
         buffers, state = self.buffers, self._states[block.index]
         if t % buffers.bptt_horizon == 0 and state.numel():
             buffers.state[t // buffers.bptt_horizon, :, block.start : block.stop] = state
 
     # ---- state ----
 
-    def state_dict(self) -> dict[str, Any]:
-        """The core's state [layers, N, H] that goes with the held row."""
-        return {"state": torch.cat(self._states, 1)}
+    def _state_copy(self) -> Tensor:
+        return torch.cat(self._states, 1)
 
-    def load_state_dict(self, state: dict[str, Any]) -> bool:
-        """Go on from the vector's own loaded state; the number of blocks may be another.
+    def _take_state(self, state: Tensor) -> None:
+        """The number of blocks may be another than when it was saved."""
+        for block, own in zip(self.vec.blocks, self._states):
+            own.copy_(state[:, block.start : block.stop])
 
-        Returns:
-            False: the vector holds no state, so the next `collect` resets the environments.
-        """
-        self.forget()
+    def _vector_holds(self) -> bool:
         try:
             self.vec.hold_all()
         except WorkerError:
             raise
         except VectorError:  # nothing was loaded into the vector
             return False
-        for block, own in zip(self.vec.blocks, self._states):
-            own.copy_(state["state"][:, block.start : block.stop])
-        self._held = True
         return True

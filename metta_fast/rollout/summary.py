@@ -1,4 +1,4 @@
-"""What a rollout amounts to: steps, episodes, faults, and rewards scaled, without the host waiting.
+"""Summarises a rollout without the host waiting: steps, episodes, faults; and scales its rewards.
 
 Place in the flow: after a rollout, before the advantage. `run` works on the device and can be captured in a CUDA
 graph; `read` judges its figures once they are on the host:
@@ -6,10 +6,11 @@ graph; `read` judges its figures once they are on the host:
     figures  [rows | episodes, return, length, *stats | faults]  float64
              rows      unmasked rows: agent steps
              episodes  that were counted, and their sums, as EpisodeStats gives them
-             faults    for each array that can be non-finite: not 0 where an entry is
+             faults    for each array that can be non-finite: not 0 where an entry is; last, with action masks:
+                       not 0 where a live row has no legal choice
 
 Faults and episodes are of the rewards as the environment gave them; the scale comes last.
-On a GPU with Triton two kernels do all of it (gpu_summary.py), else torch operations.
+On a GPU with Triton two kernels do all of it (triton_summary.py), else torch operations.
 """
 
 from __future__ import annotations
@@ -21,12 +22,19 @@ import torch
 from metta_fast.buffers.rollout import Buffers
 from metta_fast.contracts.env import EnvSpec
 from metta_fast.rollout.episode_stats import EpisodeStats
-from metta_fast.rollout.finite_checks import check_rollout, checked, fault
+from metta_fast.rollout.finite_checks import (
+    check_action_mask,
+    check_rollout,
+    checked,
+    fault,
+    illegal_rows,
+)
 from metta_fast.rollout.reward_scale import RewardScale
 from metta_fast.runtime.torch_setup import has_triton
 
 IN_KERNEL = ("reward", "log-probability", "value")
-"""The arrays every rollout has; what else is a float (observations, box actions) follows them in `figures`."""
+"""The arrays that every rollout has; other float arrays (observations, box actions) follow them in `figures`."""
+ACTION_MASK = "action mask"
 
 
 class Summary:
@@ -39,8 +47,9 @@ class Summary:
         self.episodes, self.reward_scale = episodes, reward_scale
         arrays = {shown: array for shown, (_, array) in checked(buffers, spec).items()}
         self._others = {shown: array for shown, array in arrays.items() if shown not in IN_KERNEL}
-        self.faults = (*IN_KERNEL, *self._others)
-        """Names of the arrays, in the order of `figures`."""
+        masked = () if buffers.action_mask is None else (ACTION_MASK,)
+        self.faults = (*IN_KERNEL, *self._others, *masked)
+        """Names of the faults, in the order of `figures`."""
         self._sums = 1 + len(episodes.names)
         self.figures = torch.zeros(
             1 + self._sums + len(self.faults), dtype=torch.float64, device=buffers.device
@@ -54,6 +63,8 @@ class Summary:
     def run(self) -> None:
         """Take in the rollout in the buffers: fill `figures`, then scale the rewards in place."""
         others = [fault(array) for array in self._others.values()]
+        if self.buffers.action_mask is not None:
+            others.append(illegal_rows(self.buffers, self.spec).any())
         if self._kernels is not None:
             self._kernels.run()
             for i, found in enumerate(others, start=len(self.figures) - len(others)):
@@ -67,7 +78,7 @@ class Summary:
             self.reward_scale.apply(b)
 
     def bad(self) -> torch.Tensor:
-        """[] float32 on the device: 1 if anything is not finite."""
+        """Returns [] float32 on the device: 1 if there is a fault."""
         return (self.figures[1 + self._sums :].sum() > 0).float()
 
     def read(self, figures: Sequence[float], epoch: int) -> tuple[int, dict[str, float]]:
@@ -78,7 +89,10 @@ class Summary:
 
         Raises:
             NonFiniteError: naming the first field that is not finite, and where.
+            EnvError: an action mask without a legal choice.
         """
         faults = dict(zip(self.faults, figures[1 + self._sums :]))
         check_rollout(faults, self.buffers, self.spec, epoch)
+        if faults.get(ACTION_MASK):
+            check_action_mask(self.buffers, self.spec, epoch)
         return int(figures[0]), self.episodes.means(list(figures[1 : 1 + self._sums]))

@@ -77,7 +77,7 @@ def build_and_step(vec: Any, t: int) -> None:
 
 
 class GpuVector:
-    """See the module's docstring; `metta_fast.contracts.vector.VectorEnv`.
+    """See the module's docstring; fulfils contracts/vector.py: VectorEnv and contracts/device_vector.py: DeviceVector.
 
     Args:
         num_blocks: contiguous ranges of environments for recv and send; attached: no meaning.
@@ -90,6 +90,8 @@ class GpuVector:
         CompileError: the rules do not compile for this GPU, or NVRTC is missing.
         LaunchError: the driver does not take the code.
     """
+
+    capturable = True
 
     def __init__(
         self,
@@ -215,9 +217,14 @@ class GpuVector:
         self._check_open()
         while self._flight:
             self.recv()
-        if len(self._held) != len(self.blocks):
+        if not self.ready:
             raise VectorError("no block was ever in flight: call async_reset first")
         return list(self.blocks)
+
+    @property
+    def ready(self) -> bool:
+        """True: every block is held; attached, row T is valid."""
+        return len(self._held) == len(self.blocks)
 
     def notes(self) -> list[str]:
         """None: kernels have none to give."""
@@ -230,7 +237,7 @@ class GpuVector:
     def snapshot(self) -> Callable[[], dict[str, Any]]:
         """What `state_dict` would give now, copied on the GPU; the function gives it, and waits only then."""
         self._check_open()
-        if len(self._held) != len(self.blocks):
+        if not self.ready:
             raise VectorError(
                 f"state_dict with {len(self._held)} of {len(self.blocks)} blocks held: hold_all first"
             )

@@ -14,6 +14,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from metta_fast.buffers.act_row import ActRow
 from metta_fast.config.keys import PolicyConfig
 from metta_fast.contracts.env import ActionSpec, EnvSpec, Leaf
 from metta_fast.policy import make_policy
@@ -376,7 +377,7 @@ def test_in_the_place_of_a_rollouts_step(core: str) -> None:
         action = torch.zeros(1, 16, 2, dtype=torch.int32, device=DEVICE)
         logprob, value = torch.zeros(1, 16, device=DEVICE), torch.zeros(1, 16, device=DEVICE)
         with torch.no_grad(), torch.autocast("cuda", torch.bfloat16, enabled=ON_GPU):
-            step({"obs": obs}, state, reset, noise, action, logprob, value)
+            step(ActRow({"obs": obs}, state, reset, noise, action, logprob, value))
         results.append((logprob.exp(), value, state, action.float()))
     for found, want in list(zip(*results))[: 3 if ON_GPU else 4]:
         torch.testing.assert_close(found, want, rtol=2e-2, atol=2e-2)

@@ -7,11 +7,15 @@ from typing import Any
 import torch
 
 from metta_fast.buffers.rollout import Buffers
+from metta_fast.contracts.device_vector import DeviceVector as Contract
 from metta_fast.contracts.env import EnvFactory
+from metta_fast.contracts.vector import VectorError
 from metta_fast.vector import make_vector
 
 
-class DeviceVector:
+class DeviceVector(Contract):
+    capturable = True
+
     def __init__(self, factory: EnvFactory) -> None:
         self.inner = make_vector(factory, backend="serial", worker_timeout_s=30.0)
         self.spec, self.blocks = factory.spec, self.inner.blocks
@@ -55,8 +59,13 @@ class DeviceVector:
             leaf[t] = torch.from_numpy(rows.obs[name])
         b.mask[t], b.reset[t] = torch.from_numpy(rows.mask), torch.from_numpy(rows.reset)
 
-    def hold_all(self) -> Any:
-        return self.inner.hold_all()
+    @property
+    def ready(self) -> bool:
+        try:
+            self.inner.hold_all()
+        except VectorError:
+            return False
+        return True
 
     def state_dict(self) -> dict[str, Any]:
         return self.inner.state_dict()

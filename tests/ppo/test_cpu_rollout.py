@@ -15,8 +15,9 @@ from metta_fast.contracts.env import Leaf
 from metta_fast.contracts.errors import NonFiniteError
 from metta_fast.policy import make_policy
 from metta_fast.policy.fused_act.c_act import CpuAct
+from metta_fast.rollout.act import make_act
 from metta_fast.rollout.c_rollout import CpuRollout
-from metta_fast.rollout.rollout import Rollout, make_act
+from metta_fast.rollout.rollout import Rollout
 from tests.policy.specs import flat_spec, random_obs
 from tests.ppo.envs import tickers
 from tests.ppo.stand_in import make_ppo

@@ -107,5 +107,5 @@ def test_words_are_as_wide_as_they_can_be() -> None:
     assert words(obs).dtype == words(obs[:, :8]).dtype == torch.int64
     assert words(obs[:, 4:]).dtype == torch.int32  # begins at a multiple of four bytes
     assert words(obs[:, 1:]).dtype == torch.uint8
-    with pytest.raises(ValueError, match="do not lie side by side"):
+    with pytest.raises(ValueError, match="are not contiguous"):
         words(obs[..., :386])

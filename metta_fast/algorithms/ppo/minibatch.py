@@ -39,6 +39,8 @@ class Minibatch(NamedTuple):
     """[L, B]."""
     weight: Tensor | None
     """[B]: multiplies the normalised advantages; None: 1."""
+    action_mask: Tensor | None = None
+    """[L, B, P] bool: False forbids the choice; None: every choice is legal."""
 
 
 class Gather:
@@ -89,6 +91,7 @@ class Gather:
             take(b.advantage),
             take(b.returns),
             None if weight is None else weight.to(self.device),
+            None if b.action_mask is None else take(b.action_mask),
         )
 
     def state(self, segments: Tensor) -> Tensor:

@@ -153,13 +153,8 @@ class Parts:
             state = rollout._state.clone()
 
             def call(i: int) -> None:
-                t = i % b.horizon
-                row = slice(t, t + 1)
                 with torch.no_grad(), rollout._autocast():
-                    act(
-                        {name: leaf[row] for name, leaf in b.obs.items()}, state, b.reset[row],
-                        rollout._noise[row], b.action[row], b.logprob[row], b.value[row],
-                    )  # fmt: skip
+                    act(b.act_row(i % b.horizon, state, rollout._noise))
 
             return call
 

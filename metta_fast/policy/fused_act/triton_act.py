@@ -5,7 +5,7 @@
 
     act = FusedAct(policy, torch.bfloat16)        # if supports(policy, torch.bfloat16) is None
     act.update()                                  # after the weights have changed
-    act(obs, state, reset, noise, action, logprob, value)
+    act(row)                                      # buffers/act_row.py: ActRow
 
 A program takes `rows` rows of the batch from the bytes to the actions. Of a row's 2968 inputs few are not 0 (in the
 grid's own game 26 of cells), so the first layer is a sum of few rows of its weights: the inputs that are not 0 are
@@ -29,6 +29,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from metta_fast.buffers.act_row import ActRow
 from metta_fast.policy.base import Policy
 from metta_fast.policy.cores import MinGRUCore
 from metta_fast.policy.encoders import TokenEncoder
@@ -334,7 +335,7 @@ def fused_act(
 
 
 class FusedAct:
-    """`fused_act` in the place of a rollout's step (rollout/act.py: ActInto)."""
+    """Runs `fused_act` as a rollout's step (buffers/act_row.py: Act)."""
 
     def __init__(self, policy: Network, dtype: torch.dtype) -> None:
         self.packed = pack(policy, dtype)
@@ -343,18 +344,8 @@ class FusedAct:
         """See `Packed.update`."""
         self.packed.update()
 
-    def __call__(
-        self,
-        obs: dict[str, Tensor],
-        state: Tensor,
-        reset: Tensor,
-        noise: Tensor,
-        action: Tensor,
-        logprob: Tensor,
-        value: Tensor,
-    ) -> None:
-        """obs {leaf: [1, N, 387]}, noise [1, N, W] → action [1, N, W], logprob, value [1, N]. With memory, state
-        [1, N, H] is written, zeroed first where reset [1, N]."""
-        (rows,) = obs.values()
-        memory = () if self.packed.gates is None else (state[0], reset[0])
-        fused_act(self.packed, rows[0], noise[0], action[0], logprob[0], value[0], *memory)
+    def __call__(self, row: ActRow) -> None:
+        """Act on a row whose observation [1, N, 387] is its only leaf. The state is not touched without a core."""
+        (rows,) = row.obs.values()
+        memory = () if self.packed.gates is None else (row.state[0], row.reset[0])
+        fused_act(self.packed, rows[0], row.noise[0], row.action[0], row.logprob[0], row.value[0], *memory)

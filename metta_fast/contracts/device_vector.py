@@ -1,0 +1,123 @@
+"""The contract of environments whose rows are torch tensors on the learner's device.
+
+    vec.attach(buffers)                        rows are written into `buffers` from now on
+    vec.async_reset(seed)                      writes row T: the first rows of all episodes
+    copy row T to row 0
+    for t in range(T):
+        if vec.build_every and t % vec.build_every == 0:
+            vec.build_ahead()                  may run beside the policy's work of row t
+        …                                      the policy writes action[t]
+        vec.step_row(t)                        row t → row t+1
+
+The grid's engine (vector/gpu.py) is one, a batched environment in plain torch another (tests/device_envs.py is the
+example to copy). A factory gives it by `make_device_vector`; vector.backend=gpu chooses it, on the CPU as well.
+
+**What `step_row(t)` reads and writes** (N agents; shapes as in metta_fast/buffers/rollout.py):
+
+    reads    buffers.given_actions(t)  [N, W]    int32 choices, or float32 within the bounds
+    writes   reward[t], terminal[t], truncation[t]  [N]; stats[t]  [N, S] where an episode ended (S = len(spec.stats))
+             obs[leaf][t+1]  [N, *shape] for every leaf; mask[t+1], reset[t+1]  [N]
+             action_mask[t+1]  [N, P]            spec.action_mask: True for legal choices; each head of a row with
+                                                 mask=True needs one
+             final_obs[leaf]  [N, *shape]        same-step resets with spec.has_final_obs: the last observation of
+                                                 agents whose episode action[t] ended; other entries are not read
+
+`async_reset` and `load_state_dict` write obs, mask, reset (and action_mask) of row T. The rollout copies row T to
+row 0, and computes `bootstrap[t]` from `final_obs` by one extra inference a row.
+
+**Episode ends.** spec.autoreset="next_step": if action[t] ends an episode, row t+1 has the true last observation with
+mask=False; its action is ignored, reward[t+1] and both flags are 0, and row t+2 is the next episode's first with
+mask=reset=True. "same_step": row t+1 is the next episode's first, reset=True; every row has mask=True.
+
+All calls launch work in order on torch's current stream and wait for nothing; `step_row` and `build_ahead` allocate
+nothing that outlives them. `capturable` says whether a CUDA graph may capture and replay these two: then they
+read only tensors that stay in place, and never wait for the device. What the environment with global id i does
+depends on (seed, i) alone. Nothing here imports torch at run time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+from metta_fast.contracts.env import EnvSpec
+
+if TYPE_CHECKING:
+    import torch
+
+    from metta_fast.buffers.rollout import Buffers
+
+
+class DeviceVector(Protocol):
+    """See the module's docstring. Inherit from it to get the defaults."""
+
+    spec: EnvSpec
+    num_envs: int
+    num_agents: int
+    """num_envs · spec.agents_per_env."""
+    first_env: int
+    """Global id of the first environment; the others follow."""
+    total_envs: int
+    """Environments of the whole run, over all vectors."""
+    device: torch.device
+    capturable: bool = False
+    """True: `step_row` and `build_ahead` may be captured in a CUDA graph."""
+    build_every: int = 0
+    """Rows from one `build_ahead` to the next, at most; 0: there is nothing to build ahead."""
+
+    @property
+    def ready(self) -> bool:
+        """True: row T is valid, after `async_reset`, `load_state_dict` or a rollout."""
+        ...
+
+    def attach(self, buffers: Buffers) -> None:
+        """Write rows into `buffers` from now on. `async_reset` or `load_state_dict` follows.
+
+        Raises:
+            ValueError: the buffers are on another device or for another number of agents.
+        """
+
+    def async_reset(self, seed: int, *, stagger: bool = False) -> None:
+        """Start every environment again and write row T. seed: 0 … 2^64−1. stagger: start episodes in the middle
+        (only where spec.stagger)."""
+
+    def build_ahead(self) -> None:
+        """Prepare the next episodes, on any stream; called at least once in `build_every` rows."""
+
+    def step_row(self, t: int) -> None:
+        """Step all environments from row t to row t+1, 0 ≤ t < T."""
+
+    def notes(self) -> list[str]:
+        """Returns messages for the user, each once."""
+        return []
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns the state of all environments with row T, as NumPy arrays and plain values: copies."""
+        return self.snapshot()()
+
+    def snapshot(self) -> Callable[[], dict[str, Any]]:
+        """Returns a function that gives what `state_dict` would give now. Copies on the device; waits only in that
+        function."""
+        ...
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a state, and write row T.
+
+        Raises:
+            ValueError: the state of another environment or number of environments.
+        """
+
+    def close(self) -> None:
+        """Free what the vector holds; may be called twice."""
+
+
+@runtime_checkable
+class DeviceFactory(Protocol):
+    """A factory of environments (contracts/env.py: EnvFactory) that step on the learner's device."""
+
+    spec: EnvSpec
+
+    def make_device_vector(
+        self, num_envs: int, device: torch.device, first_env: int, total_envs: int
+    ) -> DeviceVector:
+        """Makes environments first_env … first_env+num_envs−1 of a run's total_envs on `device`."""

@@ -1,0 +1,100 @@
+"""Holds what every rollout has: seeds, noise, whether row T is held, and how it starts, forgets and resumes.
+
+Place in the flow: rollout.py (blocks of CPU environments) and device_rollout.py (environments on the policy's device)
+inherit from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any, Generic, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from metta_fast.buffers.rollout import Buffers
+from metta_fast.contracts.device_vector import DeviceVector
+from metta_fast.contracts.vector import VectorEnv
+from metta_fast.runtime.keyed_random import NOISE, Keyed, env_seed
+from metta_fast.runtime.timer import Timer
+
+V = TypeVar("V", VectorEnv, DeviceVector)
+
+
+class RolloutBase(Generic[V]):
+    """Keeps the environments and the core's state going from epoch to epoch."""
+
+    def __init__(
+        self,
+        vec: V,
+        policy: nn.Module,
+        buffers: Buffers,
+        *,
+        device: torch.device,
+        seed: int,
+        autocast: Callable[[], AbstractContextManager],
+        timer: Timer,
+    ) -> None:
+        self.vec, self.buffers, self.device, self.timer = vec, buffers, device, timer
+        self.policy: Any = policy  # a Policy, or any module with its attributes
+        self.seed = seed
+        self._autocast = autocast
+        self._keyed = Keyed(seed, device)
+        self._noise = torch.empty((buffers.horizon, buffers.num_agents, vec.spec.action.width), device=device)
+        self._held = False
+        """Row T is held: it is the next epoch's row 0. Otherwise the environments are reset first."""
+
+    @property
+    def held(self) -> bool:
+        """False: the next `collect` resets the environments first."""
+        return self._held
+
+    def forget(self) -> None:
+        """Zero the core's state: the environments are about to be reset."""
+        self._held = False
+        self._zero_state()
+
+    def _zero_state(self) -> None:
+        raise NotImplementedError
+
+    def _reset_environments(self, epoch: int) -> None:
+        self.forget()
+        self.vec.async_reset(env_seed(self.seed, epoch), stagger=self.vec.spec.stagger)
+
+    def _draw_noise(self, epoch: int) -> None:
+        """Draw the epoch's noise, keyed by (seed, epoch) and laid out by agent."""
+        generator = self._keyed(NOISE, epoch)
+        if self.vec.spec.action.kind == "discrete":
+            self._noise.uniform_(generator=generator)
+        else:
+            self._noise.normal_(generator=generator)
+
+    # ---- state ----
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Returns a copy of the core's state [layers, N, H] that goes with the held row."""
+        return {"state": self._state_copy()}
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> bool:
+        """Go on from the vector's own loaded state.
+
+        Returns:
+            False: the vector holds no state, so the next `collect` resets the environments.
+        """
+        self.forget()
+        if not self._vector_holds():
+            return False
+        self._take_state(state["state"])
+        self._held = True
+        return True
+
+    def _state_copy(self) -> Tensor:
+        raise NotImplementedError
+
+    def _take_state(self, state: Tensor) -> None:
+        raise NotImplementedError
+
+    def _vector_holds(self) -> bool:
+        """Returns whether a state was loaded into the vector."""
+        raise NotImplementedError
