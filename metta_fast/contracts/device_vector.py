@@ -12,7 +12,7 @@
 The grid's engine (vector/gpu.py) is one, a batched environment in plain torch another (tests/device_envs.py is the
 example to copy). A factory gives it by `make_device_vector`; vector.backend=gpu chooses it, on the CPU as well.
 
-**What `step_row(t)` reads and writes** (N agents; shapes as in metta_fast/buffers/rollout.py):
+**What `step_row(t)` reads and writes** (N agents; `buffers` is a DeviceRows):
 
     reads    buffers.given_actions(t)  [N, W]    int32 choices, or float32 within the bounds
     writes   reward[t], terminal[t], truncation[t]  [N]; stats[t]  [N, S] where an episode ended (S = len(spec.stats))
@@ -44,8 +44,41 @@ from metta_fast.contracts.env import EnvSpec
 
 if TYPE_CHECKING:
     import torch
+    from torch import Tensor
 
-    from metta_fast.buffers.rollout import Buffers
+
+class DeviceRows(Protocol):
+    """The arrays that a vector writes into and reads from: the part of Buffers that it needs."""
+
+    horizon: int
+    num_agents: int
+    obs: dict[str, Tensor]
+    """{leaf: [T+1, N, *shape]} in the leaf's dtype."""
+    mask: Tensor
+    """[T+1, N] bool."""
+    reset: Tensor
+    """[T+1, N] bool."""
+    action_mask: Tensor | None
+    """[T+1, N, P] bool; None: spec.action_mask is False."""
+    reward: Tensor
+    """[T, N] float32."""
+    terminal: Tensor
+    """[T, N] bool."""
+    truncation: Tensor
+    """[T, N] bool."""
+    stats: Tensor
+    """[T, N, S] float32."""
+    final_obs: dict[str, Tensor] | None
+    """{leaf: [N, *shape]}; None: only same-step resets with spec.has_final_obs have it."""
+
+    @property
+    def device(self) -> torch.device:
+        """Device of the arrays."""
+        ...
+
+    def given_actions(self, t: int) -> Tensor:
+        """Returns action[t] [N, W] as the environment gets it: int32, or float32 within the bounds."""
+        ...
 
 
 class DeviceVector(Protocol):
@@ -70,7 +103,7 @@ class DeviceVector(Protocol):
         """True: row T is valid, after `async_reset`, `load_state_dict` or a rollout."""
         ...
 
-    def attach(self, buffers: Buffers) -> None:
+    def attach(self, buffers: DeviceRows) -> None:
         """Write rows into `buffers` from now on. `async_reset` or `load_state_dict` follows.
 
         Raises:

@@ -79,7 +79,7 @@ def _shown(leaf: str, spec: EnvSpec) -> str:
 
 
 def checked(buffers: Buffers, spec: EnvSpec) -> dict[str, tuple[str, Tensor]]:
-    """Returns what can be non-finite after a rollout, in the order of cause and effect: {shown name: (field, array)}."""
+    """Returns what can be non-finite after a rollout, in the order of cause and effect: {shown: (field, array)}."""
     fields = [("observation", _shown(name, spec), leaf) for name, leaf in buffers.obs.items()]
     fields += [
         ("reward", "reward", buffers.reward),

@@ -64,7 +64,11 @@ class Gradients:
         self._wants_output = self._per_minibatch or bool(hooks.extra_loss)
 
     def _make_tail(self) -> Any:
-        if not has_triton(self.buffers.device) or self.hooks.extra_loss:
+        if (
+            not has_triton(self.buffers.device)
+            or self.hooks.extra_loss
+            or self.buffers.action_mask is not None
+        ):
             return None
         from metta_fast.algorithms.ppo.triton.loss_and_backward import Tail, supports
 
@@ -103,7 +107,10 @@ class Gradients:
     def _forward(self, batch: Minibatch) -> tuple[Loss, Any]:
         """Policy and loss; and the policy's output, if anything needs it."""
         output = self.policy(batch.obs, batch.state, batch.reset)
-        logprob, entropy = self.policy.head.logprob_entropy(output.params, batch.action)
+        params, head = output.params, self.policy.head
+        if batch.action_mask is not None:
+            params = head.masked(params, batch.action_mask)
+        logprob, entropy = head.logprob_entropy(params, batch.action)
         result = ppo_loss(logprob, entropy, output.value, batch, self.config, self.clip)
         return result, output if self._wants_output else None
 

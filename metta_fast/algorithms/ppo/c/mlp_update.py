@@ -48,6 +48,8 @@ def why_not(
         return "trainer.device, precision or compile"
     if hooks.sample is not None or hooks.extra_loss:
         return "a feature that chooses segments or adds to the loss"
+    if buffers.action_mask is not None:
+        return "action masks"
     if config.advantage == "vtrace" or config.recompute == "minibatch" or config.gradient_accumulation > 1:
         return "trainer.advantage, recompute or gradient_accumulation"
     plan = plan_of(policy)
