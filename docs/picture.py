@@ -1,4 +1,4 @@
-"""The picture in README: a run's dashboard as it stood at the run's end, drawn from the run's own metrics.
+"""Draws the picture in README: a run's dashboard at the end of the run, from its metrics.
 
 python docs/picture.py runs/<name> docs/run.svg './run_ultra_fast.sh'
 """

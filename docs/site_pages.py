@@ -1,7 +1,7 @@
-"""Pages of the site that are no files of docs/ (a hook of mkdocs, named in mkdocs.yml).
+"""Makes the pages of the site that are not files of docs/ (a hook of mkdocs, named in mkdocs.yml).
 
-    README, CONTRIBUTING, CHANGELOG  ─►  index.md, contributing.md, changelog.md     links turned to the site's places
-    metta_fast/config/schema.py         ─►  reference.md                            every key, as --help tells it
+    README, CONTRIBUTING, CHANGELOG  ─►  index.md, contributing.md, changelog.md     links rewritten for the site
+    metta_fast/config/schema.py         ─►  reference.md                            every key, as in --help
 
 mkdocs build --strict
 """
@@ -18,7 +18,7 @@ FROM_ROOT = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md", "CHA
 
 
 def on_files(files: Any, config: Any) -> Any:
-    """Add the made pages (mkdocs calls this with what it found in docs/)."""
+    """Adds the generated pages; mkdocs calls it with the files of docs/."""
     from mkdocs.structure.files import File
 
     for name, place in FROM_ROOT.items():
@@ -29,7 +29,7 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def site_links(text: str) -> str:
-    """Links of a page at the repository's top, as they are for a page that lies in docs/."""
+    """Rewrites the links of a page at the repository's root for a page in docs/."""
     text = text.replace("](docs/", "](")
     for name, place in FROM_ROOT.items():
         text = text.replace(f"]({name}", f"]({place}")
@@ -37,7 +37,7 @@ def site_links(text: str) -> str:
 
 
 def reference() -> str:
-    """Every group and key of the configuration, in Markdown, from the schema."""
+    """Returns every group and key of the configuration as Markdown, from the schema."""
     sys.path.insert(0, str(ROOT))  # the checkout's schema, also where another metta_fast is installed
     try:
         from metta_fast.config.keys import GROUPS, shown
@@ -48,9 +48,9 @@ def reference() -> str:
     lines = [
         "# Reference",
         "",
-        "Made from the schema (`metta_fast/config/schema.py`) when the site was built; "
-        "`python run_optimized.py --help` prints the same for the version that you run. "
-        "How values are composed, and which keys matter for what: "
+        "Generated from the schema (`metta_fast/config/schema.py`) when the site was built; "
+        "`python run_optimized.py --help` prints the same for your version. "
+        "How values are combined, and which keys matter: "
         "[Configuration](configuration.md).",
     ]
     for section, entries in sections().items():
@@ -58,7 +58,7 @@ def reference() -> str:
         for entry in entries:
             lines += ["", f"### `{entry.path}` {{ #{entry.path} }}", ""]
             lines += [f"Default: `{shown(entry.default)}`", "", f"{plain(about(entry))}"]
-    lines += ["", "## Groups", "", "`group=option` takes a file of `configs/`."]
+    lines += ["", "## Groups", "", "`group=option` selects a file of `configs/`."]
     for group in GROUPS:
         lines += ["", f"### `{group}=` {{ #group-{group} }}", "", "| option | what |", "|---|---|"]
         lines += [f"| `{option}` | {plain(headline(group, option))} |" for option in options(group)]
@@ -66,5 +66,5 @@ def reference() -> str:
 
 
 def plain(text: str) -> str:
-    """Text in which Markdown finds nothing of its own."""
+    """Escapes text so that Markdown leaves it as it is."""
     return re.sub(r"([\\`*_\[\]<>|#{}])", lambda found: f"&#{ord(found[1])};", text.replace("&", "&amp;"))

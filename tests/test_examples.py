@@ -1,4 +1,4 @@
-"""The programs in the pages run as they stand."""
+"""Runs the programs of the pages."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SMALL = [*COUNTER, "vector.backend=serial", "trainer.total_timesteps=1000"]
 
 
 def programs(page):
-    """Indented blocks that begin with an import, without their indentation."""
+    """Returns the indented blocks that begin with an import, without their indentation."""
     blocks = re.findall(r"(?:^(?: {4}.*)?\n)+", (DOCS / page).read_text(), re.MULTILINE)
     blocks = [textwrap.dedent(block).strip("\n") for block in blocks]
     return [block + "\n" for block in blocks if block.startswith(("import ", "from "))]

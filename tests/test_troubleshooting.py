@@ -1,4 +1,4 @@
-"""docs/troubleshooting.md quotes messages that the code can give."""
+"""Checks that docs/troubleshooting.md quotes messages of the code."""
 
 import re
 from pathlib import Path
@@ -7,7 +7,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def said():
-    """The texts of all sources, literals that run over lines joined, what is filled in as …"""
+    """Returns the text of all sources, with split literals joined and placeholders as …"""
     text = "\n".join(path.read_text() for path in sorted((ROOT / "metta_fast").rglob("*.py")))
     text += "\n".join(path.read_text() for path in sorted((ROOT / "envs").rglob("*.py")))
     text = re.sub(r"[\"']\n\s*f?[\"']", "", text)
