@@ -5,7 +5,7 @@
 #ifndef MF_ROBOT_ANT_H
 #define MF_ROBOT_ANT_H
 
-#include "kit.h"
+#include "forward.h"
 
 typedef struct {
     mf_real forward_reward_weight, ctrl_cost_weight, contact_cost_weight, healthy_reward;
@@ -46,35 +46,26 @@ MF_FN void ant_before(const ant_params *o, const mf_physics *p, mf_task_state *s
 MF_FN int32_t ant_after(const ant_params *o, const mf_physics *p, mf_task_state *state, const float *action,
                         mf_real *reward, mf_real *info) {
     const mf_real *xy = ant_main_body(o, p);
-    const mf_real x_velocity = (xy[0] - state->before[0]) / p->dt;
-    const mf_real forward = x_velocity * o->forward_reward_weight;
+    const mf_forward step =
+        mf_forward_of(p, xy[0], state->before[0], action, o->forward_reward_weight, o->ctrl_cost_weight);
     const int32_t healthy = ant_healthy(o, p);
     const mf_real survive = healthy * o->healthy_reward;
-    const mf_real ctrl = mf_action_cost(o->ctrl_cost_weight, action, p->nu);
     const mf_real contact =
         o->contact_cost_weight * ant_sum_forces(p->cfrc_ext, 6 * p->nbody, o->contact_force_range);
-    *reward = forward + survive - (ctrl + contact);
-    info = mf_put(info, p->qpos, 2);
-    info[0] = mf_norm(p->qpos, 2);
-    info[1] = x_velocity;
-    info[2] = (xy[1] - state->before[1]) / p->dt;
-    info[3] = forward;
-    info[4] = -ctrl;
-    info[5] = -contact;
-    info[6] = survive;
+    *reward = step.forward + survive - (step.ctrl + contact);
+    info = mf_put_xy_info(info, p, step, (xy[1] - state->before[1]) / p->dt);
+    info[0] = -contact;
+    info[1] = survive;
     return !healthy && o->terminate_when_unhealthy;
 }
 
 MF_FN void ant_observe(const ant_params *o, const mf_physics *p, mf_real *obs) {
-    const int32_t skipped = 2 * o->exclude_current_positions_from_observation;
-    obs = mf_put(mf_put(obs, p->qpos + skipped, p->nq - skipped), p->qvel, p->nv);
+    obs = mf_put_state(p, 2 * o->exclude_current_positions_from_observation, obs);
     if (!o->include_cfrc_ext_in_observation) return;
     for (int32_t i = 6; i < 6 * p->nbody; i++)
         *obs++ = mf_clip(p->cfrc_ext[i], o->contact_force_range[0], o->contact_force_range[1]);
 }
 
-MF_FN void ant_reset(const ant_params *o, const mf_physics *p, mf_rng *rng, mf_real *qpos, mf_real *qvel) {
-    mf_reset_uniform_normal(p, rng, o->reset_noise_scale, qpos, qvel);
-}
+MF_RESET(ant, mf_reset_uniform_normal, reset_noise_scale)
 
 #endif

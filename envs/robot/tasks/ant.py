@@ -1,5 +1,6 @@
 """A torso on four legs walks forward (Gymnasium's Ant-v5)."""
 
+from metta_fast.envs.robot.tasks.forward import XY_INFO, state_size
 from metta_fast.envs.robot.tasks.task import Task
 
 TASK = Task(
@@ -21,21 +22,9 @@ TASK = Task(
         "exclude_current_positions_from_observation": True,
         "include_cfrc_ext_in_observation": True,
     },
-    info=(
-        "x_position",
-        "y_position",
-        "distance_from_origin",
-        "x_velocity",
-        "y_velocity",
-        "reward_forward",
-        "reward_ctrl",
-        "reward_contact",
-        "reward_survive",
-    ),
+    info=(*XY_INFO, "reward_contact", "reward_survive"),
     obs_size=lambda model, options: (
-        model.nq
-        + model.nv
-        - 2 * options["exclude_current_positions_from_observation"]
+        state_size(unseen=2)(model, options)
         + 6 * (model.nbody - 1) * options["include_cfrc_ext_in_observation"]
     ),
     body_options=("main_body",),

@@ -8,10 +8,8 @@
 #include "planar.h"
 
 typedef struct {
-    mf_real forward_reward_weight, ctrl_cost_weight, healthy_reward;
-    mf_real healthy_state_range[2], healthy_z_range[2], healthy_angle_range[2];
-    mf_real reset_noise_scale;
-    int32_t terminate_when_unhealthy, exclude_current_positions_from_observation;
+    mf_planar_params planar;
+    mf_real healthy_state_range[2];
 } hopper_params;
 
 enum { hopper_contact_forces = 0 };
@@ -21,30 +19,20 @@ MF_FN int32_t hopper_healthy(const hopper_params *o, const mf_physics *p) {
         const mf_real value = i < p->nq ? p->qpos[i] : p->qvel[i - p->nq];
         if (!(o->healthy_state_range[0] < value && value < o->healthy_state_range[1])) return 0;
     }
-    const mf_real z = p->qpos[1], angle = p->qpos[2];
-    return o->healthy_z_range[0] < z && z < o->healthy_z_range[1] && o->healthy_angle_range[0] < angle &&
-           angle < o->healthy_angle_range[1];
+    return mf_planar_upright(&o->planar, p);
 }
 
-MF_FN void hopper_before(const hopper_params *o, const mf_physics *p, mf_task_state *state) {
-    (void)o;
-    state->before[0] = p->qpos[0];
-}
+MF_KEEP_POSITION(hopper, 1)
 
 MF_FN int32_t hopper_after(const hopper_params *o, const mf_physics *p, mf_task_state *state, const float *action,
-                           mf_real *reward, mf_real *info) {
-    const int32_t healthy = hopper_healthy(o, p);
-    *reward = mf_planar_reward(p, state->before[0], action, o->forward_reward_weight, o->ctrl_cost_weight,
-                               healthy * o->healthy_reward, info);
-    return !healthy && o->terminate_when_unhealthy;
+                        mf_real *reward, mf_real *info) {
+    return mf_planar_after(&o->planar, p, state, action, hopper_healthy(o, p), reward, info);
 }
 
 MF_FN void hopper_observe(const hopper_params *o, const mf_physics *p, mf_real *obs) {
-    mf_planar_observe(p, o->exclude_current_positions_from_observation, obs);
+    mf_planar_observe(&o->planar, p, obs);
 }
 
-MF_FN void hopper_reset(const hopper_params *o, const mf_physics *p, mf_rng *rng, mf_real *qpos, mf_real *qvel) {
-    mf_reset_uniform(p, rng, o->reset_noise_scale, qpos, qvel);
-}
+MF_RESET(hopper, mf_reset_uniform, planar.reset_noise_scale)
 
 #endif

@@ -40,11 +40,11 @@ MF_FN int32_t humanoid_after(const humanoid_params *o, const mf_physics *p, mf_t
     const mf_real forward = o->forward_reward_weight * x_velocity;
     const int32_t healthy = o->healthy_z_range[0] < p->qpos[2] && p->qpos[2] < o->healthy_z_range[1];
     const mf_real survive = healthy * o->healthy_reward;
-    const mf_real ctrl = o->ctrl_cost_weight * mf_sum_squares(p->ctrl, p->nu);
+    const mf_real ctrl = mf_humanoid_ctrl_cost(p, o->ctrl_cost_weight);
     const mf_real contact = mf_humanoid_contact_cost(p, o->contact_cost_weight, o->contact_cost_range);
     *reward = forward + survive - (ctrl + contact);
     info = mf_put(info, p->qpos, 2);
-    info = mf_put(mf_put(info, p->ten_length, 2), p->ten_velocity, 2);
+    info = mf_put_tendons(info, p);
     info[0] = mf_norm(p->qpos, 2);
     info[1] = x_velocity;
     info[2] = (center[1] - state->before[1]) / p->dt;
@@ -59,9 +59,6 @@ MF_FN void humanoid_observe(const humanoid_params *o, const mf_physics *p, mf_re
     mf_humanoid_observe(&o->view, p, obs);
 }
 
-MF_FN void humanoid_reset(const humanoid_params *o, const mf_physics *p, mf_rng *rng, mf_real *qpos,
-                          mf_real *qvel) {
-    mf_reset_uniform(p, rng, o->reset_noise_scale, qpos, qvel);
-}
+MF_RESET(humanoid, mf_reset_uniform, reset_noise_scale)
 
 #endif

@@ -1,6 +1,6 @@
 """A 3D figure walks forward (Gymnasium's Humanoid-v5)."""
 
-from metta_fast.envs.robot.tasks.humanoid_body import VIEW, obs_size
+from metta_fast.envs.robot.tasks.humanoid_body import COST_RANGE, TENDONS, VIEW, obs_size
 from metta_fast.envs.robot.tasks.task import Task
 
 TASK = Task(
@@ -13,7 +13,7 @@ TASK = Task(
         "forward_reward_weight": 1.25,
         "ctrl_cost_weight": 0.1,
         "contact_cost_weight": 5e-7,
-        "contact_cost_range": (-float("inf"), 10.0),
+        "contact_cost_range": COST_RANGE,
         "healthy_reward": 5.0,
         "healthy_z_range": (1.0, 2.0),
         "reset_noise_scale": 1e-2,
@@ -23,10 +23,7 @@ TASK = Task(
     info=(
         "x_position",
         "y_position",
-        "tendon_length[0]",
-        "tendon_length[1]",
-        "tendon_velocity[0]",
-        "tendon_velocity[1]",
+        *TENDONS,
         "distance_from_origin",
         "x_velocity",
         "y_velocity",

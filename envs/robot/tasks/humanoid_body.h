@@ -11,12 +11,22 @@ typedef struct {
 /* qpos (without x and y unless kept), qvel, then what is chosen of: inertia and velocity of each body about the
    centre of mass, actuator forces on the joints, contact forces on each body (the world's body left out). */
 MF_FN void mf_humanoid_observe(const mf_humanoid_view *view, const mf_physics *p, mf_real *obs) {
-    const int32_t skipped = 2 * view->exclude_current_positions, bodies = p->nbody - 1;
-    obs = mf_put(mf_put(obs, p->qpos + skipped, p->nq - skipped), p->qvel, p->nv);
+    const int32_t bodies = p->nbody - 1;
+    obs = mf_put_state(p, 2 * view->exclude_current_positions, obs);
     if (view->cinert) obs = mf_put(obs, p->cinert + 10, 10 * bodies);
     if (view->cvel) obs = mf_put(obs, p->cvel + 6, 6 * bodies);
     if (view->qfrc_actuator) obs = mf_put(obs, p->qfrc_actuator + 6, p->nv - 6);
     if (view->cfrc_ext) obs = mf_put(obs, p->cfrc_ext + 6, 6 * bodies);
+}
+
+/* Cost of ctrl, in doubles (other robots pay for the action, in float32). */
+MF_FN mf_real mf_humanoid_ctrl_cost(const mf_physics *p, mf_real weight) {
+    return weight * mf_sum_squares(p->ctrl, p->nu);
+}
+
+/* Write the four numbers of TENDONS (humanoid_body.py) and return the place behind them. */
+MF_FN mf_real *mf_put_tendons(mf_real *info, const mf_physics *p) {
+    return mf_put(mf_put(info, p->ten_length, 2), p->ten_velocity, 2);
 }
 
 /* weight · Σ contact forces², clipped. */

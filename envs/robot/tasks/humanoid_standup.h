@@ -14,20 +14,18 @@ typedef struct {
 
 enum { humanoid_standup_contact_forces = 1 };
 
-MF_FN void humanoid_standup_before(const humanoid_standup_params *o, const mf_physics *p, mf_task_state *state) {
-    (void)o, (void)p, (void)state;
-}
+MF_KEEP_POSITION(humanoid_standup, 0)
 
 MF_FN int32_t humanoid_standup_after(const humanoid_standup_params *o, const mf_physics *p, mf_task_state *state,
                                      const float *action, mf_real *reward, mf_real *info) {
     (void)state, (void)action;
     const mf_real height = p->qpos[2] / p->timestep;
-    const mf_real ctrl = o->ctrl_cost_weight * mf_sum_squares(p->ctrl, p->nu);
+    const mf_real ctrl = mf_humanoid_ctrl_cost(p, o->ctrl_cost_weight);
     const mf_real impact = mf_humanoid_contact_cost(p, o->impact_cost_weight, o->impact_cost_range);
     *reward = height - ctrl - impact + 1;
     info = mf_put(info, p->qpos, 2);
     *info++ = p->qpos[2] - p->init_qpos[2];
-    info = mf_put(mf_put(info, p->ten_length, 2), p->ten_velocity, 2);
+    info = mf_put_tendons(info, p);
     info[0] = height;
     info[1] = -ctrl;
     info[2] = -impact;
@@ -38,9 +36,6 @@ MF_FN void humanoid_standup_observe(const humanoid_standup_params *o, const mf_p
     mf_humanoid_observe(&o->view, p, obs);
 }
 
-MF_FN void humanoid_standup_reset(const humanoid_standup_params *o, const mf_physics *p, mf_rng *rng, mf_real *qpos,
-                                  mf_real *qvel) {
-    mf_reset_uniform(p, rng, o->reset_noise_scale, qpos, qvel);
-}
+MF_RESET(humanoid_standup, mf_reset_uniform, reset_noise_scale)
 
 #endif

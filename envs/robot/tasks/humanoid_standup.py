@@ -1,6 +1,6 @@
-"""The humanoid, lying, gets up (Gymnasium's HumanoidStandup-v5)."""
+"""The humanoid, lying down, gets up (Gymnasium's HumanoidStandup-v5)."""
 
-from metta_fast.envs.robot.tasks.humanoid_body import VIEW, obs_size
+from metta_fast.envs.robot.tasks.humanoid_body import COST_RANGE, TENDONS, VIEW, obs_size
 from metta_fast.envs.robot.tasks.task import Task
 
 TASK = Task(
@@ -13,7 +13,7 @@ TASK = Task(
         "uph_cost_weight": 1.0,
         "ctrl_cost_weight": 0.1,
         "impact_cost_weight": 5e-7,
-        "impact_cost_range": (-float("inf"), 10.0),
+        "impact_cost_range": COST_RANGE,
         "reset_noise_scale": 1e-2,
         **VIEW,
     },
@@ -21,10 +21,7 @@ TASK = Task(
         "x_position",
         "y_position",
         "z_distance_from_origin",
-        "tendon_length[0]",
-        "tendon_length[1]",
-        "tendon_velocity[0]",
-        "tendon_velocity[1]",
+        *TENDONS,
         "reward_linup",
         "reward_quadctrl",
         "reward_impact",

@@ -13,10 +13,7 @@ typedef struct {
 
 enum { inverted_double_pendulum_contact_forces = 0 };
 
-MF_FN void inverted_double_pendulum_before(const inverted_double_pendulum_params *o, const mf_physics *p,
-                                           mf_task_state *state) {
-    (void)o, (void)p, (void)state;
-}
+MF_KEEP_POSITION(inverted_double_pendulum, 0)
 
 /* x² as NumPy's scalars have it: by pow, whose last bit is not always that of x · x (the compiler would fold a
    constant exponent into the product). */
@@ -49,9 +46,6 @@ MF_FN void inverted_double_pendulum_observe(const inverted_double_pendulum_param
     mf_put_clipped(mf_put_clipped(obs, p->qvel, p->nv, 10), p->qfrc_constraint, 1, 10);
 }
 
-MF_FN void inverted_double_pendulum_reset(const inverted_double_pendulum_params *o, const mf_physics *p, mf_rng *rng,
-                                          mf_real *qpos, mf_real *qvel) {
-    mf_reset_uniform_normal(p, rng, o->reset_noise_scale, qpos, qvel);
-}
+MF_RESET(inverted_double_pendulum, mf_reset_uniform_normal, reset_noise_scale)
 
 #endif

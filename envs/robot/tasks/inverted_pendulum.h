@@ -12,9 +12,7 @@ typedef struct {
 
 enum { inverted_pendulum_contact_forces = 0 };
 
-MF_FN void inverted_pendulum_before(const inverted_pendulum_params *o, const mf_physics *p, mf_task_state *state) {
-    (void)o, (void)p, (void)state;
-}
+MF_KEEP_POSITION(inverted_pendulum, 0)
 
 MF_FN int32_t inverted_pendulum_after(const inverted_pendulum_params *o, const mf_physics *p, mf_task_state *state,
                                       const float *action, mf_real *reward, mf_real *info) {
@@ -28,12 +26,9 @@ MF_FN int32_t inverted_pendulum_after(const inverted_pendulum_params *o, const m
 
 MF_FN void inverted_pendulum_observe(const inverted_pendulum_params *o, const mf_physics *p, mf_real *obs) {
     (void)o;
-    mf_put(mf_put(obs, p->qpos, p->nq), p->qvel, p->nv);
+    mf_put_state(p, 0, obs);
 }
 
-MF_FN void inverted_pendulum_reset(const inverted_pendulum_params *o, const mf_physics *p, mf_rng *rng,
-                                   mf_real *qpos, mf_real *qvel) {
-    mf_reset_uniform(p, rng, o->reset_noise_scale, qpos, qvel);
-}
+MF_RESET(inverted_pendulum, mf_reset_uniform, reset_noise_scale)
 
 #endif

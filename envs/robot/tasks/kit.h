@@ -36,6 +36,11 @@ MF_FN mf_real *mf_put_clipped(mf_real *out, const mf_real *in, int32_t n, mf_rea
     return out + n;
 }
 
+/* Write qpos, without the first `skipped`, then qvel; return the place behind them. */
+MF_FN mf_real *mf_put_state(const mf_physics *p, int32_t skipped, mf_real *obs) {
+    return mf_put(mf_put(obs, p->qpos + skipped, p->nq - skipped), p->qvel, p->nv);
+}
+
 /* Start near the model's rest: uniform noise of ±scale on every position and velocity. */
 MF_FN void mf_reset_uniform(const mf_physics *p, mf_rng *rng, mf_real scale, mf_real *qpos, mf_real *qvel) {
     for (int32_t i = 0; i < p->nq; i++) qpos[i] = p->init_qpos[i] + mf_uniform(rng, -scale, scale);
@@ -47,5 +52,18 @@ MF_FN void mf_reset_uniform_normal(const mf_physics *p, mf_rng *rng, mf_real sca
     for (int32_t i = 0; i < p->nq; i++) qpos[i] = p->init_qpos[i] + mf_uniform(rng, -scale, scale);
     for (int32_t i = 0; i < p->nv; i++) qvel[i] = p->init_qvel[i] + scale * mf_normal(rng);
 }
+
+/* NAME_before of a task that needs the first COUNT of qpos before a step (0: nothing). */
+#define MF_KEEP_POSITION(NAME, COUNT)                                                               \
+    MF_FN void NAME##_before(const NAME##_params *o, const mf_physics *p, mf_task_state *state) { \
+        (void)o;                                                                                    \
+        mf_put(state->before, p->qpos, COUNT);                                                      \
+    }
+
+/* NAME_reset of a task that starts as HOW says, one of the two above; SCALE: the option that is its scale. */
+#define MF_RESET(NAME, HOW, SCALE)                                                                      \
+    MF_FN void NAME##_reset(const NAME##_params *o, const mf_physics *p, mf_rng *rng, mf_real *qpos, mf_real *qvel) { \
+        HOW(p, rng, o->SCALE, qpos, qvel);                                                              \
+    }
 
 #endif

@@ -17,9 +17,7 @@ typedef struct {
 
 enum { pusher_contact_forces = 0 };
 
-MF_FN void pusher_before(const pusher_params *o, const mf_physics *p, mf_task_state *state) {
-    (void)o, (void)p, (void)state;
-}
+MF_KEEP_POSITION(pusher, 0)
 
 MF_FN int32_t pusher_after(const pusher_params *o, const mf_physics *p, mf_task_state *state, const float *action,
                            mf_real *reward, mf_real *info) {

@@ -14,9 +14,7 @@ typedef struct {
 
 enum { reacher_contact_forces = 0 };
 
-MF_FN void reacher_before(const reacher_params *o, const mf_physics *p, mf_task_state *state) {
-    (void)o, (void)p, (void)state;
-}
+MF_KEEP_POSITION(reacher, 0)
 
 MF_FN int32_t reacher_after(const reacher_params *o, const mf_physics *p, mf_task_state *state, const float *action,
                             mf_real *reward, mf_real *info) {

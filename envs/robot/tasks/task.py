@@ -1,5 +1,4 @@
-"""What the Python side knows of a robot task: names, options and their defaults. The rules are in the header of the
-same name."""
+"""Describes a robot task to Python: names, options and their defaults. The rules are in the header of the same name."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ Option = float | bool | tuple[float, float]
 
 @dataclass(frozen=True)
 class Task:
-    """A robot task. `options` and then `bodies` are the fields of its C struct NAME_params, in the same order."""
+    """Describes a robot task. `options`, then `bodies`, are the fields of its C struct NAME_params, in this order."""
 
     name: str
     """Of the header, tasks/NAME.h."""
@@ -42,7 +41,7 @@ class Task:
     """The environment of Gymnasium's that it equals; "": none."""
 
     def values(self, given: Mapping[str, Any]) -> dict[str, Option]:
-        """All options, `given` over the defaults.
+        """Returns all options, `given` over the defaults.
 
         Raises:
             UserError: an unknown option, or a value of another kind than its default.
@@ -50,7 +49,7 @@ class Task:
         return {**self.options, **{key: self._checked(key, value) for key, value in given.items()}}
 
     def record(self, given: Mapping[str, Any], body_id: Callable[[str], int]) -> Array:
-        """NAME_params as a NumPy record, shape (). `body_id`: number of a body in the model, by its name."""
+        """Returns NAME_params as a NumPy record, shape (). `body_id`: number of a body in the model, by its name."""
         named = {
             k: float(body_id(v)) for k, v in given.items() if k in self.body_options and isinstance(v, str)
         }
@@ -87,7 +86,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _field(value: Any) -> tuple[str, tuple[int, ...]]:
-    """(dtype, shape) of a field of the C struct."""
+    """Returns (dtype, shape) of a field of the C struct."""
     if isinstance(value, tuple):
         return "f8", (2,)
     return ("f8" if isinstance(value, float) else "i4"), ()
