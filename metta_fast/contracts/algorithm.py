@@ -30,6 +30,8 @@ class Choice:
     """The plain path that computes the same."""
     why: str | None
     """Why it is not used, as a sentence; None: it is used."""
+    costs_speed: bool = False
+    """The run is slower without it: the reason is neither another device nor a faster path."""
 
 
 @dataclass(frozen=True)

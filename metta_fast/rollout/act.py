@@ -2,7 +2,7 @@
 
     plain      the network as it is
     compiled   the same as one function, by torch.compile
-    fused      one kernel, where it supports the policy (policy/fused_act)
+    fused      one Triton kernel, for the policies that it knows (policy/fused_act)
 
 All three are called alike (buffers/act_row.py: Act), so a rollout does not know which one it has.
 """
@@ -84,15 +84,6 @@ class ActInto:
             row.state.copy_(choice.state)
 
 
-def make_fused(policy: nn.Module, dtype: torch.dtype | None) -> FusedAct | None:
-    """Returns the kernel for the policy's row with layers in `dtype`; None: not supported, or no dtype."""
-    if dtype is None:
-        return None
-    from metta_fast.policy.fused_act.triton_act import FusedAct, supports
-
-    return FusedAct(policy, dtype) if supports(policy, dtype) is None else None  # type: ignore[arg-type]
-
-
 class Acts:
     """Holds the forms of a policy's step that a rollout has.
 
@@ -105,11 +96,14 @@ class Acts:
     def __init__(
         self, policy: nn.Module, *, fused: torch.dtype | None = None, compile_mode: str | None = None
     ) -> None:
-        """fused: dtype of the kernel's layers; None: no kernel. compile_mode: of torch.compile; None: not compiled."""
+        """fused: the dtype of the kernel's layers, if the path FUSED_ACT was chosen; None: no kernel.
+        compile_mode: torch.compile's; None: not compiled."""
         self.plain = ActInto(policy)
-        self.fused = make_fused(policy, fused)
+        self.fused: FusedAct | None = None
         self.best: Act = self.plain
-        if self.fused is not None:
-            self.best = self.fused
+        if fused is not None:
+            from metta_fast.policy.fused_act.triton_act import FusedAct
+
+            self.fused = self.best = FusedAct(policy, fused)
         elif compile_mode is not None:
             self.best = torch.compile(self.plain, mode=compile_mode, dynamic=False)

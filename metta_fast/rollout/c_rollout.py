@@ -1,6 +1,6 @@
-"""One rollout with environments and a grid policy on the CPU: a row's inference is one call of C (policy/cpu_act.py).
+"""One rollout with environments and a grid policy on the CPU: a row's inference is one call of C (policy/fused_act).
 
-Place in the flow: as rollout.py, which drives the vector. What is drawn is what torch draws, up to rounding.
+Place in the flow: as rollout.py, which drives the vector. Actions are those of torch, up to rounding.
 """
 
 from __future__ import annotations
@@ -10,40 +10,50 @@ from typing import Any
 import numpy as np
 import torch
 
-from metta_fast.buffers.rollout import Buffers
-from metta_fast.config.keys import TrainerConfig
 from metta_fast.contracts.vector import Block, VectorEnv
 from metta_fast.machine.spin import spin_seconds
-from metta_fast.policy.fused_act.applies import hooks_on, plain_cpu
+from metta_fast.policy.fused_act.applies import not_in_c, not_plain_cpu
 from metta_fast.policy.fused_act.c_act import CpuAct
-from metta_fast.policy.fused_act.grid_net import grid_net, not_a_grid_net
+from metta_fast.policy.plan import plan_of
 from metta_fast.rollout.rollout import Rollout
 from metta_fast.rollout.transfer import Transfer
+from metta_fast.runtime.fast_paths import FastPath, Situation, action_masks, only_on_cpu, register
 
 LEAST_ROWS = 64
 """Of a block, for each thread."""
 
 
-def supports(
-    policy: Any, buffers: Buffers, vec: VectorEnv, config: TrainerConfig, device: torch.device
-) -> str | None:
-    """What stands against it, or None."""
-    if not plain_cpu(config, device):
-        return "trainer.device, precision or compile"
-    if hooks_on(policy):
-        return "hooks on the policy"
-    against = not_a_grid_net(policy)
-    if against is not None:
-        return against
-    for block in vec.blocks:
-        action, leaf = block.rows.action, block.rows.obs[grid_net(policy).leaf]
-        if action.dtype != np.int32 or not action.flags.c_contiguous or not leaf.flags.c_contiguous:
-            return "the vector's actions are not int32, or its rows not side by side"
+def why_not(situation: Situation) -> str | None:
+    """Returns why the rollout of a policy on the CPU cannot be in C, or None."""
+    if why := not_plain_cpu(situation) or action_masks(situation):
+        return why
+    plan = plan_of(situation.policy)
+    if isinstance(plan, str):
+        return plan
+    if why := not_in_c(plan):
+        return why
+    (leaf,) = plan.actor.sparse
+    for block in situation.vec.blocks if situation.vec is not None else ():
+        action, rows = block.rows.action, block.rows.obs[leaf]
+        if action.dtype != np.int32 or not action.flags.c_contiguous or not rows.flags.c_contiguous:
+            return "the vector's actions are not int32, or its rows are not side by side"
     return None
 
 
+C_ROLLOUT = register(
+    FastPath(
+        name="rollout in C",
+        replaces="the policy's forward and sampling by torch (rollout.py)",
+        why_not=why_not,
+        unneeded=only_on_cpu,
+        test="tests/ppo/test_cpu_rollout.py::test_a_rollout_is_torchs",
+        modules=("metta_fast.policy.fused_act.c_act",),
+    )
+)
+
+
 class SeenTransfer(Transfer):
-    """But for one leaf of the observation, which is copied where it is read."""
+    """Copies all but one leaf of the observation, which is copied where it is read."""
 
     def __init__(self, *args: Any, leaf: str, **keys: Any) -> None:
         super().__init__(*args, **keys)
@@ -61,7 +71,7 @@ class SeenTransfer(Transfer):
 
 
 class CpuRollout(Rollout):
-    """As `Rollout`, where `supports` gives None."""
+    """As `Rollout`, if the path C_ROLLOUT was chosen."""
 
     def __init__(self, vec: VectorEnv, policy: Any, *args: Any, **keys: Any) -> None:
         rows = max(block.size for block in vec.blocks)

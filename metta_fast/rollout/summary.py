@@ -30,7 +30,6 @@ from metta_fast.rollout.finite_checks import (
     illegal_rows,
 )
 from metta_fast.rollout.reward_scale import RewardScale
-from metta_fast.runtime.torch_setup import has_triton
 
 IN_KERNEL = ("reward", "log-probability", "value")
 """The arrays that every rollout has; other float arrays (observations, box actions) follow them in `figures`."""
@@ -41,8 +40,15 @@ class Summary:
     """Owns `figures`; the state that lasts is in `episodes` and `reward_scale`, which it brings up to date."""
 
     def __init__(
-        self, spec: EnvSpec, buffers: Buffers, episodes: EpisodeStats, reward_scale: RewardScale | None
+        self,
+        spec: EnvSpec,
+        buffers: Buffers,
+        episodes: EpisodeStats,
+        reward_scale: RewardScale | None,
+        *,
+        kernels: bool = False,
     ) -> None:
+        """kernels: by triton_summary.py."""
         self.spec, self.buffers = spec, buffers
         self.episodes, self.reward_scale = episodes, reward_scale
         arrays = {shown: array for shown, (_, array) in checked(buffers, spec).items()}
@@ -55,7 +61,7 @@ class Summary:
             1 + self._sums + len(self.faults), dtype=torch.float64, device=buffers.device
         )
         self._kernels = None
-        if has_triton(buffers.device):
+        if kernels:
             from metta_fast.rollout.triton_summary import GpuSummary
 
             self._kernels = GpuSummary(buffers, episodes, reward_scale, self.figures)

@@ -18,6 +18,7 @@ from metta_fast.buffers.act_row import ActRow
 from metta_fast.config.keys import PolicyConfig
 from metta_fast.contracts.env import ActionSpec, EnvSpec, Leaf
 from metta_fast.policy import make_policy
+from metta_fast.policy.fused_act.applies import not_in_triton
 from metta_fast.policy.grid.layout import LAYOUTS
 from metta_fast.policy.network import Network
 from metta_fast.rollout.act import ActInto
@@ -31,7 +32,7 @@ NEAREST_ONE = 1 - 2.0**-24
 
 
 if RUNS:
-    from metta_fast.policy.fused_act.triton_act import FusedAct, Packed, fused_act, pack, supports
+    from metta_fast.policy.fused_act.triton_act import FusedAct, Packed, fused_act, pack
 
 
 @elsewhere
@@ -316,7 +317,7 @@ def test_new_weights_in_the_same_place() -> None:
 @kernels
 def test_what_it_is_for() -> None:
     def why(spec: EnvSpec, dtype: torch.dtype = torch.bfloat16, **config: Any) -> str | None:
-        return supports(make_policy(PolicyConfig(**{"name": "mlp", **config}), spec), dtype)
+        return not_in_triton(make_policy(PolicyConfig(**{"name": "mlp", **config}), spec), dtype)
 
     compact = grid_spec("compact")
     assert why(compact) is None

@@ -139,7 +139,7 @@ def test_graphs_change_nothing(keys: dict[str, Any], blocks: int) -> None:
 def test_an_update_too_large_for_one_graph_has_one_for_its_minibatches(
     keys: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("metta_fast.algorithms.ppo.learner.WHOLE_UPDATE", 5)
+    monkeypatch.setattr("metta_fast.algorithms.ppo.fast_paths.WHOLE_UPDATE", 5)
     ours = cuda_ppo(minibatches=3, update_epochs=2, cuda_graphs=True, **keys)
     plain = cuda_ppo(minibatches=3, update_epochs=2, **keys)
     for ppo in (ours, plain):

@@ -18,6 +18,7 @@ from torch.nn import functional as F
 from metta_fast.algorithms.ppo.loss import ppo_loss
 from metta_fast.algorithms.ppo.loss_terms import STATS, Loss
 from metta_fast.algorithms.ppo.minibatch import Gather
+from metta_fast.algorithms.ppo.triton.applies import columns, not_fused_loss
 from metta_fast.buffers.rollout import Buffers
 from metta_fast.config.keys import PolicyConfig, TrainerConfig
 from metta_fast.contracts.env import ActionSpec, EnvSpec, Leaf
@@ -31,7 +32,7 @@ from tests.ppo.test_rollout import weights
 DTYPE = torch.bfloat16 if ON_GPU else torch.float32
 
 if RUNS:
-    from metta_fast.algorithms.ppo.triton.loss_and_backward import Tail, columns, supports
+    from metta_fast.algorithms.ppo.triton.loss_and_backward import Tail
 
 
 @elsewhere
@@ -240,10 +241,8 @@ def test_the_learner_learns_the_same(core: str, accumulated: int) -> None:
         ppo = make_ppo(factory, policy=policy, learning_rate=1e-3, device=DEVICE.type, **settings)
         learner: Any = ppo.learner
         if fused:
-            gradients = learner.gradients
-            gradients.tail = Tail(policy, ppo.buffers, ppo.config.trainer, gradients.clip)  # type: ignore[arg-type]
-            gradients._gathers = True
-            gradients._remembers = gradients._remember if core != "none" else None
+            learner.gradients.use_tail(None)
+            learner.gradients._gathers = True
         ppo.collect()
         ppo.update()
         ppo.rollout.vec.close()
@@ -258,14 +257,17 @@ def test_the_learner_learns_the_same(core: str, accumulated: int) -> None:
 @kernels
 def test_what_is_supported() -> None:
     case = Case()
-    assert supports(case.policy, case.config) is None
+    assert not_fused_loss(case.policy, case.config) is None
     for keys in ({"advantage": "vtrace"}, {"recompute": "minibatch"}, {"precision": "fp32"}):
         config = TrainerConfig(**({"precision": "bf16"} | keys))
-        assert "trainer." in str(supports(case.policy, config))
-    assert supports(Case(width=48).policy, case.config) == "policy.hidden_size=48, not one of 16, 32, 64, 128"
-    assert "action heads" in str(supports(Case(nvec=(40, 2)).policy, case.config))
-    assert supports(Case(core="mingru").policy, case.config) is None
-    assert supports(Case(core="lstm").policy, case.config) == "a policy with memory (LSTMCore)"
+        assert "trainer." in str(not_fused_loss(case.policy, config))
+    assert (
+        not_fused_loss(Case(width=48).policy, case.config)
+        == "policy.hidden_size=48, not one of 16, 32, 64, 128"
+    )
+    assert "action heads" in str(not_fused_loss(Case(nvec=(40, 2)).policy, case.config))
+    assert not_fused_loss(Case(core="mingru").policy, case.config) is None
+    assert not_fused_loss(Case(core="lstm").policy, case.config) == "a policy with memory (LSTMCore)"
     assert columns((9, 9)) == (2, 16)
     assert columns((4,)) == (1, 16)
     assert columns((16, 16)) == (2, 32)

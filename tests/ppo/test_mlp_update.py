@@ -19,6 +19,7 @@ from metta_fast.algorithms.hooks import Hooks
 from metta_fast.algorithms.ppo import PPO
 from metta_fast.algorithms.ppo.c import mlp_update
 from metta_fast.algorithms.ppo.c.mlp_update import MLPUpdate, why_not
+from metta_fast.algorithms.ppo.fast_paths import situation_of
 from metta_fast.algorithms.ppo.gradients import Gradients
 from metta_fast.algorithms.ppo.step import SUMS, Step
 from metta_fast.buffers.rollout import Buffers
@@ -27,6 +28,7 @@ from metta_fast.contracts.env import Leaf
 from metta_fast.contracts.errors import NonFiniteError
 from metta_fast.envs.grid.env import GridFactory
 from metta_fast.policy import make_policy
+from metta_fast.runtime.fast_paths import FastPaths
 from tests.policy.specs import flat_spec, random_obs
 from tests.ppo.envs import seen, tickers
 from tests.ppo.stand_in import make_config, make_ppo
@@ -201,7 +203,8 @@ def test_a_step_of_any_size_is_torchs(
 ) -> None:
     """One minibatch of all rows: statistics, the gradients' norm, and Adam's first moments, which are the gradients."""
     spec, b = filled(nvec, segments, seed, share, flat)
-    config = make_config(minibatch_size=3 * segments * spec.num_agents, learning_rate=1e-3).trainer
+    whole = make_config(minibatch_size=3 * segments * spec.num_agents, learning_rate=1e-3)
+    config = whole.trainer
     moments, sums = [], []
     for native in (True, False):
         torch.manual_seed(seed)
@@ -209,16 +212,16 @@ def test_a_step_of_any_size_is_torchs(
         with torch.no_grad():
             policy.heads.weight.mul_(100)
             policy.heads.bias.normal_()
-        step = Step(list(policy.parameters()), config, CPU, print)
+        step = Step(list(policy.parameters()), config, CPU)
         order = torch.arange(b.num_segments)
         if native:
-            assert why_not(policy, b, config, CPU, Hooks()) is None
+            assert why_not(situation_of(policy, whole, spec, CPU, Hooks())) is None
             update = MLPUpdate(policy, b, config, step.optimizer, torch.tensor(0.2), slots=slots)
             assert update.run(order, b.value, step.sums)
         else:
             gradients = Gradients(
                 policy, b, config, device=CPU, hooks=Hooks(), scaler=step.scaler, autocast=nullcontext,
-                compile_mode=None, graphs=False,
+                compile_mode=None, graphs=False, paths=FastPaths(),
             )  # fmt: skip
             step(gradients(order, None), due=True)
         moments.append([step.optimizer.state[p]["exp_avg"] for p in policy.parameters()])
@@ -319,23 +322,23 @@ def test_what_it_cannot_do_is_torchs(kind: str, policy: dict[str, Any], trainer:
     made = make_policy(config, factory.spec)
     ppo = make_ppo(factory, horizon=24, bptt=4, minibatches=3, policy=made, **trainer)
     assert ppo.learner._cpu_update is None
-    assert why_not(made, ppo.buffers, ppo.config.trainer, ppo.device, ppo.hooks)
+    assert why_not(situation_of(made, ppo.config, ppo.spec, ppo.device, ppo.hooks))
     ppo.collect()
     ppo.update()
     ppo.rollout.vec.close()
 
 
 def test_a_grid_beside_other_leaves_and_layers_with_shared_weights_are_torchs() -> None:
+    def why(policy: Any, spec: Any) -> str | None:
+        return why_not(situation_of(policy, make_config(), spec, CPU, Hooks()))
+
     spec = flat_spec((3, 2), compact=Leaf((387,), "uint8"), more=Leaf((3,), "float32"))
-    config = make_config().trainer
-    b = Buffers.allocate(spec, horizon=8, bptt_horizon=4, state_shape=(0, 0), device=CPU)
-    policy: Any = make_policy(PolicyConfig(hidden_size=16), spec)
-    assert why_not(policy, b, config, CPU, Hooks()) == "an observation beside the grid's"
-    spec, b = filled((3, 2), 2, 0, 0.0, flat=False)
-    policy = make_policy(PolicyConfig(hidden_size=16, shared=False), spec)
-    assert why_not(policy, b, config, CPU, Hooks()) is None
+    assert why(make_policy(PolicyConfig(hidden_size=16), spec), spec) == "an observation beside the grid's"
+    spec = flat_spec((3, 2), compact=Leaf((387,), "uint8"))
+    policy: Any = make_policy(PolicyConfig(hidden_size=16, shared=False), spec)
+    assert why(policy, spec) is None
     policy.critic["encoder"].second = policy.encoder.second
-    assert "shared by layers" in str(why_not(policy, b, config, CPU, Hooks()))
+    assert "layers share" in str(why(policy, spec))
 
 
 @pytest.mark.parametrize("kind", ["compact", "robot"])

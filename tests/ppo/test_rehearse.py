@@ -23,6 +23,7 @@ from metta_fast.config.keys import EnvConfig, PolicyConfig
 from metta_fast.envs import make_factory
 from metta_fast.policy import make_policy
 from metta_fast.rollout.graph_rollout import GraphRollout
+from metta_fast.runtime.fast_paths import Situation
 from metta_fast.vector import make_vector
 from tests.ppo.device_vector import DeviceVector
 from tests.ppo.stand_in import make_config
@@ -31,7 +32,6 @@ pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("triton") is None or os.environ.get("TRITON_INTERPRET") == "1",
     reason="needs Triton's compiler",
 )
-MODULES = ("backend", "ppo", "gradients", "step", "summary", "minibatch")
 
 
 class Driver:
@@ -77,8 +77,7 @@ def on_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     from metta_fast.policy.grid.sparse_layer import SparseLayer
     from metta_fast.policy.grid.triton import compact_operator as gpu_compact
 
-    for name in MODULES:
-        monkeypatch.setattr(f"metta_fast.algorithms.ppo.{name}.has_triton", lambda _: True)
+    monkeypatch.setattr(Situation, "on_gpu", True)
 
     def at_rows(layer: SparseLayer, obs: torch.Tensor, rows: torch.Tensor | None = None) -> torch.Tensor:
         found = gpu_compact.cells(obs.flatten(0, 1), torch.bfloat16, rows)
@@ -90,7 +89,7 @@ def on_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SparseLayer, "at_rows", at_rows)
     monkeypatch.setattr(SparseLayer, "forward", at_rows)
     for name in ("device_rollout", "graph_rollout"):
-        monkeypatch.setattr(f"metta_fast.algorithms.ppo.{name}.check_compiled", lambda *_: None)
+        monkeypatch.setattr(f"metta_fast.rollout.{name}.check_compiled", lambda *_: None)
     monkeypatch.setattr("metta_fast.algorithms.ppo.ppo.GraphRollout", partial(GraphRollout, graphs=False))
 
 

@@ -1,7 +1,7 @@
 """The gradients of a minibatch: gather ─► policy, loss ─► backward.
 
-Everything after the first layer (of a policy with memory: after that) by three kernels of Triton (gpu_tail.py) where
-they know the policy and graphs are on; else torch, compiled or not. Place in the flow: learner.py chooses the segments,
+Everything after the first layer (or after the core, if there is one) by three kernels of Triton if the path
+LOSS_KERNELS was chosen; else by torch, compiled or not. Place in the flow: learner.py chooses the segments,
 step.py uses the gradients.
 """
 
@@ -9,19 +9,26 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
 from metta_fast.algorithms.hooks import Hooks
+from metta_fast.algorithms.ppo.fast_paths import GATHER_KERNEL, LOSS_KERNELS
 from metta_fast.algorithms.ppo.loss import ppo_loss
 from metta_fast.algorithms.ppo.loss_terms import Loss
 from metta_fast.algorithms.ppo.minibatch import Gather, Minibatch
 from metta_fast.buffers.rollout import Buffers
 from metta_fast.config.keys import TrainerConfig
 from metta_fast.policy.grid.sparse_layer import product_dtype
-from metta_fast.runtime.torch_setup import has_triton
+from metta_fast.policy.plan import Plan, plan_of
+from metta_fast.runtime.fast_paths import FastPaths
+
+if TYPE_CHECKING:
+    from metta_fast.algorithms.ppo.triton.loss_and_backward import Tail
+
+Core = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 class Gradients:
@@ -39,42 +46,46 @@ class Gradients:
         autocast: Callable[[], AbstractContextManager],
         compile_mode: str | None,
         graphs: bool,
+        paths: FastPaths,
     ) -> None:
-        """compile_mode, graphs: as the learner's."""
+        """compile_mode, graphs, paths: as the learner's."""
         self.policy: Any = policy
         self.buffers, self.config, self.hooks = buffers, config, hooks
         self._scaler, self._autocast = scaler, autocast
         self.clip = torch.tensor(config.clip_coef, device=device)
         """PPO's clip, of the present update. A tensor everywhere: a compiled or captured step would keep a number."""
-        self.gather = Gather(buffers, device)
-        self.tail: Any = self._make_tail() if graphs else None
-        """Three launches for everything after the first layer or the memory, or None."""
-        self._remembers: Any = self._remember if self.tail and policy.core is not None else None
-        """What lies between the first layer and `tail`: compiled, or None."""
-        if self._remembers is not None and compile_mode is not None:
-            self._remembers = torch.compile(self._remember, mode=compile_mode, dynamic=False)
-        self._compiled = compile_mode is not None and not self.tail
+        self.gather = Gather(buffers, device, kernel=paths.uses(GATHER_KERNEL))
+        self.tail: Tail | None = None
+        """Three launches for everything after the first layer or the core, or None."""
+        self._core: Core | None = None
+        """Computes what is between the first layer and `tail`, compiled or not; None: nothing is."""
+        if paths.uses(LOSS_KERNELS):
+            self.use_tail(compile_mode)
+        self._compiled = compile_mode is not None and self.tail is None
         self._gathers = graphs and not hooks.extra_loss
         """The compiled step gathers its rows itself: one kernel reads and uses them. (An extra loss wants them.)"""
         forward = self._forward_at if self._gathers else self._forward
-        self._step_forward: Any = forward
+        self._step_forward: Callable[..., tuple[Loss, Any]] = forward
         if self._compiled:
             self._step_forward = torch.compile(forward, mode=compile_mode, dynamic=False)
         self._per_minibatch = config.recompute == "minibatch"
         self._wants_output = self._per_minibatch or bool(hooks.extra_loss)
 
-    def _make_tail(self) -> Any:
-        if (
-            not has_triton(self.buffers.device)
-            or self.hooks.extra_loss
-            or self.buffers.action_mask is not None
-        ):
-            return None
-        from metta_fast.algorithms.ppo.triton.loss_and_backward import Tail, supports
+    def use_tail(self, compile_mode: str | None) -> None:
+        """Computes all after the first layer by kernels, but for a core: that is compiled if there is a mode."""
+        from metta_fast.algorithms.ppo.triton.loss_and_backward import Tail
 
-        if supports(self.policy, self.config) is not None:
-            return None
-        return Tail(self.policy, self.buffers, self.config, self.clip)
+        plan = plan_of(self.policy)
+        assert isinstance(plan, Plan), plan
+        self._plan: Plan = plan
+        self.tail = Tail(self.policy, self.buffers, self.config, self.clip)
+        if plan.actor.core is not None:
+            compiled = compile_mode is not None
+            self._core = (
+                torch.compile(self._run_core, mode=compile_mode, dynamic=False)
+                if compiled
+                else self._run_core
+            )
 
     def __call__(self, segments: Tensor, weight: Tensor | None) -> Tensor:
         """Add the gradients of segments [B], whose advantages are multiplied by weight [B]; None: 1.
@@ -86,8 +97,8 @@ class Gradients:
         if self._compiled:
             torch.compiler.cudagraph_mark_step_begin()
         with self._autocast():
-            if self.tail:
-                result, output = self._fused(segments, weight)
+            if self.tail is not None:
+                result, output = self._fused(self.tail, segments, weight), None
             elif batch is None:
                 result, output = self._step_forward(segments, weight)
             else:
@@ -120,28 +131,29 @@ class Gradients:
 
     def first_at(self, rows: Tensor) -> Tensor:
         """The first layer's output [R, width] for rows [R] of the buffers, in the dtype of its products."""
-        first = self.policy.encoder.first_layer(self.buffers.obs, rows)
+        first = self._plan.actor.first_layer(self.buffers.obs, rows)
         return first.to(product_dtype(rows.device.type))
 
-    def _fused(self, segments: Tensor, weight: Tensor | None) -> tuple[Loss, Any]:
-        """`_forward_at`, all after the first layer or the memory by `tail`."""
-        batch = self.tail.gather(segments)
+    def _fused(self, tail: Tail, segments: Tensor, weight: Tensor | None) -> Loss:
+        """`_forward_at`, all after the first layer or the core by `tail`."""
+        batch = tail.gather(segments)
         x = self.first_at(batch.rows)
-        if self._remembers is not None:
-            x = self._remembers(x, self.gather.state(segments), self.gather.reset(segments))
-        return self.tail(x, batch, self.gather.rollout_value, weight), None
+        if self._core is not None:
+            x = self._core(x, self.gather.state(segments), self.gather.reset(segments))
+        return tail(x, batch, self.gather.rollout_value, weight)
 
-    def _remember(self, x: Tensor, state: Tensor, reset: Tensor) -> Tensor:
+    def _run_core(self, x: Tensor, state: Tensor, reset: Tensor) -> Tensor:
         """The first layer's output [L · B, H] → what the heads read [L · B, H]."""
-        encoder: Any = self.policy.encoder
-        hidden = encoder.second(x.relu()).relu().unflatten(0, reset.shape)
-        return self.policy.core(hidden, state, reset)[0].flatten(0, 1)
+        trunk = self._plan.actor
+        assert trunk.core is not None
+        hidden: Tensor = trunk.core(trunk.dense(x).unflatten(0, reset.shape), state, reset)[0]
+        return hidden.flatten(0, 1)
 
     def rehearse(self, segments: Tensor) -> Tensor:
-        """As a call (cuda/ahead.py), without torch's compiler."""
-        compiled = self._remembers
+        """As a call (runtime/compile_ahead.py), without torch's compiler."""
+        compiled = self._core
         if compiled is not None:
-            self._remembers = self._remember
+            self._core = self._run_core
         stats = self(segments, None)
-        self._remembers = compiled
+        self._core = compiled
         return stats

@@ -18,7 +18,8 @@ from torch import Tensor, nn
 
 from metta_fast.algorithms.hooks import Context, Hooks
 from metta_fast.algorithms.ppo.advantage import compute_advantage
-from metta_fast.algorithms.ppo.c.mlp_update import MLPUpdate, why_not
+from metta_fast.algorithms.ppo.c.mlp_update import C_UPDATE, MLPUpdate
+from metta_fast.algorithms.ppo.fast_paths import MINIBATCH_GRAPHS, STEP_KERNELS, UPDATE_GRAPH
 from metta_fast.algorithms.ppo.gradients import Gradients
 from metta_fast.algorithms.ppo.revalue import revalue
 from metta_fast.algorithms.ppo.schedule import clip_coef, learning_rate
@@ -27,12 +28,9 @@ from metta_fast.buffers.rollout import Buffers
 from metta_fast.config.keys import TrainerConfig
 from metta_fast.contracts.algorithm import POLICY_STATE
 from metta_fast.runtime.cuda_graph import Graph, Say
+from metta_fast.runtime.fast_paths import FastPaths
 from metta_fast.runtime.keyed_random import ORDER, Keyed
 from metta_fast.runtime.timer import Timer
-
-WHOLE_UPDATE = 128
-"""Most minibatches of an update that is one CUDA graph. Each has some tens of nodes, and a graph of 100,000 takes
-seconds to make and hundreds of MiB."""
 
 
 class Learner:
@@ -52,15 +50,21 @@ class Learner:
         timer: Timer,
         compile_mode: str | None = None,
         graphs: bool = False,
+        paths: FastPaths,
         say: Say = print,
     ) -> None:
         """compile_mode: torch.compile's mode for the policy's forward and the loss; None: eager.
-        graphs: replay the update as a CUDA graph; what stands against it is told to `say`."""
+        graphs: CUDA graphs are wanted. paths: as chosen for the run. say: told what cannot be captured."""
         self.policy: Any = policy
         self.buffers, self.config, self.device = buffers, config, device
         self.hooks, self.has_final_obs, self.timer = hooks, has_final_obs, timer
         self._autocast = autocast
-        self.step = Step([p for p in policy.parameters() if p.requires_grad], config, device, say)
+        self.step = Step(
+            [p for p in policy.parameters() if p.requires_grad],
+            config,
+            device,
+            kernels=paths.uses(STEP_KERNELS),
+        )
         self.sums = self.step.sums
         """step.SUMS of the last update."""
         self.gradients = Gradients(
@@ -73,6 +77,7 @@ class Learner:
             autocast=autocast,
             compile_mode=compile_mode,
             graphs=graphs,
+            paths=paths,
         )
         self.gather = self.gradients.gather
         self._keyed = Keyed(seed, buffers.device)
@@ -80,7 +85,7 @@ class Learner:
         if self._revalues:
             self.gather.rollout_value = torch.empty_like(buffers.value)
         self._cpu_update: MLPUpdate | None = None
-        if why_not(policy, buffers, config, device, hooks) is None:
+        if paths.uses(C_UPDATE):
             self._cpu_update = MLPUpdate(policy, buffers, config, self.step.optimizer, self.gradients.clip)
         self._segments = config.minibatch_size // config.bptt_horizon
         self._minibatches = buffers.num_segments // self._segments
@@ -90,13 +95,11 @@ class Learner:
         self._context: Context | None = None
         self.bad_rollout: Callable[[], Tensor] | None = None
         """A device scalar, 1 if nothing may be learnt from the rollout; None: the host has looked."""
-        why = self._not_capturable() if graphs else None
+        why = paths.missed(UPDATE_GRAPH, MINIBATCH_GRAPHS) if graphs else None
         if why:
             say(f"the update runs without a CUDA graph, which is slower: {why}")
-        graphs = graphs and not why
-        whole = self._minibatches * config.update_epochs <= WHOLE_UPDATE
-        self._run = Graph("update", self._work, enabled=graphs and whole, say=say)
-        self._single = self._make_single(say) if graphs and not whole else None
+        self._run = Graph("update", self._work, enabled=paths.uses(UPDATE_GRAPH), say=say)
+        self._single = self._make_single(say) if paths.uses(MINIBATCH_GRAPHS) else None
         """Graphs of one minibatch whose step is due or not; None: not used."""
         self._now = torch.empty_like(self._order[0, : self._segments])
         """Segments of the minibatch that those graphs work on."""
@@ -111,18 +114,6 @@ class Learner:
             return Graph("update's minibatch", work, enabled=True, say=say, pool=pool)
 
         return {due: graph(due) for due in (False, True)}
-
-    def _not_capturable(self) -> str | None:
-        """What needs the host in the middle of an update, or None."""
-        if self.hooks.sample is not None:
-            return "a feature chooses the segments of each minibatch"
-        if self.hooks.extra_loss:
-            return "a feature adds to the loss"
-        if self.config.precision == "fp16":
-            return "trainer.precision=fp16 looks at its loss scale"
-        if self.buffers.device.type != self.device.type:
-            return "the rollout lies in host memory (trainer.cpu_offload)"
-        return None
 
     def update(self, context: Context, steps: int) -> None:
         """Learn from the buffers.

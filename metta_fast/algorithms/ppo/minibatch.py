@@ -7,13 +7,13 @@ segment's start.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from types import ModuleType
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from metta_fast.buffers.rollout import Buffers
-from metta_fast.runtime.torch_setup import has_triton
 
 
 class Minibatch(NamedTuple):
@@ -46,19 +46,20 @@ class Minibatch(NamedTuple):
 class Gather:
     """Views of the buffers as lists of rows, made once."""
 
-    def __init__(self, buffers: Buffers, device: torch.device) -> None:
+    def __init__(self, buffers: Buffers, device: torch.device, *, kernel: bool = False) -> None:
+        """kernel: gather bytes by gather_rows.py: torch and its compiler read them one by one."""
         self.buffers, self.device = buffers, device
         self.rollout_value = buffers.value
         """[T+1, N]: the rollout's values; another tensor where buffers.value is written during the update."""
         self._time = (
             torch.arange(buffers.bptt_horizon, device=buffers.device).unsqueeze(1) * buffers.num_agents
         )
-        self._picks_bytes: Any = None
-        """gpu_gather.py, where there is Triton: torch and its compiler read bytes one by one."""
-        if has_triton(buffers.device):
-            from metta_fast.algorithms.ppo.triton import gather_rows as gpu_gather
+        self._picks_bytes: ModuleType | None = None
+        """The module gather_rows.py, or None."""
+        if kernel:
+            from metta_fast.algorithms.ppo.triton import gather_rows
 
-            self._picks_bytes = gpu_gather
+            self._picks_bytes = gather_rows
 
     def rows(self, segments: Tensor) -> Tensor:
         """Row numbers t · num_agents + n, [L · B] time-major, of segments [B]."""

@@ -19,6 +19,7 @@ import torch
 from torch import nn
 
 from metta_fast.algorithms.hooks import Context, Hooks
+from metta_fast.algorithms.ppo.fast_paths import COMPILED_AHEAD, PATHS, situation_of
 from metta_fast.algorithms.ppo.learner import Learner
 from metta_fast.algorithms.ppo.loss_terms import STATS
 from metta_fast.algorithms.ppo.schedule import clip_coef, progress
@@ -30,15 +31,17 @@ from metta_fast.contracts.env import EnvSpec
 from metta_fast.contracts.vector import VectorEnv
 from metta_fast.machine import hardware
 from metta_fast.policy.weights import OTHER_NETWORK, load_weights
-from metta_fast.rollout import c_rollout as cpu_rollout
+from metta_fast.rollout.c_rollout import C_ROLLOUT, CpuRollout
 from metta_fast.rollout.episode_stats import EpisodeStats
+from metta_fast.rollout.fast_paths import FUSED_ACT, SUMMARY_KERNELS
 from metta_fast.rollout.finite_checks import check_loss_scale, check_update
 from metta_fast.rollout.graph_rollout import GraphRollout
 from metta_fast.rollout.reward_scale import RewardScale
 from metta_fast.rollout.rollout import Rollout
 from metta_fast.rollout.summary import Summary
+from metta_fast.runtime.fast_paths import choose
 from metta_fast.runtime.timer import ExactTimer, Timer
-from metta_fast.runtime.torch_setup import AUTOCAST, autocast, configure_torch, has_triton
+from metta_fast.runtime.torch_setup import AUTOCAST, autocast, configure_torch
 
 
 class PPO:
@@ -69,7 +72,8 @@ class PPO:
         self.epoch = 0
         self.vec: Any = vec
         self.notes: list[str] = []
-        self.fast_paths: list[Choice] = []
+        self.paths = choose(PATHS, situation_of(policy, config, spec, device, self.hooks, vec))
+        self.fast_paths: list[Choice] = self.paths.choices
         self.graphs = trainer.cuda_graphs is True
         """Rollout and update replay as CUDA graphs."""
         self.timer = self._make_timer()
@@ -90,7 +94,13 @@ class PPO:
             if trainer.normalize_reward
             else None
         )
-        self.summary = Summary(spec, self.buffers, self.episodes, self.reward_scale)
+        self.summary = Summary(
+            spec,
+            self.buffers,
+            self.episodes,
+            self.reward_scale,
+            kernels=self.paths.uses(SUMMARY_KERNELS),
+        )
         context = partial(autocast, trainer, device)
         self._common: dict[str, Any] = {
             "device": device,
@@ -107,6 +117,7 @@ class PPO:
             hooks=self.hooks,
             has_final_obs=spec.has_final_obs,
             graphs=self.graphs,
+            paths=self.paths,
             say=self.notes.append,
             **self._common,
         )
@@ -114,9 +125,7 @@ class PPO:
         self._episode_means: Metrics = {}
         self._keep_rollout = trainer.deterministic or spec.cheap_state
         self._metrics: Metrics = {}
-        self._compiling = (
-            self._compile_ahead() if has_triton(device) and hasattr(self.rollout, "rehearse") else None
-        )
+        self._compiling = self._compile_ahead() if self.paths.uses(COMPILED_AHEAD) else None
 
     def _make_timer(self) -> Timer:
         return ExactTimer() if self.hooks.exact_times and self.device.type == "cuda" else Timer()
@@ -125,10 +134,7 @@ class PPO:
         """Rollout, or what stands in its place; `_common` are arguments that the learner takes as well."""
         zero_copy = self.config.vector.zero_copy
         if not self.graphs:
-            against = cpu_rollout.supports(
-                self.policy, self.buffers, self.vec, self.config.trainer, self.device
-            )
-            kind = Rollout if against else cpu_rollout.CpuRollout
+            kind = CpuRollout if self.paths.uses(C_ROLLOUT) else Rollout
             return kind(self.vec, self.policy, self.buffers, zero_copy=zero_copy, **self._common)
         return GraphRollout(
             self.vec,
@@ -141,8 +147,8 @@ class PPO:
         )
 
     def _fused_dtype(self) -> torch.dtype | None:
-        """Of the layers in a rollout's kernel; None: there can be no such kernel."""
-        return AUTOCAST.get(self.config.trainer.precision) if has_triton(self.device) else None
+        """Of the layers in a rollout's kernel; None: there is no such kernel."""
+        return AUTOCAST[self.config.trainer.precision] if self.paths.uses(FUSED_ACT) else None
 
     def _compile_ahead(self) -> Any:
         """Have all kernels of an epoch compiled side by side: it would be one after the other, each where it is first

@@ -8,8 +8,8 @@ Place in the flow: learner.py calls it after each minibatch, with the gradients 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -19,7 +19,9 @@ from metta_fast.algorithms.ppo.loss_terms import STATS
 from metta_fast.algorithms.ppo.schedule import adapted, learning_rate
 from metta_fast.config.keys import TrainerConfig
 from metta_fast.runtime.adam import Adam
-from metta_fast.runtime.torch_setup import has_triton
+
+if TYPE_CHECKING:
+    from metta_fast.algorithms.ppo.triton.optimizer_step import FusedStep
 
 SUMS = (*STATS, "gradient_norm", "minibatches", "optimizer_steps")
 """What `Step.sums` holds: sums over the minibatches (gradient_norm: over the optimizer steps)."""
@@ -37,9 +39,10 @@ class Step:
         parameters: Sequence[nn.Parameter],
         config: TrainerConfig,
         device: torch.device,
-        say: Callable[[str], None],
+        *,
+        kernels: bool = False,
     ) -> None:
-        """say: told why the step is not fused on a GPU, if so."""
+        """kernels: clip and step by optimizer_step.py."""
         self.parameters, self.config = list(parameters), config
         self._on_device = device.type == "cuda"
         self.adapts = config.schedule == "adaptive"
@@ -47,7 +50,7 @@ class Step:
         begin = learning_rate(config, 0) if self.adapts else config.learning_rate
         self.rate: float | Tensor = torch.tensor(begin, device=device) if self._on_device else begin
         """On a GPU a tensor: a captured step would keep a number for ever."""
-        self.optimizer: Any = Adam(
+        self.optimizer = Adam(
             self.parameters, lr=self.rate, eps=ADAM_EPSILON, fused=True, capturable=self._on_device
         )
         self.stop = torch.zeros((), device=device)
@@ -63,19 +66,12 @@ class Step:
                 p.grad = torch.zeros_like(p)
         self.watching: list[GradientHook] = []
         """Hooks of the present update."""
-        self.fused = self._make_fused(device, say)
+        self.fused = self._make_fused() if kernels else None
         """Two launches in place of `_count` and `_take`, or None."""
 
-    def _make_fused(self, device: torch.device, say: Callable[[str], None]) -> Any:
-        if not has_triton(device) or self.config.precision == "fp16":
-            return None
-        from metta_fast.algorithms.ppo.triton.optimizer_step import FusedStep, fits
+    def _make_fused(self) -> FusedStep:
+        from metta_fast.algorithms.ppo.triton.optimizer_step import FusedStep
 
-        if not fits(self.parameters):
-            say(
-                "the optimizer's step is not fused, which is slower: a parameter is not float32 and contiguous"
-            )
-            return None
         config = self.config
         return FusedStep(
             self.parameters, self.optimizer, self.sums, self.stop, config.max_grad_norm, config.target_kl

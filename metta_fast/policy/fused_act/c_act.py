@@ -5,31 +5,32 @@ Place in the flow: rollout/c_rollout.py calls it for each row of a block.
 
 from __future__ import annotations
 
-from typing import Any
-
-from torch import Tensor
+from torch import Tensor, nn
 
 from metta_fast.policy.fused_act._c_act import Actor  # type: ignore[attr-defined]
 from metta_fast.policy.fused_act.grid_net import grid_net
 from metta_fast.policy.grid.sparse_layer import SCALE
+from metta_fast.policy.plan import Plan, plan_of
 
 
 class CpuAct:
-    """Call `weights` before the first rows and whenever they have changed."""
+    """Computes rows. Call `weights` before the first ones and whenever the weights have changed."""
 
-    def __init__(self, policy: Any, threads: int, spin_s: float = 0.0) -> None:
-        """policy: one for which grid_net.not_a_grid_net gives None. threads: the caller is one of them.
+    def __init__(self, policy: nn.Module, threads: int, spin_s: float = 0.0) -> None:
+        """policy: one for whose plan `applies.not_in_c` gives None. threads: the caller is one of them.
         spin_s: how long idle ones spin."""
-        self._net = net = grid_net(policy)
+        plan = plan_of(policy)
+        assert isinstance(plan, Plan), plan
+        self._net = net = grid_net(plan)
         self.leaf = net.leaf
         self._actor = Actor(net.first.layout.index, SCALE.data_ptr(), net.hidden, net.nvec, threads, spin_s)
 
     def weights(self) -> None:
-        """Take in the policy's weights as they are now."""
+        """Copies the policy's present weights."""
         self._actor.weights([p.data_ptr() for p in self._net.parameters()])
 
     def values(self, seen: int, obs: Tensor, value: Tensor) -> None:
-        """As a call, of the values alone."""
+        """Computes as a call does, but only the values."""
         self._actor.act(len(value), seen, obs.data_ptr(), 0, 0, 0, 0, value.data_ptr())
 
     def __call__(

@@ -3,7 +3,7 @@
     bytes [n, 387] ─► first layer, decoded in registers ─► ReLU ─► second layer ─► ReLU ─► minGRU ─► heads ─► sampling
                                                               state [n, H], reset [n] ────┘ └──► state
 
-    act = FusedAct(policy, torch.bfloat16)        # if supports(policy, torch.bfloat16) is None
+    act = FusedAct(policy, torch.bfloat16)        # if not_in_triton(policy, torch.bfloat16) is None (applies.py)
     act.update()                                  # after the weights have changed
     act(row)                                      # buffers/act_row.py: ActRow
 
@@ -22,21 +22,14 @@ Gates are rounded to 16 bits as the layers are; minGRU's state is float32 (scan.
 # mypy: allow-untyped-defs, allow-incomplete-defs
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 import triton
 import triton.language as tl
-from torch import Tensor
+from torch import Tensor, nn
 
 from metta_fast.buffers.act_row import ActRow
-from metta_fast.policy.base import Policy
-from metta_fast.policy.cores import MinGRUCore
-from metta_fast.policy.encoders import TokenEncoder
-from metta_fast.policy.fused_act.triton_act_weights import Packed, pack, power
-from metta_fast.policy.grid.layout import LAYOUTS
+from metta_fast.policy.fused_act.triton_act_weights import Packed, pack
 from metta_fast.policy.grid.triton.decode import CELLS, COMPACT_BYTES, PTX, amount, compact_single
-from metta_fast.policy.network import Network, beyond_plain
 
 TILE = tl.constexpr(128)
 """The window's cells, the faced cell, and what fills them up to a power of two; the last has weights of 0."""
@@ -55,10 +48,6 @@ BLOCK = 32
 (wgmma), for which ptxas 12.8, which comes with Triton 3.6, may lose the base of an operand's descriptors: at width 128
 the heads were multiplied with other parts of shared memory (12.9 does right by the same PTX).
 """
-MAX_WIDTH = 256
-"""Two layers of this width fit a multiprocessor's shared memory."""
-MAX_CHOICES = 64
-"""Heads times choices, each filled up to a power of two: these logits stay in registers."""
 
 
 @triton.jit
@@ -264,27 +253,6 @@ def _act_kernel(
         tl.store(logprob + row, tl.sum(logp, 1), mask=kept)
 
 
-def supports(policy: Policy, dtype: torch.dtype) -> str | None:
-    """Why this policy's rollout cannot run in the kernel with layers in `dtype`, or None."""
-    if beyond := beyond_plain(policy, MinGRUCore):
-        return beyond
-    assert isinstance(policy, Network)
-    encoder: Any = policy.encoder
-    if isinstance(encoder, TokenEncoder):
-        return "the encoder TokenEncoder"
-    if encoder.flat or [part.layout for part in encoder.parts.values()] != [LAYOUTS["compact"]]:
-        return "observations other than compact ones alone"
-    width = encoder.second.weight.shape[0]
-    if width > MAX_WIDTH:
-        return f"policy.hidden_size={width}, above {MAX_WIDTH}"
-    nvec = policy.head.nvec
-    if power(len(nvec)) * power(max(nvec)) > MAX_CHOICES:
-        return f"{len(nvec)} action heads of up to {max(nvec)} choices"
-    if dtype not in (torch.bfloat16, torch.float16):
-        return "layers in float32 (trainer.precision)"
-    return None
-
-
 def fused_act(
     packed: Packed,
     obs: Tensor,
@@ -326,7 +294,7 @@ def fused_act(
         obs, state, reset, noise, action, logprob, value, lists, n, obs.stride(0),
         packed.first, packed.own, packed.first_bias, packed.second, packed.second_bias,
         packed.gates, packed.gates_bias, packed.head, packed.head_bias, packed.value, packed.value_bias,
-        H=width, WIDTH=packed.policy.heads.in_features, GATED=packed.gates is not None,
+        H=width, WIDTH=packed.plan.actor.width, GATED=packed.gates is not None,
         HEADS=packed.heads, W=columns // packed.choices, P=packed.choices, SPLITS=len(packed.head),
         SAMPLE=action is not None, HOW="ieee", STEP=step, B=rows, num_warps=warps,
         # Two programs of 8 warps on a multiprocessor: one waits for memory while the other adds.
@@ -335,9 +303,10 @@ def fused_act(
 
 
 class FusedAct:
-    """Runs `fused_act` as a rollout's step (buffers/act_row.py: Act)."""
+    """Computes a rollout's step by `fused_act`, in place of rollout/act.py's ActInto."""
 
-    def __init__(self, policy: Network, dtype: torch.dtype) -> None:
+    def __init__(self, policy: nn.Module, dtype: torch.dtype) -> None:
+        """policy, dtype: for which `applies.not_in_triton` gives None."""
         self.packed = pack(policy, dtype)
 
     def update(self) -> None:

@@ -10,16 +10,18 @@ They are packed anew in each epoch, before its first row, when nothing else can 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 import triton
 import triton.language as tl
-from torch import Tensor
+from torch import Tensor, nn
 
+from metta_fast.policy.cores import MinGRUCore
+from metta_fast.policy.fused_act.applies import power
 from metta_fast.policy.grid.triton.decode import COMPACT_CHANNELS
 from metta_fast.policy.grid.triton.layer_kernels import pack_kernel
-from metta_fast.policy.network import Network
+from metta_fast.policy.heads import ActionHead
+from metta_fast.policy.plan import Plan, plan_of
 
 CELL_ROWS = int(COMPACT_CHANNELS) * 128
 """Packed rows of the first layer that belong to cells: 128 for each channel."""
@@ -79,7 +81,7 @@ class Packed:
     and a choice's bias is −inf (a head's first choice: 0).
     """
 
-    policy: Network
+    plan: Plan
     dtype: torch.dtype
     heads: int
     first: Tensor
@@ -111,11 +113,11 @@ class Packed:
 
     @torch.no_grad()
     def update(self) -> None:
-        """Read the policy's weights again. On the device only: it may be part of a CUDA graph."""
-        encoder: Any = self.policy.encoder
-        (layer,) = encoder.parts.values()
-        second, out = encoder.second, self.policy.heads
-        gates = None if self.gates is None else self.policy.core.input
+        """Reads the policy's weights again. On the device only: it may be part of a CUDA graph."""
+        trunk, out = self.plan.actor, self.plan.heads
+        (layer,) = trunk.sparse.values()
+        second = trunk.second
+        gates = trunk.core.input if isinstance(trunk.core, MinGRUCore) else None
         width, size = len(layer.bias), self.first.shape[1]
         pack_kernel[(len(self.first) // ROWS, 1)](
             layer.weight, self.first, width, size, ROWS, size, False, num_warps=8
@@ -129,21 +131,18 @@ class Packed:
         )  # fmt: skip
 
 
-def power(n: int, least: int = 1) -> int:
-    """n rounded up to a power of two, `least` at least."""
-    return max(least, triton.next_power_of_2(n))
-
-
-def pack(policy: Network, dtype: torch.dtype) -> Packed:
-    """The weights for `fused_act`, on the policy's device.
+def pack(policy: nn.Module, dtype: torch.dtype) -> Packed:
+    """Returns the weights for `fused_act`, on the policy's device.
 
     Args:
-        policy: one that `gpu_act.supports` gives None for.
+        policy: one for which `applies.not_in_triton` gives None.
         dtype: of the layers' products and outputs: autocast's.
     """
-    second: Any = policy.encoder.second  # type: ignore[union-attr]
-    device, width = second.weight.device, power(second.weight.shape[0], INPUTS)
-    nvec = policy.head.nvec
+    plan = plan_of(policy)
+    assert isinstance(plan, Plan), plan
+    assert isinstance(plan.head, ActionHead)
+    device, width = plan.heads.weight.device, power(plan.actor.width, INPUTS)
+    nvec = plan.head.nvec
     heads, choices = power(len(nvec)), power(max(nvec))
     choices = power(choices, 16 // heads)  # a product has at least 16 columns
     parts = 1 if dtype == torch.float32 else 3
@@ -157,10 +156,10 @@ def pack(policy: Network, dtype: torch.dtype) -> Packed:
     for i, count in enumerate(nvec):
         source[i, :count] = torch.arange(start, start + count)
         start += count
-    gated = policy.core is not None
+    gated = plan.actor.core is not None
     first = zeros(CELL_ROWS + OWN_ROWS, width, kind=dtype)
     packed = Packed(
-        policy=policy,
+        plan=plan,
         dtype=dtype,
         heads=len(nvec),
         first=first,

@@ -5,7 +5,7 @@ layer. In C a tile of 64 rows goes forward and backward while it is in the cache
 
 Weights and Adam's moments stay torch's and are changed in place, so checkpoints are the same either way.
 
-Place in the flow: learner.py runs each pass over the batch with it, if `why_not` finds no reason against it.
+Place in the flow: learner.py runs each pass over the batch with it, if the path C_UPDATE was chosen.
 """
 
 from __future__ import annotations
@@ -17,18 +17,17 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from metta_fast.algorithms.hooks import Hooks
 from metta_fast.algorithms.ppo.c._mlp_update import MOST_LEAVES, Networks  # type: ignore[attr-defined]
 from metta_fast.buffers.rollout import Buffers
 from metta_fast.config.keys import TrainerConfig
+from metta_fast.contracts.env import EnvSpec
 from metta_fast.machine.spin import spin_seconds
-from metta_fast.policy.box_head import BoxHead
-from metta_fast.policy.fused_act.applies import hooks_on, plain_cpu
-from metta_fast.policy.fused_act.grid_net import MOST_CHOICES, MOST_HEADS, MOST_HIDDEN
-from metta_fast.policy.fused_act.plan_stub import Plan, Trunk, plan_of
+from metta_fast.policy.fused_act.applies import MOST_HIDDEN, many_choices, not_plain_cpu, odd_weights
 from metta_fast.policy.grid.sparse_layer import SCALE
 from metta_fast.policy.heads import ActionHead
+from metta_fast.policy.plan import Plan, Trunk, plan_of
 from metta_fast.runtime.adam import Adam
+from metta_fast.runtime.fast_paths import FastPath, Situation, action_masks, only_on_cpu, register
 
 ACTIVATIONS = {"relu": 0, "tanh": 1, "elu": 2}
 """Their numbers in runtime/c/dense_layers.h."""
@@ -40,50 +39,44 @@ among threads."""
 MOST_ACTIONS = 256
 
 
-def why_not(
-    policy: nn.Module, buffers: Buffers, config: TrainerConfig, device: torch.device, hooks: Hooks
-) -> str | None:
-    """Returns why this policy cannot be updated in C, or None."""
-    if not plain_cpu(config, device):
-        return "trainer.device, precision or compile"
-    if hooks.sample is not None or hooks.extra_loss:
+def why_not(situation: Situation) -> str | None:
+    """Returns why a policy on the CPU cannot be updated in C, or None."""
+    trainer, spec = situation.trainer, situation.spec
+    if why := not_plain_cpu(situation) or action_masks(situation):
+        return why
+    if situation.chooses_segments or situation.extra_loss:
         return "a feature that chooses segments or adds to the loss"
-    if buffers.action_mask is not None:
-        return "action masks"
-    if config.advantage == "vtrace" or config.recompute == "minibatch" or config.gradient_accumulation > 1:
-        return "trainer.advantage, recompute or gradient_accumulation"
-    plan = plan_of(policy)
+    if trainer.advantage == "vtrace" or trainer.recompute == "minibatch" or trainer.gradient_accumulation > 1:
+        return "trainer.advantage=vtrace, recompute=minibatch or gradient_accumulation"
+    plan = plan_of(situation.policy)
     if isinstance(plan, str):
         return plan
-    if hooks_on(policy) > (plan.normalizer is not None):
-        return "hooks on the policy"
-    return _other_head(plan) or _other_trunks(plan, buffers, config) or _other_weights(plan, policy)
+    if any(not p.requires_grad for p in plan.parameters()):
+        return "frozen weights"
+    return _other_head(plan) or _other_trunks(plan, spec, trainer) or odd_weights(plan)
 
 
 def _other_head(plan: Plan) -> str | None:
     head = plan.head
     if isinstance(head, ActionHead):
-        if len(head.nvec) > MOST_HEADS or sum(head.nvec) > MOST_CHOICES:
-            return f"more than {MOST_HEADS} heads or {MOST_CHOICES} choices"
-        return None
-    if not isinstance(head, BoxHead) or head.squash or head.width > MOST_ACTIONS:
-        return "actions that are neither discrete nor of a clipped normal distribution"
+        return many_choices(head)
+    if head.squash or head.width > MOST_ACTIONS:
+        return f"policy.squash=true, or more than {MOST_ACTIONS} continuous actions"
     return "policy.state_std=true" if plan.log_std is None else None
 
 
-def _other_trunks(plan: Plan, buffers: Buffers, config: TrainerConfig) -> str | None:
-    hidden = plan.heads.in_features
-    for trunk in _trunks(plan):
+def _other_trunks(plan: Plan, spec: EnvSpec, config: TrainerConfig) -> str | None:
+    hidden = plan.actor.width
+    for trunk in plan.trunks():
         if trunk.core is not None:
             return f"a policy with memory ({type(trunk.core).__name__})"
         if len(trunk.sparse) + bool(trunk.flat) != 1 or len(trunk.flat) > MOST_LEAVES:
             return "an observation beside the grid's"
-        dtypes = {torch.uint8} if trunk.sparse else {torch.float32}
-        if {buffers.obs[leaf].dtype for leaf in trunk.leaves} != dtypes:
+        if any(spec.obs[leaf].dtype != "float32" for leaf in trunk.flat):
             return "an observation that is neither a grid's nor float32"
         if trunk.activation != plan.actor.activation or trunk.activation not in ACTIVATIONS:
             return f"policy.activation={trunk.activation}"
-        if trunk.second.weight.shape != (hidden, hidden) or hidden % 8:
+        if hidden % 8:
             return f"policy.hidden_size={hidden} is not a multiple of 8"
         if trunk.sparse and hidden > MOST_HIDDEN:
             return f"policy.hidden_size={hidden} is above {MOST_HIDDEN}"
@@ -92,23 +85,21 @@ def _other_trunks(plan: Plan, buffers: Buffers, config: TrainerConfig) -> str | 
     return None
 
 
-def _other_weights(plan: Plan, policy: nn.Module) -> str | None:
-    own = _parameters(plan)
-    if any(not p.requires_grad or p.dtype != torch.float32 or not p.is_contiguous() for p in own):
-        return "weights that are frozen, not float32 or not contiguous"
-    if {id(p) for p in policy.parameters()} != {id(p) for p in own} or len(set(map(id, own))) != len(own):
-        return "weights that are shared by layers, or that the policy's plan leaves out"
-    return None
-
-
-def _trunks(plan: Plan) -> list[Trunk]:
-    return [plan.actor] if plan.critic is None else [plan.actor, plan.critic]
+C_UPDATE = register(
+    FastPath(
+        name="update in C",
+        replaces="torch's operators, autograd and Adam (gradients.py, step.py)",
+        why_not=why_not,
+        unneeded=only_on_cpu,
+        test="tests/ppo/test_mlp_update.py::test_it_is_torchs_update",
+    )
+)
 
 
 def _parameters(plan: Plan) -> list[Tensor]:
-    """The weights in C's order: log_std if there is one, then weight and bias of each network's layers."""
+    """Returns the weights in C's order: log_std if there is one, then weight and bias of each network's layers."""
     own: list[Tensor] = [] if plan.log_std is None else [plan.log_std]
-    for trunk, last in zip(_trunks(plan), (plan.heads, plan.value)):
+    for trunk, last in zip(plan.trunks(), (plan.heads, plan.value)):
         first = next(iter(trunk.sparse.values())) if trunk.sparse else trunk.first
         for layer in (first, trunk.second, last):
             assert layer is not None
@@ -146,16 +137,17 @@ class MLPUpdate:
                 many as torch has threads now and as have LEAST_ROWS rows.
         """
         plan = plan_of(policy)
-        assert not isinstance(plan, str)
+        assert isinstance(plan, Plan), plan
         self._buffers, self._config, self._optimizer, self._clip = buffers, config, optimizer, clip
         self._normalizer = plan.normalizer
         self._parameters = _parameters(plan)
         self._within = (torch.arange(buffers.bptt_horizon) * buffers.num_agents).unsqueeze(0)
-        trunks = _trunks(plan)
+        trunks = plan.trunks()
         self._inputs = [Inputs(trunk.leaves, bool(trunk.sparse)) for trunk in trunks]
         worth = config.minibatch_size // LEAST_ROWS if all(trunk.sparse for trunk in trunks) else 1
         self._slots = slots or max(1, min(torch.get_num_threads(), worth))
-        discrete = isinstance(plan.head, ActionHead)
+        head = plan.head
+        nvec, width = (head.nvec, 0) if isinstance(head, ActionHead) else ((), head.width)
         self._own = Networks(
             [
                 (*self._first(trunk), last.out_features)
@@ -166,8 +158,8 @@ class MLPUpdate:
             plan.heads.in_features,
             ACTIVATIONS[plan.actor.activation],
             SCALE.data_ptr(),
-            plan.head.nvec if discrete else (),
-            0 if discrete else plan.head.width,
+            nvec,
+            width,
             self._slots,
             spin_seconds(self._slots - 1),
             config.minibatch_size,

@@ -1,6 +1,6 @@
 """A minibatch from the first layer's output to the loss and its gradients: three Triton kernels (gpu_loss.py).
 
-    tail = Tail(policy, buffers, config, clip)    # if supports(policy, config) is None
+    tail = Tail(policy, buffers, config, clip)    # if not_fused_loss(policy, config) is None
     batch = tail.gather(segments)                 # rows of the buffers, moments of their advantages
     result = tail(x, batch, rollout_value)        # x [R, H]: the first layer's output for batch.rows; minGRU's, if any
     result.loss.backward()
@@ -20,6 +20,7 @@ import triton
 from torch import Tensor, nn
 
 from metta_fast.algorithms.ppo.loss_terms import STATS, Loss
+from metta_fast.algorithms.ppo.triton.applies import columns
 from metta_fast.algorithms.ppo.triton.loss_kernels import (
     STATISTICS,
     finish_kernel,
@@ -28,12 +29,9 @@ from metta_fast.algorithms.ppo.triton.loss_kernels import (
 )
 from metta_fast.buffers.rollout import Buffers
 from metta_fast.config.keys import TrainerConfig
-from metta_fast.policy.cores import MinGRUCore
-from metta_fast.policy.network import Network, beyond_plain
+from metta_fast.policy.heads import ActionHead
+from metta_fast.policy.plan import Plan, plan_of
 
-WIDTHS = (16, 32, 64, 128)
-MAX_CHOICES = 64
-"""Heads times choices, each filled up to a power of two, and one column for the value."""
 PROGRAMS = 256
 """Most of `tail_kernel`: for 32768 rows one tile each. Not the card's number, so that results are the same."""
 ROWS = 128
@@ -55,52 +53,26 @@ class Rows(NamedTuple):
     """R / bptt_horizon."""
 
 
-def supports(policy: nn.Module, config: TrainerConfig) -> str | None:
-    """Why the loss of this policy cannot be computed here, or None. (Nor can an extra loss: it wants the output.)"""
-    if config.advantage == "vtrace":
-        return "trainer.advantage=vtrace wants the ratios"
-    if config.recompute == "minibatch":
-        return "trainer.recompute=minibatch wants the values"
-    if config.precision != "bf16":
-        return f"trainer.precision={config.precision}"
-    if beyond := beyond_plain(policy, MinGRUCore):
-        return beyond
-    assert isinstance(policy, Network)
-    if policy.heads.in_features not in WIDTHS:
-        return f"policy.hidden_size={policy.heads.in_features}, not one of {', '.join(map(str, WIDTHS))}"
-    nvec = policy.head.nvec
-    heads, choices = columns(nvec)
-    if heads * choices > MAX_CHOICES:
-        return f"{len(nvec)} action heads of up to {max(nvec)} choices"
-    return None
-
-
-def columns(nvec: tuple[int, ...]) -> tuple[int, int]:
-    """(W, P): heads and choices of each, as the kernels lay them out. The last column is no head's choice."""
-    heads, choices = (triton.next_power_of_2(n) for n in (len(nvec), max(nvec)))
-    choices = max(choices, 16 // heads, 2)  # a product has at least 16 columns
-    full = len(nvec) == heads and nvec[-1] == choices
-    return heads, 2 * choices if full else choices
-
-
 class Tail:
     """See the module's docstring.
 
     Args:
-        policy, config: that `supports` gives None for. buffers: on the policy's device.
+        policy, config: for which `not_fused_loss` (applies.py) gives None. buffers: on the policy's device.
         clip: [] float32 on it: PPO's clip, read by each launch.
     """
 
-    def __init__(self, policy: Network, buffers: Buffers, config: TrainerConfig, clip: Tensor) -> None:
-        encoder: Any = policy.encoder
+    def __init__(self, policy: nn.Module, buffers: Buffers, config: TrainerConfig, clip: Tensor) -> None:
+        plan = plan_of(policy)
+        assert isinstance(plan, Plan), plan
         self.layers: list[nn.Linear] = (
-            [policy.heads] if policy.core is not None else [encoder.second, policy.heads]
+            [plan.heads] if plan.actor.core is not None else [plan.actor.second, plan.heads]
         )
         """What is computed here: all layers after the first one, or after the memory."""
         self._buffers, self._config, self._clip = buffers, config, clip
         self.scaled = config.gradient_accumulation > 1
         """The loss is divided before its gradient is taken; else that is 1, and not looked at."""
-        nvec, device = policy.head.nvec, buffers.device
+        assert isinstance(plan.head, ActionHead)
+        nvec, device = plan.head.nvec, buffers.device
         self.choices = heads, choices = columns(nvec)
         source, empty = torch.full((heads, choices), -1, dtype=torch.int32), torch.zeros(heads, choices)
         start = 0

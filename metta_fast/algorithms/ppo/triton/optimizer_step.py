@@ -22,6 +22,7 @@ import triton.language as tl
 from torch import Tensor
 
 from metta_fast.algorithms.ppo.loss_terms import STATS
+from metta_fast.algorithms.ppo.triton.applies import odd_parameters
 
 BLOCK = 1024
 """Numbers of one chunk; no chunk reaches over the end of a tensor."""
@@ -202,11 +203,8 @@ class Group(NamedTuple):
 
 
 def fits(parameters: Sequence[Tensor]) -> bool:
-    """FusedStep can take these parameters: float32, contiguous, on one device."""
-    return all(
-        p.dtype == torch.float32 and p.is_contiguous() and p.numel() and p.device == parameters[0].device
-        for p in parameters
-    )
+    """Returns whether FusedStep can take these parameters."""
+    return odd_parameters(parameters) is None
 
 
 class FusedStep:

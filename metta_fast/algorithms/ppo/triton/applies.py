@@ -1,0 +1,56 @@
+"""Says for which policies and settings the Triton kernels of the update work. It imports no Triton."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from metta_fast.config.keys import TrainerConfig
+from metta_fast.policy.cores import MinGRUCore
+from metta_fast.policy.fused_act.applies import power
+from metta_fast.policy.heads import ActionHead
+from metta_fast.policy.plan import plan_of
+
+WIDTHS = (16, 32, 64, 128)
+MAX_CHOICES = 64
+"""Heads times choices, each filled up to a power of two, and one column for the value."""
+
+
+def not_fused_loss(policy: nn.Module, config: TrainerConfig) -> str | None:
+    """Returns why the loss of this policy cannot be computed by loss_and_backward.py, or None."""
+    if config.advantage == "vtrace":
+        return "trainer.advantage=vtrace wants the ratios"
+    if config.recompute == "minibatch":
+        return "trainer.recompute=minibatch wants the values"
+    if config.precision != "bf16":
+        return f"trainer.precision={config.precision}"
+    plan = plan_of(policy)
+    if isinstance(plan, str):
+        return plan
+    if beyond := plan.beyond_plain(MinGRUCore):
+        return beyond
+    if plan.actor.width not in WIDTHS:
+        return f"policy.hidden_size={plan.actor.width}, not one of {', '.join(map(str, WIDTHS))}"
+    assert isinstance(plan.head, ActionHead)
+    nvec = plan.head.nvec
+    heads, choices = columns(nvec)
+    if heads * choices > MAX_CHOICES:
+        return f"{len(nvec)} action heads of up to {max(nvec)} choices"
+    return None
+
+
+def columns(nvec: tuple[int, ...]) -> tuple[int, int]:
+    """Returns (W, P): heads and choices of each, as the kernels lay them out. The last column is no head's choice."""
+    heads, choices = power(len(nvec)), power(max(nvec))
+    choices = max(choices, 16 // heads, 2)  # a product has at least 16 columns
+    full = len(nvec) == heads and nvec[-1] == choices
+    return heads, 2 * choices if full else choices
+
+
+def odd_parameters(parameters: Sequence[Tensor]) -> str | None:
+    """Returns that the optimizer's step of these weights cannot be computed by optimizer_step.py, or None."""
+    if any(p.dtype != torch.float32 or not p.is_contiguous() or not p.numel() for p in parameters):
+        return "a parameter is not float32 and contiguous"
+    return "parameters on several devices" if len({p.device for p in parameters}) > 1 else None
