@@ -76,7 +76,7 @@ SPARSE_IN_TRITON = register(
         replaces="decoding by torch and a dense product (policy/grid/sparse_layer.py: decoded)",
         why_not=without_triton,
         unneeded=lambda s: only_on_gpu(s) or _no_sparse_layer(s) or _all_compact(s),
-        test="tests/policy/test_gpu_sparse.py::test_triton_on_games",
+        test="tests/policy/test_gpu_first_layer.py::test_triton_on_games",
         modules=("metta_fast.policy.grid.sparse_layer", f"{TRITON}layer_operator"),
     )
 )
@@ -86,7 +86,7 @@ COMPACT_IN_TRITON = register(
         replaces="decoding by torch and a dense product (policy/grid/sparse_layer.py: decoded)",
         why_not=without_triton,
         unneeded=lambda s: only_on_gpu(s) or _no_sparse_layer(s) or _no_compact_layer(s),
-        test="tests/policy/test_gpu_cells.py::test_cells_on_games",
+        test="tests/policy/test_gpu_first_layer.py::test_triton_on_games",
         modules=("metta_fast.policy.grid.sparse_layer", f"{TRITON}compact_operator"),
     )
 )
