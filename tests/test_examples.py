@@ -34,7 +34,7 @@ def run(*words, folder):
 
 def test_a_policy_of_ones_own(tmp_path, monkeypatch):
     """docs/policies.md: train with it, go on, load and export it."""
-    (program,) = programs("policies.md")
+    program = programs("policies.md")[0]
     (tmp_path / "my_net.py").write_text(program)
     monkeypatch.setenv("PYTHONPATH", str(DOCS.parent))
     words = ["-m", "metta_fast", "train", *SMALL, "policy=my_net.MyNet", "run.name=mine"]
@@ -60,3 +60,29 @@ def test_programs_with_the_package(tmp_path, monkeypatch):
     out = run("program.py", folder=tmp_path)
     assert "saved runs/counter-" in out
     assert "played" in out
+
+
+@pytest.mark.parametrize(
+    ("page", "module", "words"),
+    [
+        ("environments.md", "my_env", ["env=my_env:make", "env.max_steps=32"]),
+        ("features.md", "my_feature", ["features=my_feature:add", "features.my_feature:add.weight=0.2"]),
+        ("algorithms.md", "my_algorithm", ["algorithm=my_algorithm:HillClimber", "algorithm.noise=0.1"]),
+    ],
+    ids=["environment", "feature", "algorithm"],
+)
+def test_a_part_of_ones_own(page, module, words, tmp_path, monkeypatch):
+    """The page's first program trains from another folder, and resumes."""
+    (tmp_path / f"{module}.py").write_text(programs(page)[0])
+    monkeypatch.setenv("PYTHONPATH", str(DOCS.parent))
+    ppo = (
+        "trainer.batch_size",
+        "trainer.bptt_horizon",
+        "trainer.minibatch_size",
+    )  # other algorithms refuse them
+    small = [word for word in SMALL if page != "algorithms.md" or not word.startswith(ppo)]
+    run("-m", "metta_fast", "train", *small, "run.name=mine", *words, folder=tmp_path)
+    run("-m", "metta_fast", "train", "resume=mine", "trainer.total_timesteps=2000", folder=tmp_path)
+    steps = sorted(int(path.name[5:]) for path in (tmp_path / "runs/mine/checkpoints").glob("step_*"))
+    assert len(steps) == 2
+    assert steps[-1] >= 2000
