@@ -18,30 +18,28 @@
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from metta_fast.config.extension import ENVS, described, entry_point, entry_point_names, load_named, place
 from metta_fast.config.keys import did_you_mean
-from metta_fast.contracts.env import EnvError, EnvFactory
+from metta_fast.contracts.env import EnvError, EnvFactory, check_factory
 from metta_fast.contracts.errors import UserError
 
 if TYPE_CHECKING:
     from metta_fast.config.keys import EnvConfig
 
 
-def make_factory(env_config: EnvConfig, *, num_envs: int | None = None) -> EnvFactory:
-    """The factory that `env_config.factory` names, for num_envs (default: env_config's) environments.
+def make_factory(env_config: EnvConfig) -> EnvFactory:
+    """Makes the factory that `env_config.factory` names; a run makes it once and hands it on (`Resolved.factory`).
 
     Raises:
         UserError: nothing of that name, or a configuration that it cannot make.
     """
     from metta_fast.envs.repeat import repeated
 
-    config = env_config if num_envs is None else dataclasses.replace(env_config, num_envs=num_envs)
-    return repeated(_factory(config), config.action_repeat)
+    return repeated(_factory(env_config), env_config.action_repeat)
 
 
 def _factory(config: EnvConfig) -> EnvFactory:
@@ -72,7 +70,7 @@ def _grid(config: EnvConfig) -> EnvFactory:
     known = [key for key in inspect.signature(grid_config).parameters if key not in keys_of_env]
     _check_keys("grid", params, known)
     try:
-        return GridFactory(config.num_envs, **keys_of_env, **params)
+        return GridFactory(**keys_of_env, **params)
     except UserError as error:
         raise UserError(
             f"{error} (the grid's keys are env.params.…; num_agents is env.agents_per_env)"
@@ -85,7 +83,6 @@ def _counter(config: EnvConfig) -> EnvFactory:
     params = _params(config, "agents_per_env", "max_steps", "limit_is_terminal")
     _check_keys("counter", params, ("goal", "dtype"))
     return CounterFactory(
-        config.num_envs,
         agents_per_env=config.agents_per_env,
         max_steps=config.max_steps,
         limit_is_terminal=config.limit_is_terminal,
@@ -103,9 +100,7 @@ def _robot(config: EnvConfig) -> EnvFactory:
     _check_keys(
         "robot", params, ("task", "frame_skip", "on_unstable", "privileged", "xml_file", *task.options)
     )
-    return RobotFactory(
-        config.num_envs, max_steps=config.max_steps, limit_is_terminal=config.limit_is_terminal, **params
-    )
+    return RobotFactory(max_steps=config.max_steps, limit_is_terminal=config.limit_is_terminal, **params)
 
 
 _KNOWN: dict[str, Callable[[Any], EnvFactory]] = {"grid": _grid, "counter": _counter, "robot": _robot}
@@ -150,16 +145,12 @@ def _custom(config: EnvConfig) -> EnvFactory:
         from metta_fast.envs.python_env import PythonEnvFactory
 
         try:
-            factory = PythonEnvFactory(made, config.num_envs, name=config.name)
+            factory = PythonEnvFactory(made, name=config.name)
         except EnvError as error:
             raise UserError(f"{where}: {error}{place(error.__cause__)}") from error
     else:
         raise UserError(
             f"{where} gave {type(made).__name__}: expected an EnvFactory or callable that makes environment i"
         )
-    if factory.spec.num_envs != config.num_envs:
-        raise UserError(
-            f"{where} made {factory.spec.num_envs} environments, env.num_envs is {config.num_envs}: pass "
-            "config.num_envs on"
-        )
+    check_factory(factory)
     return factory

@@ -1,4 +1,4 @@
-"""The counter: the smallest environment. It learns in seconds and shows how a factory and batch are written.
+"""Holds the counter, the smallest environment: it learns in seconds and shows how to write a factory and a batch.
 
     ./run_ultra_fast.sh env=counter
 
@@ -27,7 +27,6 @@ class CounterFactory:
 
     def __init__(
         self,
-        num_envs: int,
         *,
         agents_per_env: int = 1,
         max_steps: int = 64,
@@ -45,7 +44,6 @@ class CounterFactory:
         self.limit_is_terminal = limit_is_terminal
         self.spec = EnvSpec(
             name="counter",
-            num_envs=num_envs,
             agents_per_env=agents_per_env,
             obs={"obs": Leaf((1,), dtype)},
             action=ActionSpec("discrete", nvec=(2,)),
@@ -55,8 +53,8 @@ class CounterFactory:
             stagger=True,
         )
 
-    def make_batch(self, first_env: int, num_envs: int) -> CounterBatch:
-        return CounterBatch(self, first_env, num_envs)
+    def make_batch(self, first_env: int, num_envs: int, total_envs: int) -> CounterBatch:
+        return CounterBatch(self, first_env, num_envs, total_envs)
 
 
 class CounterBatch:
@@ -64,8 +62,8 @@ class CounterBatch:
 
     rows: Rows
 
-    def __init__(self, factory: CounterFactory, first_env: int, num_envs: int) -> None:
-        self.factory = factory
+    def __init__(self, factory: CounterFactory, first_env: int, num_envs: int, total_envs: int) -> None:
+        self.factory, self.total_envs = factory, total_envs
         self.spec = factory.spec
         self.ids = np.arange(first_env, first_env + num_envs, dtype=np.uint64)
         shape = num_envs, self.spec.agents_per_env
@@ -86,7 +84,7 @@ class CounterBatch:
         every = np.ones_like(self.pending)
         self._begin(every)
         if stagger:
-            self.step_of[:] = self.ids.astype(np.int64) * self.spec.max_steps // self.spec.num_envs
+            self.step_of[:] = self.ids.astype(np.int64) * self.spec.max_steps // self.total_envs
         self.rows.reward[:] = 0.0
         self._write(~every, every)
 

@@ -1,6 +1,6 @@
-"""Any Python environment as an `EnvFactory`: Gymnasium's API for one agent, or the protocol below for many.
+"""Makes an `EnvFactory` of any Python environment: Gymnasium's API for one agent, or the protocol below for many.
 
-    factory = PythonEnvFactory(lambda index: gymnasium.make("CartPole-v1"), num_envs=64, name="cartpole")
+    factory = PythonEnvFactory(lambda index: gymnasium.make("CartPole-v1"), name="cartpole")
 
 `make_env(index)` is given the environment's global index and is pickled by cloudpickle.
 
@@ -28,6 +28,7 @@ plain values) can be checkpointed.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -42,6 +43,7 @@ from metta_fast.envs.spaces import FieldError, Part, action_spec, decode_actions
 if TYPE_CHECKING:
     from metta_fast.contracts.recording import Recorder
 
+LOG = logging.getLogger("metta_fast.envs.python_env")
 DISABLED, NEXT_STEP, SAME_STEP = "Disabled", "NextStep", "SameStep"
 
 
@@ -50,6 +52,8 @@ class PythonEnvFactory:
 
     Args:
         make_env: global index → environment.
+        num_envs: has no effect, and is accepted for code written when a factory held the number of environments;
+            give it to `make_vector`, or as env.num_envs.
         stats: names in the `info` of an episode's last step that become statistics (`env/<name>`): numbers,
             or for several agents numbers or arrays [n]. "a/b" is info["a"]["b"].
         has_final_obs: False for a same-step environment that gives no `info["final_obs"]`: episodes then have
@@ -59,13 +63,19 @@ class PythonEnvFactory:
     def __init__(
         self,
         make_env: Callable[[int], Any],
-        num_envs: int,
+        num_envs: int | None = None,
         *,
         name: str = "python",
         stats: Sequence[str] = (),
         has_final_obs: bool = True,
     ) -> None:
         self.make_env = make_env
+        if num_envs is not None:
+            LOG.info(
+                "note: PythonEnvFactory(make_env, num_envs=%s): num_envs has no effect any more and can be left out; "
+                "env.num_envs, or make_vector(factory, num_envs), says how many environments there are",
+                num_envs,
+            )
         env = _make(make_env, 0)
         try:
             self.autoreset = _autoreset_mode(env)
@@ -84,7 +94,6 @@ class PythonEnvFactory:
             raise UserError(f"{name}: an environment of several agents must not reset itself")
         self.spec = EnvSpec(
             name=name,
-            num_envs=num_envs,
             agents_per_env=agents,
             obs={part.name: part.leaf for part in self.parts},
             action=action_spec(self.action_space),
@@ -95,7 +104,8 @@ class PythonEnvFactory:
             cheap_state=cheap,
         )
 
-    def make_batch(self, first_env: int, num_envs: int) -> PythonBatch:
+    def make_batch(self, first_env: int, num_envs: int, total_envs: int) -> PythonBatch:
+        """`total_envs` has no effect: these environments are not staggered."""
         return PythonBatch(self, first_env, num_envs)
 
     def make_recorder(self, batch: PythonBatch) -> Recorder | None:

@@ -1,4 +1,4 @@
-"""env.action_repeat: each decision of the policy is several steps of the environment, whatever makes it.
+"""Implements env.action_repeat: each decision of the policy is several steps of the environment.
 
     factory = repeated(factory, 4)                 # 1: the factory itself
 
@@ -35,9 +35,9 @@ class RepeatFactory:
         limit = -(-inner.spec.max_steps // repeat)  # in decisions
         self.spec = dataclasses.replace(inner.spec, max_steps=limit)
 
-    def make_batch(self, first_env: int, num_envs: int) -> EnvBatch:
+    def make_batch(self, first_env: int, num_envs: int, total_envs: int) -> EnvBatch:
         kind = _NativeBatch if self.inner.spec.native else _Batch
-        return kind(self.inner, self.repeat, first_env, num_envs)
+        return kind(self.inner, self.repeat, first_env, num_envs, total_envs)
 
     def __getattr__(self, name: str) -> Any:
         if name in ("inner", "__setstate__"):  # not there yet while it is unpickled
@@ -56,11 +56,13 @@ class RepeatFactory:
 class _NativeBatch:
     """Around a native batch: its job is called env by env, in C."""
 
-    def __init__(self, inner: EnvFactory, repeat: int, first_env: int, num_envs: int) -> None:
+    def __init__(
+        self, inner: EnvFactory, repeat: int, first_env: int, num_envs: int, total_envs: int
+    ) -> None:
         from metta_fast.envs.native._repeat import RepeatJob  # type: ignore[attr-defined]
 
         self._kind, self._repeat, self._agents = RepeatJob, repeat, inner.spec.agents_per_env
-        self.inner: Any = inner.make_batch(first_env, num_envs)
+        self.inner: Any = inner.make_batch(first_env, num_envs, total_envs)
 
     def bind(self, rows: Rows) -> None:
         self.inner.bind(rows)
@@ -84,9 +86,11 @@ class _NativeBatch:
 class _Batch:
     """Around batches of one environment each, stepped one after another."""
 
-    def __init__(self, inner: EnvFactory, repeat: int, first_env: int, num_envs: int) -> None:
+    def __init__(
+        self, inner: EnvFactory, repeat: int, first_env: int, num_envs: int, total_envs: int
+    ) -> None:
         self._repeat, self._agents = repeat, inner.spec.agents_per_env
-        self._inner = [inner.make_batch(first_env + i, 1) for i in range(num_envs)]
+        self._inner = [inner.make_batch(first_env + i, 1, total_envs) for i in range(num_envs)]
         self._rows: list[Rows] = []
 
     def bind(self, rows: Rows) -> None:

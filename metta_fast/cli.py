@@ -65,7 +65,7 @@ def train(words: Sequence[str], default_hardware: str = "auto") -> int:
         if show is not None:
             print(explain_text(resolved) if show == "--explain" else cfg_text(resolved), end="")
             return 0
-        begin(resolved.config)
+        begin(resolved)
         # torch is imported here, after mistakes in the configuration were reported
         from metta_fast.run.trainer import Trainer
     return Trainer(resolved, folder=start.folder, start=start.checkpoint, init=start.init).run()

@@ -15,7 +15,6 @@ from tests.ppo.stand_in import make_ppo
 
 SPEC = EnvSpec(
     "mixed",
-    num_envs=3,
     agents_per_env=2,
     obs={"cells": Leaf((5, 4), "uint8"), "count": Leaf((), "int32"), "own": Leaf((7,), "float32")},
     action=ActionSpec("discrete", (4, 2), (0, 0)),
@@ -40,7 +39,7 @@ SHAPES = {
 
 def allocate(**keys: Any) -> Buffers:
     keys = {"horizon": 8, "bptt_horizon": 4, "state_shape": (2, 16), **keys}
-    return Buffers.allocate(SPEC, device=torch.device("cpu"), **keys)
+    return Buffers.allocate(SPEC, num_agents=6, device=torch.device("cpu"), **keys)
 
 
 def arrays(b: Buffers) -> dict[str, torch.Tensor]:

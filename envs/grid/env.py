@@ -1,7 +1,7 @@
 """The grid world as an environment: `GridFactory` for the vector backends, `GridSim` for tests and scripts.
 
-factory = GridFactory(num_envs=512, num_agents=4, map="arena", room_size=[16, 16])
-batch = factory.make_batch(first_env=0, num_envs=512)        # metta_fast.contracts.env.EnvBatch
+factory = GridFactory(num_agents=4, map="arena", room_size=[16, 16])
+batch = factory.make_batch(0, 512, total_envs=512)           # metta_fast.contracts.env.EnvBatch
 
 sim = GridSim(*grid_config(num_agents=2), seed=7)            # one env, explicit actions
 sim.reset(); sim.step(np.zeros((2, 2), np.int32)); sim.views["agent_row"]; sim.observe("tokens")
@@ -29,16 +29,13 @@ class GridFactory:
     """Makes batches of grid worlds (`metta_fast.contracts.env.EnvFactory`). Pickles by its configuration.
 
     Args:
-        num_envs: environments in all, over every batch; first episodes are staggered over them.
         keys: as `grid_config` takes them.
 
     Raises:
         UserError: an unknown key or an impossible configuration.
     """
 
-    def __init__(self, num_envs: int, **keys: Any) -> None:
-        if isinstance(num_envs, bool) or not isinstance(num_envs, int) or not 1 <= num_envs < 2**31:
-            raise UserError(f"num_envs={num_envs!r}: expected a whole number of at least 1")
+    def __init__(self, **keys: Any) -> None:
         known = sorted(inspect.signature(grid_config).parameters)
         for key in keys:
             if key not in known:
@@ -47,7 +44,6 @@ class GridFactory:
         kind = tuple(OBSERVATIONS)[int(self.record["observation"])]
         self.spec = EnvSpec(
             name="grid",
-            num_envs=num_envs,
             agents_per_env=int(self.record["num_agents"]),
             obs={"obs": Leaf(OBSERVATIONS[kind], "uint8")},
             action=ActionSpec("discrete", nvec=(len(ACTIONS), 9)),
@@ -60,9 +56,9 @@ class GridFactory:
             state_bytes=GridParams(self.record, self.table).layout()["size"],
         )
 
-    def make_batch(self, first_env: int, num_envs: int) -> GridBatch:
-        """Environments with global ids first_env … first_env+num_envs-1."""
-        return GridBatch(GridParams(self.record, self.table), first_env, num_envs, self.spec.num_envs)
+    def make_batch(self, first_env: int, num_envs: int, total_envs: int) -> GridBatch:
+        """Makes the environments with global ids first_env … first_env+num_envs-1 of total_envs."""
+        return GridBatch(GridParams(self.record, self.table), first_env, num_envs, total_envs)
 
     def make_recorder(self, batch: GridBatch) -> GridRecorder:
         """For `metta_fast.episodes`."""

@@ -1,7 +1,7 @@
 """Robots as environments: `RobotFactory` for the vector backends, `RobotSim` for tests and scripts.
 
-factory = RobotFactory(num_envs=64, task="ant", healthy_reward=0.5)
-batch = factory.make_batch(first_env=0, num_envs=64)         # metta_fast.contracts.env.EnvBatch
+factory = RobotFactory("ant", healthy_reward=0.5)
+batch = factory.make_batch(0, 64, total_envs=64)             # metta_fast.contracts.env.EnvBatch
 
 sim = RobotSim("ant", seed=7)                                # one env, doubles
 obs = sim.reset(); obs, reward, terminal, truncation, info = sim.step(action)
@@ -9,7 +9,6 @@ obs = sim.reset(); obs, reward, terminal, truncation, info = sim.step(action)
 
 from __future__ import annotations
 
-import dataclasses
 import importlib
 import importlib.util
 import logging
@@ -23,7 +22,7 @@ import numpy as np
 from metta_fast.config.keys import did_you_mean
 from metta_fast.contracts.env import ActionSpec, Array, EnvSpec, Leaf
 from metta_fast.contracts.errors import UserError
-from metta_fast.contracts.slab import slab_rows, slab_size
+from metta_fast.contracts.slab import new_rows
 from metta_fast.envs.robot._robot import RobotBatch, RobotModel, built_tasks
 from metta_fast.envs.robot.tasks.task import Task
 
@@ -80,7 +79,6 @@ class RobotFactory:
     """Makes batches of robots (`metta_fast.contracts.env.EnvFactory`). Pickles by its configuration.
 
     Args:
-        num_envs: environments in all, over every batch; first episodes are staggered over them.
         task: one of TASKS.
         max_steps: the time limit; None: the task's own.
         limit_is_terminal: the time limit ends an episode as the rules do, and is not a truncation.
@@ -98,7 +96,6 @@ class RobotFactory:
 
     def __init__(
         self,
-        num_envs: int,
         task: str = "ant",
         *,
         max_steps: int | None = None,
@@ -112,7 +109,6 @@ class RobotFactory:
     ) -> None:
         self.task = find_task(task)
         self._quiet = quiet
-        self.num_envs = _whole("num_envs", num_envs)
         self.max_steps = _whole("max_steps", self.task.max_steps if max_steps is None else max_steps)
         self.frame_skip = _whole("frame_skip", self.task.frame_skip if frame_skip is None else frame_skip)
         self.limit_is_terminal = bool(limit_is_terminal)
@@ -136,7 +132,6 @@ class RobotFactory:
         low, high = self.model.ctrlrange.T.tolist()
         self.spec = EnvSpec(
             name=self.task.name,
-            num_envs=self.num_envs,
             agents_per_env=1,
             obs=obs,
             action=ActionSpec("box", low=tuple(low), high=tuple(high)),
@@ -157,15 +152,15 @@ class RobotFactory:
             raise UserError(f"xml_file={self.xml_file!r}: there is no file {path}")
         return RobotModel(str(path), quiet=self._quiet or not _is_path(self.xml_file))
 
-    def make_batch(self, first_env: int, num_envs: int) -> RobotBatch:
-        """Environments with global ids first_env … first_env+num_envs-1."""
+    def make_batch(self, first_env: int, num_envs: int, total_envs: int) -> RobotBatch:
+        """Makes the environments with global ids first_env … first_env+num_envs-1 of total_envs."""
         return RobotBatch(
             self.model,
             self.task.name,
             self.record,
             first_env=first_env,
             num_envs=num_envs,
-            total_envs=self.num_envs,
+            total_envs=total_envs,
             max_steps=self.max_steps,
             limit_is_terminal=self.limit_is_terminal,
             frame_skip=self.frame_skip,
@@ -203,7 +198,7 @@ class RobotFactory:
             "xml_file": self.xml_file,
             **self.options,
         }
-        return _again, (self.num_envs, self.task.name, keys)
+        return _again, (self.task.name, keys)
 
     def _by_number(self) -> dict[str, Any]:
         """The options, bodies by their numbers."""
@@ -229,8 +224,8 @@ class RobotFactory:
                 )
 
 
-def _again(num_envs: int, task: str, keys: dict[str, Any]) -> RobotFactory:
-    return RobotFactory(num_envs, task, quiet=True, **keys)
+def _again(task: str, keys: dict[str, Any]) -> RobotFactory:
+    return RobotFactory(task, quiet=True, **keys)
 
 
 def _whole(key: str, value: Any) -> int:
@@ -249,11 +244,10 @@ class RobotSim:
     def __init__(
         self, task: str = "ant", *, seed: int = 0, env_id: int = 0, total_envs: int | None = None, **keys: Any
     ) -> None:
-        self.factory = RobotFactory(env_id + 1 if total_envs is None else total_envs, task, **keys)
-        spec = dataclasses.replace(self.factory.spec, num_envs=1)
+        self.factory = RobotFactory(task, **keys)
         self.seed = seed
-        self.batch = self.factory.make_batch(env_id, 1)
-        self.rows = slab_rows(spec, np.zeros(slab_size(spec), np.uint8))
+        self.batch = self.factory.make_batch(env_id, 1, env_id + 1 if total_envs is None else total_envs)
+        self.rows = new_rows(self.factory.spec, 1)
         self.batch.bind(self.rows)
 
     def reset(self) -> Array:

@@ -108,6 +108,7 @@ class Buffers:
         cls,
         spec: EnvSpec,
         *,
+        num_agents: int,
         horizon: int,
         bptt_horizon: int,
         state_shape: tuple[int, int],
@@ -126,7 +127,7 @@ class Buffers:
         """
         if horizon % bptt_horizon:
             raise ValueError(f"horizon {horizon} is not a whole multiple of bptt_horizon {bptt_horizon}")
-        n = spec.num_agents
+        n = num_agents
 
         def array(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
             return torch.zeros(shape, dtype=dtype, device=device, pin_memory=pinned)

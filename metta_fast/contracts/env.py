@@ -1,4 +1,4 @@
-"""What an environment is to the rest of the system: its spec, and the batch that steps some of its copies.
+"""Defines what an environment is to the rest of the system: its spec, and the batch that steps some of its copies.
 
     EnvFactory ──make_batch──► EnvBatch ──bind──► Rows (views of the vector backend's slab)
 
@@ -9,11 +9,14 @@ already holds one. `metta_fast/envs/counter.py` is the smallest example.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from numpy.typing import NDArray
+
+from metta_fast.contracts.errors import UserError
 
 Array = NDArray[Any]
 
@@ -56,10 +59,9 @@ class ActionSpec:
 
 @dataclass(frozen=True)
 class EnvSpec:
-    """Everything the trainer must know of an environment before one is made."""
+    """Describes one environment; how many there are is given beside it (`make_vector`, `EnvFactory.make_batch`)."""
 
     name: str
-    num_envs: int
     agents_per_env: int
     obs: Mapping[str, Leaf]
     """Leaves by name, in sorted order of their names. A plain array has the single name "obs"."""
@@ -90,10 +92,6 @@ class EnvSpec:
     the last observation apart (contracts/device_vector.py)."""
     action_mask: bool = False
     """True: each row carries a mask of legal choices (discrete actions; environments on the learner's device)."""
-
-    @property
-    def num_agents(self) -> int:
-        return self.num_envs * self.agents_per_env
 
 
 class Rows(NamedTuple):
@@ -165,8 +163,27 @@ class EnvFactory(Protocol):
 
     spec: EnvSpec
 
-    def make_batch(self, first_env: int, num_envs: int) -> EnvBatch:
-        """Environments with global ids first_env … first_env+num_envs−1."""
+    def make_batch(self, first_env: int, num_envs: int, total_envs: int) -> EnvBatch:
+        """Makes the environments with global ids first_env … first_env+num_envs−1 of a run's total_envs.
+
+        What the environment with global id i does depends on (seed, i) alone; `total_envs` is for staggering: env i
+        starts its first episode at step i · max_steps / total_envs.
+        """
+
+
+def check_factory(factory: EnvFactory) -> None:
+    """Raises UserError for a factory whose `make_batch` lacks the argument total_envs."""
+    try:
+        inspect.signature(factory.make_batch).bind(0, 1, 1)
+    except ValueError:  # compiled: no signature to read
+        return
+    except TypeError as error:
+        name = type(factory).__name__
+        given = ", ".join(inspect.signature(factory.make_batch).parameters)
+        raise UserError(
+            f"{name}.make_batch({given}): expected {name}.make_batch(first_env, num_envs, total_envs), which makes "
+            "environments first_env … first_env+num_envs-1 of total_envs"
+        ) from error
 
 
 class EnvError(RuntimeError):

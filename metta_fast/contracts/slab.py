@@ -11,6 +11,7 @@ The slab is one stretch of memory with one row per agent. The arrays follow one 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -19,6 +20,20 @@ from metta_fast.contracts.env import Array, EnvSpec, Rows
 
 LINE = 64
 """Bytes of a cache line."""
+
+
+@dataclass(frozen=True)
+class EnvRange:
+    """The environments of one vector: global ids first … first+count−1 of a run's `total`."""
+
+    count: int
+    first: int
+    total: int
+
+    def describe(self, start: int, stop: int) -> str:
+        """Names the vector's environments [start, stop) by their global ids: "environments 4…7"."""
+        first, last = self.first + start, self.first + stop - 1
+        return f"environment {first}" if first == last else f"environments {first}…{last}"
 
 
 class Slice(NamedTuple):
@@ -46,9 +61,9 @@ def slices(num_envs: int, num_blocks: int, num_workers: int) -> list[Slice]:
     ]
 
 
-def _arrays(spec: EnvSpec) -> list[tuple[str, tuple[int, ...], np.dtype]]:
+def _arrays(spec: EnvSpec, num_agents: int) -> list[tuple[str, tuple[int, ...], np.dtype]]:
     """Returns name, shape and dtype of every array of the slab."""
-    n = spec.num_agents
+    n = num_agents
     flag, number = np.dtype(np.bool_), np.dtype(np.float32)
     return [
         *((f"obs/{name}", (n, *leaf.shape), np.dtype(leaf.dtype)) for name, leaf in spec.obs.items()),
@@ -66,17 +81,22 @@ def _bytes(shape: Sequence[int], dtype: np.dtype) -> int:
     return -(-int(np.prod(shape, dtype=np.int64)) * dtype.itemsize // LINE) * LINE
 
 
-def slab_size(spec: EnvSpec) -> int:
+def slab_size(spec: EnvSpec, num_agents: int) -> int:
     """Returns the size of the slab in bytes."""
-    return sum(_bytes(shape, dtype) for _, shape, dtype in _arrays(spec))
+    return sum(_bytes(shape, dtype) for _, shape, dtype in _arrays(spec, num_agents))
 
 
-def slab_rows(spec: EnvSpec, slab: Array) -> Rows:
-    """Returns the rows as views into `slab`, uint8 [slab_size(spec)]."""
+def slab_rows(spec: EnvSpec, num_agents: int, slab: Array) -> Rows:
+    """Returns the rows as views into `slab`, uint8 [slab_size(spec, num_agents)]."""
     found: dict[str, Array] = {}
     at = 0
-    for name, shape, dtype in _arrays(spec):
+    for name, shape, dtype in _arrays(spec, num_agents):
         count = int(np.prod(shape, dtype=np.int64))
         found[name] = slab[at : at + count * dtype.itemsize].view(dtype).reshape(shape)
         at += _bytes(shape, dtype)
     return Rows({name: found.pop(f"obs/{name}") for name in spec.obs}, **found)
+
+
+def new_rows(spec: EnvSpec, num_agents: int) -> Rows:
+    """Returns rows in memory of their own, zeroed."""
+    return slab_rows(spec, num_agents, np.zeros(slab_size(spec, num_agents), np.uint8))

@@ -59,6 +59,13 @@ class VectorEnv(Protocol):
     """See the module's docstring. Made by `metta_fast.vector.make_vector`."""
 
     spec: EnvSpec
+    num_envs: int
+    num_agents: int
+    """num_envs · spec.agents_per_env."""
+    first_env: int
+    """Global id of the first environment: the others follow."""
+    total_envs: int
+    """Environments of the whole run, over all vectors; first episodes are staggered over them."""
     blocks: tuple[Block, ...]
     rows: Rows
     """The whole slab, [num_agents, …]: for tests; contents belong to the held blocks."""

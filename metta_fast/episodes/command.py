@@ -23,10 +23,9 @@ from metta_fast.contracts.env import EVAL_SEED_BIT, EnvFactory
 from metta_fast.contracts.errors import UserError
 from metta_fast.contracts.player import Player
 from metta_fast.contracts.recording import Recording
-from metta_fast.envs import make_factory
 from metta_fast.envs.grid.scripted_player import ScriptedPlayer
 from metta_fast.episodes.html import write_page
-from metta_fast.episodes.record import about, record, spec_of_one
+from metta_fast.episodes.record import about, record
 from metta_fast.episodes.terminal import FASTEST, show_in_terminal
 from metta_fast.episodes.video import check_picture, check_video, has_encoder, write_picture, write_video
 from metta_fast.episodes.views import world_frames
@@ -51,10 +50,9 @@ def run_replay_command(words: Sequence[str]) -> int:
     """`metta-fast replay`; 0, or UserError."""
     given = _parser().parse_args(words)
     _check(given)
-    config, policy, device, found = load_run(given.run, best=given.best, device="cpu")
+    config, policy, device, found, factory = load_run(given.run, best=given.best, device="cpu")
     source = found.path
     files = _files(given, source)
-    factory = make_factory(config.env, num_envs=given.episode + 1)
     player, how = _player(given, config, factory, policy, device)
     print(
         f"{source}\n{config.env.name}: episode {given.episode} of seed {given.seed}, unseen in training; {how}",
@@ -233,14 +231,12 @@ def _player(
 ) -> tuple[Player, str]:
     """Who plays, and in words how."""
     if given.player == "random":
-        return RandomPlayer(spec_of_one(factory), given.seed), "random player"
+        return RandomPlayer(factory.spec, given.seed), "random player"
     if given.player == "scripted":
         if config.env.factory != "grid":
             raise UserError(f"--player scripted is for grids; this run's environment is {config.env.name}")
         return ScriptedPlayer(factory), "scripted player"
-    player = PolicyPlayer(
-        policy, spec_of_one(factory), device, deterministic=given.deterministic, seed=given.seed
-    )
+    player = PolicyPlayer(policy, factory.spec, device, deterministic=given.deterministic, seed=given.seed)
     return player, sampled_or_likely(given.deterministic)
 
 

@@ -7,7 +7,6 @@ The world is that of environment `episode` under the seed: what `metta-fast eval
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,26 +14,10 @@ from typing import Any
 import numpy as np
 
 from metta_fast.config.keys import Config
-from metta_fast.contracts.env import ActionSpec, Array, EnvBatch, EnvFactory, EnvSpec, Rows
+from metta_fast.contracts.env import ActionSpec, Array, EnvBatch, EnvFactory, Rows
 from metta_fast.contracts.player import Player
 from metta_fast.contracts.recording import NO_END, Recorder, Recording, World
 from metta_fast.inference.players import play
-
-
-class OneEnv:
-    """Makes environment `index` of `factory` alone; `factory` has more than `index` environments."""
-
-    def __init__(self, factory: EnvFactory, index: int) -> None:
-        self._factory, self._index = factory, index
-        self.spec = spec_of_one(factory)
-
-    def make_batch(self, first_env: int, num_envs: int) -> EnvBatch:
-        return self._factory.make_batch(self._index + first_env, num_envs)
-
-
-def spec_of_one(factory: EnvFactory) -> EnvSpec:
-    """The spec of one environment of the factory's: what the player of a recording is made for."""
-    return dataclasses.replace(factory.spec, num_envs=1)
 
 
 def record(
@@ -49,14 +32,12 @@ def record(
     """Play one episode of environment `episode` and keep all of it.
 
     Args:
-        factory: for at least episode + 1 environments.
-        player: made for the spec of one of them.
         seed: of the environments; with EVAL_SEED_BIT none that training uses.
         max_steps: the time limit to reckon with where the environment does not tell its own.
         about: goes into the recording.
     """
     seen = _Seen(factory)
-    played = play(OneEnv(factory, episode), player, seed=seed, max_steps=max_steps, watch=seen)
+    played = play(factory, player, 1, first_env=episode, seed=seed, max_steps=max_steps, watch=seen)
     return Recording(
         about=dict(about or {}),
         actions=_actions(factory.spec.action),

@@ -14,10 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from metta_fast.config.keys import Config
-from metta_fast.contracts.env import EVAL_SEED_BIT
-from metta_fast.envs import make_factory
+from metta_fast.contracts.env import EVAL_SEED_BIT, EnvFactory
 from metta_fast.episodes.html import write_page
-from metta_fast.episodes.record import about, record, spec_of_one
+from metta_fast.episodes.record import about, record
 from metta_fast.inference.players import PolicyPlayer, sampled_or_likely
 from metta_fast.storage.run_folder import RunDir
 
@@ -27,10 +26,11 @@ if TYPE_CHECKING:
 _NAME = re.compile(r"step_\d{12,}\.html")
 
 
-def write_replay(config: Config, policy: Policy, folder: RunDir, step: int) -> Path:
+def write_replay(config: Config, factory: EnvFactory, policy: Policy, folder: RunDir, step: int) -> Path:
     """Record an episode and write its page; the newest `run.keep_replays` of such pages are kept.
 
     Args:
+        factory: of the run.
         policy: the one that trains, on any device.
         step: agent steps trained.
 
@@ -42,15 +42,12 @@ def write_replay(config: Config, policy: Policy, folder: RunDir, step: int) -> P
 
     from metta_fast.policy import make_policy
 
-    factory = make_factory(config.env, num_envs=1)
     with torch.random.fork_rng(devices=[]):  # initial weights are drawn, and dropped
         copy = make_policy(config.policy, factory.spec)
     copy.load_state_dict({name: value.detach().cpu() for name, value in policy.state_dict().items()})
     likely, given = config.run.evaluate_deterministic, config.run.evaluate_seed
     seed = config.seed if given is None else given
-    player = PolicyPlayer(
-        copy.eval(), spec_of_one(factory), torch.device("cpu"), deterministic=likely, seed=seed
-    )
+    player = PolicyPlayer(copy.eval(), factory.spec, torch.device("cpu"), deterministic=likely, seed=seed)
     name = f"step_{step:012d}"
     recording = record(
         factory,

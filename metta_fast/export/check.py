@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from metta_fast.contracts.env import EnvFactory, EnvSpec
-from metta_fast.contracts.slab import slab_rows, slab_size
+from metta_fast.contracts.slab import new_rows
 from metta_fast.export.formats import Function
 from metta_fast.export.step import Step, has_memory, output_names
 from metta_fast.inference.players import RandomPlayer
@@ -49,12 +49,12 @@ class Report:
     """The largest finite bound of continuous actions."""
 
 
-def played(factory: EnvFactory, wanted: EnvSpec, seed: int = 0) -> list[Batch]:
-    """Observations of all agents of the factory, the leaves of `wanted`, acting at random from a reset on."""
+def played(factory: EnvFactory, num_envs: int, wanted: EnvSpec, seed: int = 0) -> list[Batch]:
+    """Returns the observations, the leaves of `wanted`, of num_envs environments played at random from a reset on."""
     spec = factory.spec
-    rows = slab_rows(spec, np.zeros(slab_size(spec), np.uint8))
+    rows = new_rows(spec, num_envs * spec.agents_per_env)
     player = RandomPlayer(spec, seed)
-    batch, found = factory.make_batch(0, spec.num_envs), []
+    batch, found = factory.make_batch(0, num_envs, num_envs), []
     try:
         batch.bind(rows)
         batch.reset(seed)

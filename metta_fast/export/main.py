@@ -14,7 +14,6 @@ import torch
 
 from metta_fast.config.policy_inputs import only
 from metta_fast.contracts.errors import UserError
-from metta_fast.envs import make_factory
 from metta_fast.export.check import TOLERANCE, Different, compare, played
 from metta_fast.export.describe import describe
 from metta_fast.export.formats import FORMATS, Work, choose_format, quiet
@@ -58,10 +57,9 @@ def export_policy(
     form = choose_format(format, str(out))
     FORMATS[form].check_packages(form)
     target = _target(Path(out).expanduser(), overwrite=overwrite)
-    config, policy, _, found = load_run(str(run), best=best, device="cpu")
-    factory = make_factory(config.env, num_envs=ENVS)
+    config, policy, _, found, factory = load_run(str(run), best=best, device="cpu")
     spec = only(factory.spec, policy.actor_leaves)
-    seen = played(factory, spec)
+    seen = played(factory, ENVS, spec)
     memory = has_memory(policy)
     metadata = describe(config, policy, spec, form=form, run=found.path.parent.parent.name, step=found.step)
     plain = Step(plain_copy(policy), spec).eval().requires_grad_(False)

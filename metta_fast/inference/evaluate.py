@@ -19,12 +19,12 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from metta_fast.config.keys import Config, RunConfig, config_from_dict
 from metta_fast.config.option_parser import OptionParser
 from metta_fast.contracts.algorithm import POLICY_STATE
-from metta_fast.contracts.env import EVAL_SEED_BIT
+from metta_fast.contracts.env import EVAL_SEED_BIT, EnvFactory
 from metta_fast.contracts.errors import UserError
 from metta_fast.contracts.player import Player
 from metta_fast.envs import make_factory
@@ -44,21 +44,27 @@ SCORE = "hearts"
 
 
 def evaluate(
-    config: Config, policy: Policy, *, device: torch.device, num_envs: int, seed: int, deterministic: bool
+    factory: EnvFactory,
+    policy: Policy,
+    *,
+    device: torch.device,
+    num_envs: int,
+    seed: int,
+    deterministic: bool,
+    max_steps: int = 1000,
 ) -> dict[str, float]:
-    """Play one episode in each of `num_envs` environments of the run's recipe, on unseen maps.
+    """Plays one episode in each of `num_envs` environments of the run's factory, on unseen maps.
 
     The policy's weights and normalisers do not change, nor does any random generator of the training.
 
     Returns:
         {"eval/return", "eval/length", "eval/<stat>" …}: means over agents.
     """
-    factory = make_factory(config.env, num_envs=num_envs)
     player = PolicyPlayer(policy, factory.spec, device, deterministic=deterministic, seed=seed)
     training = policy.training
     policy.eval()
     try:
-        episodes = play(factory, player, seed=_eval_seed(seed), max_steps=config.env.max_steps)
+        episodes = play(factory, player, num_envs, seed=_eval_seed(seed), max_steps=max_steps)
     finally:
         policy.train(training)
     return {f"eval/{name}": value for name, value in episodes.means().items() if not math.isnan(value)}
@@ -91,9 +97,8 @@ def run_eval_command(words: Sequence[str]) -> int:
         raise UserError(f"--episodes {given.episodes}: expected at least 1")
     if not 0 <= given.seed < EVAL_SEED_BIT:
         raise UserError(f"--seed {given.seed}: expected 0 … {EVAL_SEED_BIT - 1}")
-    config, policy, device, found = load_run(given.run, best=given.best)
+    config, policy, device, found, factory = load_run(given.run, best=given.best)
     _use_all_cores()
-    factory = make_factory(config.env, num_envs=given.episodes)
     spec = factory.spec
     players: dict[str, Player] = {
         "policy": PolicyPlayer(policy, spec, device, deterministic=given.deterministic, seed=given.seed)
@@ -107,7 +112,9 @@ def run_eval_command(words: Sequence[str]) -> int:
     standings = []
     for name, player in players.items():
         print(f"{name}: {given.episodes} episodes …", file=sys.stderr, flush=True)
-        episodes = play(factory, player, seed=_eval_seed(given.seed), max_steps=config.env.max_steps)
+        episodes = play(
+            factory, player, given.episodes, seed=_eval_seed(given.seed), max_steps=config.env.max_steps
+        )
         if episodes.unfinished:
             print(f"note: {episodes.unfinished} agents' episodes did not end and were cut", file=sys.stderr)
         standings.append(Standing.of(name, episodes))
@@ -141,10 +148,20 @@ def _use_all_cores() -> None:
     torch.set_num_threads(hardware.allowed_cores())
 
 
-def load_run(
-    name: str, *, best: bool, device: str | None = None
-) -> tuple[Config, Policy, torch.device, Checkpoint]:
-    """The configuration and policy of a checkpoint, the device to play on, and the checkpoint.
+class LoadedRun(NamedTuple):
+    """A checkpoint's policy and all that is needed to use it."""
+
+    config: Config
+    policy: Policy
+    device: torch.device
+    """Where the policy is."""
+    checkpoint: Checkpoint
+    factory: EnvFactory
+    """Makes the run's environments."""
+
+
+def load_run(name: str, *, best: bool, device: str | None = None) -> LoadedRun:
+    """Loads a checkpoint's configuration and policy, and makes the factory of its environments.
 
     Args:
         name: a run's folder, a run's name in runs/, or one of a run's checkpoints.
@@ -160,10 +177,11 @@ def load_run(
     found = find_checkpoint(name, best=best)
     config = config_from_dict(found.meta["config"])
     place = _place(config, device)
-    policy = make_policy(config.policy, make_factory(config.env, num_envs=1).spec)
+    factory = make_factory(config.env)
+    policy = make_policy(config.policy, factory.spec)
     cure = f"the code of policy.name={config.policy.name} or the environment has changed since the training"
     load_weights(policy, found.load("algorithm")[POLICY_STATE], str(found.path), cure)
-    return config, policy.to(place).eval(), place, found
+    return LoadedRun(config, policy.to(place).eval(), place, found, factory)
 
 
 def _place(config: Config, device: str | None) -> torch.device:

@@ -10,7 +10,6 @@ obs, reward, terminated, truncated, info = env.step(policy.act(obs))
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from os import PathLike
 from typing import TYPE_CHECKING, Any
@@ -50,10 +49,7 @@ def load_policy(
     Raises:
         UserError: nothing there, a damaged checkpoint, weights of another policy, or no such device.
     """
-    config, policy, place, found = load_run(str(path), best=best, device=device)
-    from metta_fast.envs import make_factory
-
-    factory = make_factory(config.env, num_envs=1)
+    _, policy, place, found, factory = load_run(str(path), best=best, device=device)
     return LoadedPolicy(
         policy, factory, place, deterministic=deterministic, seed=seed, checkpoint=str(found.path)
     )
@@ -115,9 +111,8 @@ class LoadedPolicy:
         leaves, single = read_observation(obs, self.spec, self._parts)
         n = len(next(iter(leaves.values())))
         if self._player is None:
-            one_each = dataclasses.replace(self.spec, num_envs=n, agents_per_env=1)
             self._player = PolicyPlayer(
-                self.policy, one_each, self.device, deterministic=self._deterministic, seed=self._seed
+                self.policy, self.spec, self.device, deterministic=self._deterministic, seed=self._seed
             )
             self._agents = n
         if n != self._agents:

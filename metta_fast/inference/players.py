@@ -1,6 +1,6 @@
-"""Whole episodes of some player on some environments, without learning: the core of every evaluation.
+"""Plays whole episodes without learning: the core of every evaluation.
 
-    episodes = play(factory, player, seed=EVAL_SEED_BIT | 3)       # one episode of every environment
+    episodes = play(factory, player, 256, seed=EVAL_SEED_BIT | 3)  # an episode in each of 256 environments
     episodes.means()                                               # {"return": …, "length": …, "hearts": …}
 
 A player gives actions for rows. `PolicyPlayer` is a trained policy, `RandomPlayer` chooses uniformly. All
@@ -20,7 +20,7 @@ import numpy as np
 
 from metta_fast.contracts.env import ActionSpec, Array, EnvBatch, EnvFactory, EnvSpec, Rows
 from metta_fast.contracts.player import Player
-from metta_fast.contracts.slab import slab_rows, slab_size
+from metta_fast.contracts.slab import new_rows
 
 if TYPE_CHECKING:
     import torch
@@ -68,24 +68,26 @@ def _mean(values: Array) -> float:
 def play(
     factory: EnvFactory,
     player: Player,
+    num_envs: int,
     *,
     seed: int,
+    first_env: int = 0,
     max_steps: int = 1000,
     watch: Callable[[Rows, EnvBatch], None] | None = None,
 ) -> Episodes:
-    """Play one episode of every environment of the factory.
+    """Plays one episode in each of the environments first_env … first_env+num_envs-1.
 
     Args:
-        seed: of the environments, 0 … 2^64−1; with EVAL_SEED_BIT set none that training uses.
-        max_steps: the time limit to reckon with where the environment does not tell its own.
+        seed: of the environments, 0 … 2^64−1; training uses none with EVAL_SEED_BIT set.
+        max_steps: the time limit to assume where the environment does not give its own.
         watch: called after the reset and after each step, with the rows and the batch (replay/record.py).
     """
     spec = factory.spec
-    n = spec.num_agents
-    rows = slab_rows(spec, np.zeros(slab_size(spec), np.uint8))
+    n = num_envs * spec.agents_per_env
+    rows = new_rows(spec, n)
     returns, lengths, alive = np.zeros(n), np.zeros(n, np.int64), np.ones(n, np.bool_)
     stats = np.full((n, len(spec.stats)), np.nan)
-    batch: Any = factory.make_batch(0, spec.num_envs)
+    batch: Any = factory.make_batch(first_env, num_envs, first_env + num_envs)
     try:
         batch.bind(rows)
         batch.reset(seed)
@@ -122,14 +124,14 @@ def uniform(action: ActionSpec, agents: int, rng: np.random.Generator) -> Array:
 
 
 class RandomPlayer:
-    """Uniform over all actions."""
+    """Chooses uniformly among all actions."""
 
     def __init__(self, spec: EnvSpec, seed: int = 0) -> None:
         self._spec = spec
         self._rng = np.random.default_rng(seed)
 
     def act(self, rows: Rows, batch: EnvBatch) -> Array:
-        return uniform(self._spec.action, self._spec.num_agents, self._rng)
+        return uniform(self._spec.action, len(rows.reward), self._rng)
 
 
 def sampled_or_likely(deterministic: bool) -> str:
@@ -138,7 +140,9 @@ def sampled_or_likely(deterministic: bool) -> str:
 
 
 class PolicyPlayer:
-    """A policy with its core's state, in fp32: sampled, or the most likely action.
+    """Plays a policy in fp32 and keeps its core's state: sampled actions, or the most likely ones.
+
+    The first call's rows say how many agents there are.
 
     Args:
         seed: of the samples.
@@ -151,7 +155,7 @@ class PolicyPlayer:
 
         self._policy, self._spec, self._device = policy, spec, device
         self._deterministic = deterministic
-        self._state = policy.initial_state(spec.num_agents, device)
+        self._state: torch.Tensor | None = None
         self._generator = torch.Generator(device)
         self._generator.manual_seed(seed)
 
@@ -169,12 +173,14 @@ class PolicyPlayer:
                 name: torch.from_numpy(obs[name])[None].to(self._device) for name in self._policy.actor_leaves
             }
             begins = torch.from_numpy(reset)[None].to(self._device)
+            if self._state is None:
+                self._state = self._policy.initial_state(len(reset), self._device)
             output = self._policy(leaves, self._state, begins)
             self._state = output.state
             if self._deterministic:
                 action = self._policy.head.mode(output.params)
             else:
-                shape = (1, self._spec.num_agents, self._spec.action.width)
+                shape = (1, len(reset), self._spec.action.width)
                 noise = draw(shape, generator=self._generator, device=self._device)
                 action, _ = self._policy.head.sample(output.params, noise)
             action = self._policy.head.to_env(action)

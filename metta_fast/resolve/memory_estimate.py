@@ -8,7 +8,6 @@ exact. The memory of environments written in Python is unknown. torch is not imp
 
 from __future__ import annotations
 
-import dataclasses
 
 from metta_fast.algorithms.registry import kind_of
 from metta_fast.config.keys import Config
@@ -40,7 +39,7 @@ def estimate(config: Config, spec: EnvSpec) -> tuple[MemoryPart, ...]:
     parts.append(MemoryPart("environments", states * env.num_envs * spec.state_bytes, env.device == "cuda"))
     if env.device != "cuda":
         copies = 1 if config.vector.zero_copy else 2
-        slab = slab_size(dataclasses.replace(spec, num_envs=env.num_envs, agents_per_env=env.agents_per_env))
+        slab = slab_size(spec, env.num_envs * env.agents_per_env)
         parts.append(MemoryPart("slab", copies * slab, False))
         if config.vector.backend == "workers":
             parts.append(MemoryPart("workers", WORKER * config.vector.num_workers, False))

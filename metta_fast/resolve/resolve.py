@@ -10,12 +10,13 @@ cards are found by metta_fast/machine/hardware.py (a feature that is on brings i
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from math import isfinite
 
 from metta_fast.config.keys import Config, get
 from metta_fast.config.policy_inputs import check_policy_name, only, reads
 from metta_fast.contracts.algorithm import MemoryPart
-from metta_fast.contracts.env import EnvSpec
+from metta_fast.contracts.env import EnvFactory, EnvSpec
 from metta_fast.contracts.errors import UserError
 from metta_fast.machine import hardware
 from metta_fast.machine.hardware import Machine
@@ -44,6 +45,15 @@ class Resolved:
     """The option chosen of each group."""
     memory: tuple[MemoryPart, ...] = ()
     """The estimated memory, by what takes it."""
+    made: EnvFactory | None = None
+    """The environments' factory where it was made already."""
+
+    @cached_property
+    def factory(self) -> EnvFactory:
+        """Returns the environments' factory: made once, and handed on to all parts of the run."""
+        from metta_fast.envs import make_factory
+
+        return self.made or make_factory(self.config.env)
 
 
 def resolve(composed: Composed, *, machine: Machine | None = None) -> Resolved:
@@ -58,7 +68,8 @@ def resolve(composed: Composed, *, machine: Machine | None = None) -> Resolved:
     machine = machine or composed.machine or hardware.detect()
     work = _Resolve(composed, machine)
     work.algorithm()
-    spec = work.environment()
+    factory = work.environment()
+    spec = factory.spec
     work.device()
     work.env_device(spec)
     work.sizes()
@@ -71,7 +82,7 @@ def resolve(composed: Composed, *, machine: Machine | None = None) -> Resolved:
     parts = memory.check(work.config, spec, work.machine)
     if composed.groups.get("hardware") == "original":
         work.notes.append(f"hardware=original runs without what is not built yet: {', '.join(NOT_BUILT_YET)}")
-    return Resolved(work.config, work.origins, work.notes, dict(composed.groups), parts)
+    return Resolved(work.config, work.origins, work.notes, dict(composed.groups), parts, factory)
 
 
 class _Resolve(Devices):
@@ -82,12 +93,13 @@ class _Resolve(Devices):
         self.kind, notes = check_algorithm(self.config, self.origins, self.typed)
         self.notes += notes
 
-    def environment(self) -> EnvSpec:
-        """The environment can be made, and gives the number of agents."""
+    def environment(self) -> EnvFactory:
+        """Makes the run's factory, whose spec gives the number of agents."""
         from metta_fast.envs import make_factory
 
         env = self.config.env
-        spec = make_factory(env).spec
+        factory = make_factory(env)
+        spec = factory.spec
         if spec.agents_per_env != env.agents_per_env:
             if self.typed("env.agents_per_env"):
                 raise UserError(
@@ -95,7 +107,7 @@ class _Resolve(Devices):
                     f"{spec.agents_per_env}; leave it out or give env.agents_per_env={spec.agents_per_env}"
                 )
             self._adjust("env.agents_per_env", spec.agents_per_env, f"what {env.factory} has")
-        return spec
+        return factory
 
     def sizes(self) -> None:
         """Agents, segments, batch and minibatches that divide each other (metta_fast/resolve/fit_sizes.py)."""

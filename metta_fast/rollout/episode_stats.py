@@ -18,9 +18,9 @@ from metta_fast.contracts.env import EnvSpec
 class EpisodeStats:
     """Sums over the episodes that ended in a rollout, and the part of those that are still going on."""
 
-    def __init__(self, spec: EnvSpec, device: torch.device) -> None:
+    def __init__(self, spec: EnvSpec, num_agents: int, device: torch.device) -> None:
         self.names = ("return", "length", *spec.stats)
-        n = spec.num_agents
+        n = num_agents
         self.returns = torch.zeros(n, dtype=torch.float64, device=device)
         """[N] of the episodes that are going on; so are lengths."""
         self.lengths = torch.zeros(n, dtype=torch.int64, device=device)

@@ -1,6 +1,6 @@
 """From a resolved configuration to the parts that train: environments, vector, policy, features, algorithm.
 
-    make_factory ─► make_vector ─► make_policy ─► kind_of(config).build ◄─ make_features
+    Resolved.factory ─► make_vector ─► make_policy ─► kind_of(config).build ◄─ make_features
 
 Place in the flow: trainer.py builds a run with it; tests hand the trainer another builder.
 """
@@ -17,7 +17,7 @@ import torch
 
 from metta_fast.config.keys import Config
 from metta_fast.contracts.algorithm import Algorithm
-from metta_fast.contracts.env import EnvSpec
+from metta_fast.contracts.env import EnvFactory, EnvSpec
 from metta_fast.contracts.vector import VectorEnv
 
 
@@ -33,7 +33,9 @@ class Parts:
     viewer: Any = None
     on_close: Sequence[Callable[[], None]] = ()
     make_vec: Callable[[], VectorEnv] | None = None
-    """Makes `vec` once more; None: it cannot be."""
+    """Makes `vec` again; None: it cannot be made again."""
+    factory: EnvFactory | None = None
+    """Made `vec`'s environments."""
 
     def restart(self, algorithm_state: Any, env_state: Any) -> None:
         """A new vector in place of one that broke, and all as it was when the states were taken.
@@ -60,8 +62,11 @@ class Parts:
             hook()
 
 
-def build_parts(config: Config) -> Parts:
-    """Make everything that `config` (resolved: no `auto`) names.
+def build_parts(config: Config, factory: EnvFactory | None = None) -> Parts:
+    """Makes everything that `config` (resolved: no `auto`) names.
+
+    Args:
+        factory: of the run (`Resolved.factory`); None: made here.
 
     Raises:
         UserError: a feature, the environments or the policy cannot be made as asked; nothing runs then.
@@ -86,10 +91,11 @@ def build_parts(config: Config) -> Parts:
             min_s=config.run.min_interval_s,
             max_grad_norm=trainer.max_grad_norm,
         )
-    factory = make_factory(config.env)
+    factory = factory or make_factory(config.env)
     make_vec = partial(
         make_vector,
         factory,
+        config.env.num_envs,
         backend=vector.backend,
         num_blocks=vector.async_factor,
         num_workers=vector.num_workers,
@@ -110,7 +116,7 @@ def build_parts(config: Config) -> Parts:
         if viewer is not None:
             viewer.close()
         raise
-    return Parts(factory.spec, vec, policy, algorithm, device, viewer, hooks.on_close, make_vec)
+    return Parts(factory.spec, vec, policy, algorithm, device, viewer, hooks.on_close, make_vec, factory)
 
 
 def _open_viewer(factory: Any, vec: Any) -> Any:

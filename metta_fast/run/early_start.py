@@ -1,9 +1,9 @@
 """What a run on the GPU needs and torch does not give, begun while torch is being imported.
 
-    begin(config)         ─► thread: CUDA context · the environment's kernels by NVRTC, into the cache on disk
+    begin(resolved)       ─► thread: CUDA context · the environment's kernels by NVRTC, into the cache on disk
                           └► thread: Triton, and its key to its own cache on disk: a hash over all of it
     … import torch …
-    build_parts(config)   finds the context and Triton, and the kernels or the lock of who compiles them (compile.py)
+    build_parts(…)        finds the context and Triton, and the kernels or the lock of who compiles them (compile.py)
 
 Nothing depends on it: what fails here fails again where it is needed, and is told there.
 """
@@ -13,22 +13,22 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from metta_fast.config.keys import Config
+if TYPE_CHECKING:
+    from metta_fast.resolve.resolve import Resolved
 
 
-def begin(config: Config) -> list[threading.Thread]:
+def begin(resolved: Resolved) -> list[threading.Thread]:
     """Start the threads, if environments step on the GPU. Returns them."""
-    if config.env.device != "cuda":
+    if resolved.config.env.device != "cuda":
         return []
 
     def environment() -> None:
         arch = _context(0)
-        from metta_fast.envs import make_factory
         from metta_fast.runtime.nvrtc.compile import compile_source
 
-        factory: Any = make_factory(config.env)
+        factory: Any = resolved.factory
         compile_source(factory.gpu_program().source, arch)
 
     def triton() -> None:

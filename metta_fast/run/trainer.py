@@ -28,7 +28,7 @@ from typing import Any
 import torch
 
 from metta_fast.config.keys import Config, config_to_dict
-from metta_fast.contracts.env import EnvError
+from metta_fast.contracts.env import EnvError, EnvFactory
 from metta_fast.contracts.errors import NonFiniteError, UserError
 from metta_fast.contracts.vector import VectorError, WorkerError
 from metta_fast.machine.monitor import Monitor
@@ -59,7 +59,7 @@ class Trainer:
         start: Checkpoint | None = None,
         init: Checkpoint | None = None,
         callbacks: Callbacks | None = None,
-        build: Callable[[Config], Parts] = build_parts,
+        build: Callable[[Config, EnvFactory], Parts] = build_parts,
     ) -> None:
         """Nothing is started; a new run's folder is made unless one is given.
 
@@ -194,7 +194,7 @@ class Trainer:
         """Build the parts, load the checkpoint, take the first snapshot."""
         run, start = self.config.run, self.start
         try:
-            self._parts = parts = self._build(self.config)
+            self._parts = parts = self._build(self.config, self.resolved.factory)
         except UserError as error:
             if self.init is None:
                 raise
@@ -345,12 +345,13 @@ class Trainer:
 
         run, began = self.config.run, time.perf_counter()
         row = evaluate(
-            self.config,
+            self.resolved.factory,
             self._parts.policy,
             device=self._parts.device,
             num_envs=run.evaluate_episodes,
             seed=self.config.seed if run.evaluate_seed is None else run.evaluate_seed,
             deterministic=run.evaluate_deterministic,
+            max_steps=self.config.env.max_steps,
         )
         return row | {"eval/seconds": time.perf_counter() - began}
 
@@ -360,7 +361,9 @@ class Trainer:
 
         self._replayed = self.algorithm.steps
         try:
-            path = write_replay(self.config, self._parts.policy, self.folder, self._replayed)
+            path = write_replay(
+                self.config, self.resolved.factory, self._parts.policy, self.folder, self._replayed
+            )
         except (OSError, EnvError, UserError) as error:
             self.log.warn(f"no replay of step {self._replayed}: {error}")
         else:

@@ -1,6 +1,7 @@
-"""Vectorization: serial, threads, workers behind one contract (api.py).
+"""Makes vectors of environments: serial, threads, workers, gpu behind one contract (contracts/vector.py).
 
-    vec = make_vector(factory, backend="workers", num_blocks=8, num_workers=16)
+    vec = make_vector(factory, 512, backend="workers", num_blocks=8, num_workers=16)
+    upper = make_vector(factory, 256, first_env=256, total_envs=512)      # environments 256 … 511 of those
 
     factory ──► serial.py   in the caller
             ├─► threads.py  native: C threads; else Python threads
@@ -16,8 +17,9 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from metta_fast.config.keys import did_you_mean
-from metta_fast.contracts.env import EnvFactory
+from metta_fast.contracts.env import EnvFactory, check_factory
 from metta_fast.contracts.errors import UserError
+from metta_fast.contracts.slab import EnvRange
 from metta_fast.contracts.vector import Block, VectorEnv, VectorError, WorkerError
 
 if TYPE_CHECKING:
@@ -31,6 +33,9 @@ BACKENDS = ("serial", "threads", "workers")
 
 def make_vector(
     factory: EnvFactory,
+    num_envs: int,
+    first_env: int = 0,
+    total_envs: int | None = None,
     *,
     backend: str = "serial",
     num_blocks: int = 1,
@@ -39,9 +44,13 @@ def make_vector(
     worker_timeout_s: float = 60.0,
     device: torch.device | None = None,
 ) -> VectorEnv:
-    """All environments of `factory.spec` behind the vector contract.
+    """Makes num_envs environments behind the vector contract.
 
     Args:
+        first_env: global id of the first one; the others follow. What an environment does depends on the seed and
+            its global id alone, so vectors of [0, 4) and [4, 8) do together what one of [0, 8) does.
+        total_envs: environments of the whole run, over which first episodes are staggered; None:
+            first_env + num_envs.
         num_blocks: contiguous ranges of environments that are sent and received apart (sizes differ by one
             environment at most).
         num_workers: processes; workers only.
@@ -59,8 +68,9 @@ def make_vector(
             f"vector.backend={backend!r} is not known; {did_you_mean(str(backend), known)}"
             f"There are {', '.join(known)}"
         )
-    envs = factory.spec.num_envs
-    _check("vector.async_factor", "blocks", num_blocks, envs)
+    check_factory(factory)
+    range_ = _env_range(num_envs, first_env, total_envs)
+    _check("vector.async_factor", "blocks", num_blocks, num_envs)
     _check("vector.num_threads", "threads", num_threads, None)
     if not worker_timeout_s > 0:
         raise UserError(f"vector.worker_timeout_s={worker_timeout_s!r}: expected seconds above 0")
@@ -73,20 +83,35 @@ def make_vector(
         from metta_fast.vector.gpu import GpuVector
 
         engine: Any = factory  # EnvSpec.gpu promises `gpu_program`
-        return GpuVector(engine, num_blocks, device)
+        return GpuVector(
+            engine, num_envs, num_blocks, device, first_env=range_.first, total_envs=range_.total
+        )
     if backend == "serial":
         from metta_fast.vector.serial import SerialVector
 
-        return SerialVector(factory, num_blocks, worker_timeout_s)
+        return SerialVector(factory, range_, num_blocks, worker_timeout_s)
     if backend == "threads":
         from metta_fast.vector.threads import NativeThreadsVector, PythonThreadsVector
 
         kind = NativeThreadsVector if factory.spec.native else PythonThreadsVector
-        return kind(factory, num_blocks, worker_timeout_s, num_threads)
-    _check("vector.num_workers", "workers", num_workers, envs)
+        return kind(factory, range_, num_blocks, worker_timeout_s, num_threads)
+    _check("vector.num_workers", "workers", num_workers, num_envs)
     from metta_fast.vector.workers import WorkersVector
 
-    return WorkersVector(factory, num_blocks, worker_timeout_s, num_workers, num_threads)
+    return WorkersVector(factory, range_, num_blocks, worker_timeout_s, num_workers, num_threads)
+
+
+def _env_range(num_envs: int, first_env: int, total_envs: int | None) -> EnvRange:
+    """Checks and completes the range of global ids that a vector makes."""
+    for name, value, low in (("num_envs", num_envs, 1), ("first_env", first_env, 0)):
+        if isinstance(value, bool) or not isinstance(value, int) or value < low:
+            raise UserError(f"{name}={value!r}: expected a whole number of at least {low}")
+    total = first_env + num_envs if total_envs is None else total_envs
+    if isinstance(total, bool) or not isinstance(total, int) or not first_env + num_envs <= total < 2**31:
+        raise UserError(
+            f"total_envs={total!r}: expected a whole number of at least first_env+num_envs={first_env + num_envs}"
+        )
+    return EnvRange(num_envs, first_env, total)
 
 
 def _check(key: str, what: str, count: object, envs: int | None) -> None:

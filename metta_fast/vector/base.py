@@ -1,4 +1,4 @@
-"""What all CPU backends share: the slab, which blocks are held, misuse, waiting, states, closing.
+"""Holds what all CPU backends share: the slab, which blocks are held, misuse, waiting, states, closing.
 
 A backend fills in the hooks at the end: how a block starts to reset or step, what broke, who hangs, how the
 environments' states are reached, and how all is stopped.
@@ -14,9 +14,9 @@ from typing import Any, NoReturn, Self
 import numpy as np
 
 from metta_fast.contracts import batch_state as states
-from metta_fast.contracts.env import Array, EnvError, EnvFactory
+from metta_fast.contracts.env import Array, EnvBatch, EnvError, EnvFactory
 from metta_fast.contracts.errors import NonFiniteError
-from metta_fast.contracts.slab import slab_rows, slab_size, split
+from metta_fast.contracts.slab import EnvRange, slab_rows, slab_size, split
 from metta_fast.contracts.vector import Block, VectorError, WorkerError
 from metta_fast.envs.native._sync import FAULT, NOTHING, Memory, Ready
 
@@ -25,31 +25,35 @@ LOOK_S = 0.05
 
 
 class BaseVector:
-    """See the module's docstring; the methods' contracts are in api.py."""
+    """See the module's docstring; the methods' contracts are in metta_fast/contracts/vector.py."""
 
     ready: Ready
 
     def __init__(
         self,
         factory: EnvFactory,
+        envs: EnvRange,
         num_blocks: int,
         worker_timeout_s: float,
         memory: Memory | None = None,
         offset: int = 0,
     ) -> None:
         self.spec = spec = factory.spec
+        self.envs, self.num_envs, self.num_agents = envs, envs.count, envs.count * spec.agents_per_env
+        self.first_env, self.total_envs = envs.first, envs.total
         self.worker_timeout_s = worker_timeout_s
-        size = slab_size(spec)
+        size = slab_size(spec, self.num_agents)
         self.slab = np.frombuffer(memory or Memory(size), np.uint8, size, offset)
-        self.rows = slab_rows(spec, self.slab)
+        self.rows = slab_rows(spec, self.num_agents, self.slab)
         a = spec.agents_per_env
-        self.env_ranges = split(spec.num_envs, num_blocks)
+        self.env_ranges = split(envs.count, num_blocks)
+        """Of each block, counted from 0; global ids are `first_env` higher."""
         self.blocks = tuple(
             Block(i, lo * a, hi * a, self.rows.slice(lo * a, hi * a))
             for i, (lo, hi) in enumerate(self.env_ranges)
         )
         self.batches: list[Any] = []
-        """Those of this process, in order of environments; workers have theirs."""
+        """Those of this process, in order of environments; workers keep their own."""
         self._waited = 0.0
         self._closed = ""
         self._box = spec.action.kind == "box"
@@ -184,7 +188,8 @@ class BaseVector:
         row, entry = np.argwhere(~np.isfinite(block.rows.action))[0].tolist()
         env, agent = divmod(block.start + row, self.spec.agents_per_env)
         raise NonFiniteError(
-            f"action is {block.rows.action[row, entry]} in environment {env} (agent {agent} of it, entry {entry}): "
+            f"action is {block.rows.action[row, entry]} in environment {self.first_env + env} "
+            f"(agent {agent} of it, entry {entry}): "
             "actions must be finite; a policy that gives others has diverged, or was given NaN"
         )
 
@@ -213,6 +218,10 @@ class BaseVector:
             env=env,
             cause=error,
         )
+
+    def _make_batch(self, factory: EnvFactory, start: int, stop: int) -> EnvBatch:
+        """Makes the vector's environments [start, stop)."""
+        return factory.make_batch(self.first_env + start, stop - start, self.total_envs)
 
     # ---- hooks ----
 
@@ -253,8 +262,3 @@ class BaseVector:
     def _stop(self, broken: bool = False) -> None:
         """End threads and processes, close environments; broken: do not wait for them to be ready for it."""
         raise NotImplementedError
-
-
-def describe_envs(start: int, stop: int) -> str:
-    """ "environment 3" or "environments 0…7"."""
-    return f"environment {start}" if stop - start == 1 else f"environments {start}…{stop - 1}"

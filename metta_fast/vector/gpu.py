@@ -1,6 +1,6 @@
 """gpu: native environments stepped by kernels, states and rows in the GPU's memory.
 
-    vec = GpuVector(factory)
+    vec = GpuVector(factory, 512)
     vec.attach(buffers)                        rows go straight into Buffers from now on
     vec.async_reset(seed)                      writes obs, mask, reset of row T, the held row
     for t in range(T):
@@ -96,9 +96,12 @@ class GpuVector:
     def __init__(
         self,
         factory: GpuFactory,
+        num_envs: int,
         num_blocks: int = 1,
         device: torch.device | str = "cuda",
         *,
+        first_env: int = 0,
+        total_envs: int | None = None,
         shape: str = "warp",
         warps: int | None = None,
         load: Callable[[Source, torch.device], Any] = load_module,
@@ -110,6 +113,9 @@ class GpuVector:
         if not 1 <= warps <= 32:
             raise ValueError(f"warps={warps}: expected 1 … 32")
         self.spec = spec = factory.spec
+        self.num_envs, self.num_agents = num_envs, num_envs * spec.agents_per_env
+        self.first_env = first_env
+        self.total_envs = first_env + num_envs if total_envs is None else total_envs
         if list(spec.obs) != ["obs"]:
             raise ValueError(f"{spec.name}: kernels write one observation array, not {sorted(spec.obs)}")
         self.device = device = _with_index(torch.device(device))
@@ -119,31 +125,31 @@ class GpuVector:
         self._table = None if program.table is None else torch.from_numpy(program.table).to(device)
         params = program.params(0 if self._table is None else self._table.data_ptr())
         self._params = (ctypes.c_char * len(params)).from_buffer_copy(params)
-        self.states = torch.zeros((spec.num_envs, program.state_bytes), dtype=torch.uint8, device=device)
+        self.states = torch.zeros((num_envs, program.state_bytes), dtype=torch.uint8, device=device)
         """uint8 [num_envs, bytes of one state]."""
         self._next = torch.zeros_like(self.states)
-        self._ready = torch.zeros(spec.num_envs, dtype=torch.uint8, device=device)
+        self._ready = torch.zeros(num_envs, dtype=torch.uint8, device=device)
         """Which envs' next episodes `_next` holds."""
         self.build_every = program.shortest + 1
         """Rows from one `build_ahead` to the next, at most: no env takes two new episodes over within as many."""
         self._seed = torch.zeros(1, dtype=torch.int64, device=device)
         self._seed_value = 0
-        self._warm = _warm_bytes(program.state_bytes, spec.num_envs, self._module.multiprocessors)
+        self._warm = _warm_bytes(program.state_bytes, num_envs, self._module.multiprocessors)
         self._lanes_bytes = program.lanes_bytes
         self._scratch = program.state_bytes if program.state_bytes <= SHARED_BYTES else 0
         self.slab: Array = np.empty(0, np.uint8)
-        self.env_ranges = split(spec.num_envs, num_blocks)
+        self.env_ranges = split(num_envs, num_blocks)
         self._kernels = {
             name: self._module.kernel(f"mf_{name}")
             for name in ("reset", "build", "step", "step_threads", "observe")
         }
-        self._build = self._builder(0, spec.num_envs)
+        self._build = self._builder(0, num_envs)
         self._buffers: Buffers | None = None
         self._closed = ""
         self._flight: deque[int] = deque()
         self._held: set[int] = set()
         self._step_rows: list[list[Any]] = []
-        self._take(own_rows(spec, device))
+        self._take(own_rows(spec, self.num_agents, device))
 
     # ---- attached: the buffers' rows ----
 
@@ -154,7 +160,7 @@ class GpuVector:
         Raises ValueError for buffers of another environment or device.
         """
         self._check_open()
-        n, horizon = self.spec.num_agents, buffers.horizon
+        n, horizon = self.num_agents, buffers.horizon
         if buffers.device != self.device or buffers.num_agents != n:
             raise ValueError(
                 f"buffers of {buffers.num_agents} agents on {buffers.device}, expected {n} on {self.device}"
@@ -163,7 +169,7 @@ class GpuVector:
         self._flight.clear()
         self._held.clear()
         self._take(buffer_rows(buffers, horizon - 1))
-        envs = self.spec.num_envs
+        envs = self.num_envs
         self._step_rows = [self._steps(buffer_rows(buffers, t), 0, envs) for t in range(horizon)]
 
     def build_ahead(self) -> None:
@@ -292,10 +298,10 @@ class GpuVector:
             self._next.data_ptr(),
             self._ready.data_ptr(),
             self._seed.data_ptr(),
-            0,
+            self.first_env,
             start,
             stop,
-            self.spec.num_envs,
+            self.total_envs,
             self.spec.max_steps,
             self._warm,
             self._scratch > 0,
@@ -303,12 +309,12 @@ class GpuVector:
 
     def _take(self, rows: Rows) -> None:
         """These are the rows that are shown, reset and, without buffers, stepped."""
-        a, envs = self.spec.agents_per_env, self.spec.num_envs
+        a, envs = self.spec.agents_per_env, self.num_envs
         self.rows = rows
         self.blocks = tuple(
             Block(i, lo * a, hi * a, rows.slice(lo * a, hi * a)) for i, (lo, hi) in enumerate(self.env_ranges)
         )
-        given = self._params, self._world(0, envs), pointers(self.spec, rows)
+        given = self._params, self._world(0, envs), pointers(self.spec, self.num_agents, rows)
         self._reset = [
             self._by_warps("reset", envs, self._warps, *given, ctypes.c_int32(stagger)) for stagger in (0, 1)
         ]
@@ -325,7 +331,7 @@ class GpuVector:
 
     def _steps(self, rows: Rows, start: int, stop: int) -> list[Any]:
         """Launches that step envs [start, stop); rows: of all agents."""
-        args = self._params, self._world(start, stop), pointers(self.spec, rows)
+        args = self._params, self._world(start, stop), pointers(self.spec, self.num_agents, rows)
         envs = stop - start
         if self._shape == "warp":
             return [self._by_warps("step", envs, self._warps, *args)]
@@ -336,7 +342,7 @@ class GpuVector:
 
     def _observer(self, rows: Rows, start: int, stop: int, warps: int) -> Any:
         """The launch that writes observations alone; warps: of a block, an agent each."""
-        args = self._params, self._world(start, stop), pointers(self.spec, rows)
+        args = self._params, self._world(start, stop), pointers(self.spec, self.num_agents, rows)
         blocks = -(-(stop - start) * self.spec.agents_per_env // warps)
         return self._by_warps("observe", blocks, warps, *args)
 

@@ -25,9 +25,9 @@ class RowPointers(ctypes.Structure):
     _fields_ = [(name, ctypes.c_void_p) for name in POINTERS]
 
 
-def own_rows(spec: EnvSpec, device: torch.device) -> Rows:
+def own_rows(spec: EnvSpec, num_agents: int, device: torch.device) -> Rows:
     def array(dtype: str, *shape: int) -> Any:
-        return torch.zeros((spec.num_agents, *shape), dtype=getattr(torch, dtype), device=device)
+        return torch.zeros((num_agents, *shape), dtype=getattr(torch, dtype), device=device)
 
     return Rows(
         {name: array(leaf.dtype, *leaf.shape) for name, leaf in spec.obs.items()},
@@ -66,9 +66,9 @@ def on_host(rows: Rows) -> Rows:
     return Rows({name: arrays.pop(f"obs/{name}") for name in rows.obs}, **arrays)
 
 
-def pointers(spec: EnvSpec, rows: Rows) -> RowPointers:
+def pointers(spec: EnvSpec, num_agents: int, rows: Rows) -> RowPointers:
     """Addresses of the rows' arrays, which must be what kernels expect. Raises ValueError."""
-    wanted = _shapes(spec)
+    wanted = _shapes(spec, num_agents)
     at: dict[str, int] = {}
     for name, tensor in named(rows):
         dtype, shape = wanted[name]
@@ -82,8 +82,7 @@ def pointers(spec: EnvSpec, rows: Rows) -> RowPointers:
     return RowPointers(**at)
 
 
-def _shapes(spec: EnvSpec) -> dict[str, tuple[str, tuple[int, ...]]]:
-    n = spec.num_agents
+def _shapes(spec: EnvSpec, n: int) -> dict[str, tuple[str, tuple[int, ...]]]:
     return {
         **{f"obs/{name}": (leaf.dtype, (n, *leaf.shape)) for name, leaf in spec.obs.items()},
         "action": (spec.action.dtype, (n, spec.action.width)),

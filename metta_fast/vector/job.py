@@ -1,20 +1,21 @@
-"""What a worker process is told."""
+"""Holds what a worker process is given."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from metta_fast.contracts.env import EnvSpec
-from metta_fast.contracts.slab import Slice
+from metta_fast.contracts.slab import EnvRange, Slice
 
 
 @dataclass(frozen=True)
 class Job:
-    """What the launcher and the workers must know."""
+    """Tells the launcher and the workers what to make."""
 
     factory: bytes
-    """The EnvFactory, by cloudpickle; read in the workers only."""
+    """The EnvFactory, by cloudpickle; unpickled in the workers only."""
     spec: EnvSpec
+    envs: EnvRange
     num_workers: int
     num_threads: int
     slices: list[Slice]

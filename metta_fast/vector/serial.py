@@ -10,20 +10,21 @@ from functools import partial
 
 from metta_fast.contracts import batch_state as states
 from metta_fast.contracts.env import EnvFactory
+from metta_fast.contracts.slab import EnvRange
 from metta_fast.envs.native._sync import Ready
-from metta_fast.vector.base import BaseVector, describe_envs
+from metta_fast.vector.base import BaseVector
 
 
 class SerialVector(BaseVector):
     """One EnvBatch per block; see the module's docstring."""
 
-    def __init__(self, factory: EnvFactory, num_blocks: int, worker_timeout_s: float) -> None:
-        super().__init__(factory, num_blocks, worker_timeout_s)
+    def __init__(self, factory: EnvFactory, envs: EnvRange, num_blocks: int, worker_timeout_s: float) -> None:
+        super().__init__(factory, envs, num_blocks, worker_timeout_s)
         self.ready = Ready(num_blocks)
         self._work: list[Callable[[], None]] = [_nothing] * num_blocks
         """What is to be done before a block in flight is given out."""
         for block, (lo, hi) in zip(self.blocks, self.env_ranges):
-            batch = factory.make_batch(lo, hi - lo)
+            batch = self._make_batch(factory, lo, hi)
             batch.bind(block.rows)
             self.batches.append(batch)
 
@@ -42,7 +43,7 @@ class SerialVector(BaseVector):
         try:
             self._work[index]()
         except Exception as error:
-            self._fail_from(error, describe_envs(*self.env_ranges[index]))
+            self._fail_from(error, self.envs.describe(*self.env_ranges[index]))
 
     def _load_env_states(self, state: states.State) -> None:
         for batch, (lo, hi) in zip(self.batches, self.env_ranges):

@@ -16,12 +16,12 @@ from typing import Any, NoReturn
 
 from metta_fast.contracts import batch_state as states
 from metta_fast.contracts.env import EnvError, EnvFactory
-from metta_fast.contracts.slab import Slice, split
+from metta_fast.contracts.slab import EnvRange, Slice, split
 from metta_fast.contracts.vector import VectorError
 from metta_fast.envs.native._pool import Pool
 from metta_fast.envs.native._sync import Ready
 from metta_fast.machine.spin import spin_seconds
-from metta_fast.vector.base import BaseVector, describe_envs
+from metta_fast.vector.base import BaseVector
 
 CHUNKS_PER_THREAD = 4
 """A block is cut into so many pieces per thread: even shares although steps differ in length."""
@@ -33,12 +33,12 @@ class NativeThreadsVector(BaseVector):
     """One EnvBatch and one job of the pool per block."""
 
     def __init__(
-        self, factory: EnvFactory, num_blocks: int, worker_timeout_s: float, num_threads: int
+        self, factory: EnvFactory, envs: EnvRange, num_blocks: int, worker_timeout_s: float, num_threads: int
     ) -> None:
-        super().__init__(factory, num_blocks, worker_timeout_s)
+        super().__init__(factory, envs, num_blocks, worker_timeout_s)
         jobs = []
         for block, (lo, hi) in zip(self.blocks, self.env_ranges):
-            batch = factory.make_batch(lo, hi - lo)
+            batch = self._make_batch(factory, lo, hi)
             batch.bind(block.rows)
             job = batch.native_job()
             if job is None:
@@ -54,7 +54,7 @@ class NativeThreadsVector(BaseVector):
             try:
                 batch.reset(seed, stagger=stagger)
             except Exception as error:
-                self._fail_from(error, describe_envs(*self.env_ranges[i]))
+                self._fail_from(error, self.envs.describe(*self.env_ranges[i]))
             self.ready.depart(i)
             self.ready.push(i)
 
@@ -66,11 +66,11 @@ class NativeThreadsVector(BaseVector):
             try:
                 batch.raise_fault()
             except EnvError as error:
-                self._fail_from(error, describe_envs(*self.env_ranges[i]))
+                self._fail_from(error, self.envs.describe(*self.env_ranges[i]))
         self._fail(f"{self.spec.name}: a native job told of a fault, and no batch has one")
 
     def _hung(self) -> NoReturn:
-        busy = [describe_envs(*r) for i, r in enumerate(self.env_ranges) if self.pool.is_busy(i)]
+        busy = [self.envs.describe(*r) for i, r in enumerate(self.env_ranges) if self.pool.is_busy(i)]
         self._fail(
             f"threads have been stepping {' and '.join(busy)} for over {self.worker_timeout_s} s "
             "(vector.worker_timeout_s): an environment hangs"
@@ -96,9 +96,9 @@ class PythonThreadsVector(BaseVector):
     """Each block is cut into one slice, with its own EnvBatch, per thread; any thread takes any slice."""
 
     def __init__(
-        self, factory: EnvFactory, num_blocks: int, worker_timeout_s: float, num_threads: int
+        self, factory: EnvFactory, envs: EnvRange, num_blocks: int, worker_timeout_s: float, num_threads: int
     ) -> None:
-        super().__init__(factory, num_blocks, worker_timeout_s)
+        super().__init__(factory, envs, num_blocks, worker_timeout_s)
         self.ready = Ready(num_blocks)
         a = factory.spec.agents_per_env
         self.slices = [
@@ -107,7 +107,7 @@ class PythonThreadsVector(BaseVector):
             for w, (first, last) in enumerate(split(hi - lo, min(num_threads, hi - lo)))
         ]
         for s in self.slices:
-            batch = factory.make_batch(s.start, s.stop - s.start)
+            batch = self._make_batch(factory, s.start, s.stop)
             batch.bind(self.rows.slice(s.start * a, s.stop * a))
             self.batches.append(batch)
         self._of_block = [[i for i, s in enumerate(self.slices) if s.block == b] for b in range(num_blocks)]
@@ -157,10 +157,10 @@ class PythonThreadsVector(BaseVector):
     def _fault(self) -> NoReturn:
         assert self._error is not None
         error, i = self._error
-        self._fail_from(error, describe_envs(*self.slices[i][2:]))
+        self._fail_from(error, self.envs.describe(*self.slices[i][2:]))
 
     def _hung(self) -> NoReturn:
-        busy = [describe_envs(*self.slices[i][2:]) for i in sorted(self._running)]
+        busy = [self.envs.describe(*self.slices[i][2:]) for i in sorted(self._running)]
         self._fail(
             f"threads have been at {' and '.join(busy)} for over {self.worker_timeout_s} s "
             "(vector.worker_timeout_s): an environment hangs"

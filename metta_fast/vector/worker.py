@@ -70,13 +70,14 @@ def main(index: int, job: Job, memory: Memory, link: Connection, words: int) -> 
 
 def _serve(index: int, job: Job, memory: Memory, link: Connection) -> None:
     factory = cloudpickle.loads(job.factory)
-    slab = np.frombuffer(memory, np.uint8, slab_size(job.spec), job.board_size)
-    rows = slab_rows(job.spec, slab)
     agents = job.spec.agents_per_env
+    total = job.envs.count * agents
+    slab = np.frombuffer(memory, np.uint8, slab_size(job.spec, total), job.board_size)
+    rows = slab_rows(job.spec, total, slab)
     batches: dict[int, Any] = {}
     for s in job.slices:
         if s.worker == index:
-            batches[s.block] = factory.make_batch(s.start, s.stop - s.start)
+            batches[s.block] = factory.make_batch(job.envs.first + s.start, s.stop - s.start, job.envs.total)
             batches[s.block].bind(rows.slice(s.start * agents, s.stop * agents))
     num_blocks = 1 + max(s.block for s in job.slices)
     jobs = [batches[b].native_job() if b in batches else None for b in range(num_blocks)]

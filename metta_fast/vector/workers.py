@@ -23,10 +23,10 @@ import cloudpickle
 
 from metta_fast.contracts import batch_state as states
 from metta_fast.contracts.env import EnvFactory
-from metta_fast.contracts.slab import slab_size, slices, split
+from metta_fast.contracts.slab import EnvRange, slab_size, slices, split
 from metta_fast.envs.native._sync import NOTHING, Board, Memory, board_size
 from metta_fast.machine.spin import spin_seconds
-from metta_fast.vector.base import LOOK_S, BaseVector, describe_envs
+from metta_fast.vector.base import LOOK_S, BaseVector
 from metta_fast.vector.crew import Crew, anonymous_file, ending
 from metta_fast.vector.job import Job
 
@@ -43,20 +43,22 @@ class WorkersVector(BaseVector):
     def __init__(
         self,
         factory: EnvFactory,
+        envs: EnvRange,
         num_blocks: int,
         worker_timeout_s: float,
         num_workers: int,
         num_threads: int,
     ) -> None:
         spec = factory.spec
-        self.slices = slices(spec.num_envs, num_blocks, num_workers)
-        self.worker_ranges = split(spec.num_envs, num_workers)
+        size = slab_size(spec, envs.count * spec.agents_per_env)
+        self.slices = slices(envs.count, num_blocks, num_workers)
+        self.worker_ranges = split(envs.count, num_workers)
         of_block = [[s.worker for s in self.slices if s.block == b] for b in range(num_blocks)]
         board = -(-board_size(num_workers, num_blocks) // PAGE) * PAGE
-        fd = anonymous_file(board + slab_size(spec))
+        fd = anonymous_file(board + size)
         try:
-            memory = Memory(board + slab_size(spec), fd)
-            super().__init__(factory, num_blocks, worker_timeout_s, memory, board)
+            memory = Memory(board + size, fd)
+            super().__init__(factory, envs, num_blocks, worker_timeout_s, memory, board)
             self.board = Board(
                 memory,
                 num_workers,
@@ -67,6 +69,7 @@ class WorkersVector(BaseVector):
             job = Job(
                 factory=cloudpickle.dumps(factory),
                 spec=spec,
+                envs=envs,
                 num_workers=num_workers,
                 num_threads=num_threads,
                 slices=self.slices,
@@ -227,7 +230,7 @@ class WorkersVector(BaseVector):
 
     def _name(self, w: int) -> str:
         pid = self._crew.pids[w]
-        return f"worker {w} (pid {pid}, {describe_envs(*self.worker_ranges[w])})"
+        return f"worker {w} (pid {pid}, {self.envs.describe(*self.worker_ranges[w])})"
 
     def _name_hung(self, w: int, when: str) -> NoReturn:
         stopped = self._crew.is_stopped(w)

@@ -9,7 +9,6 @@ from metta_fast.bench.gpu import plain_torch as gpu_plain
 from metta_fast.bench.gpu import simulator as gpu_simulator
 from metta_fast.bench.gpu import training as gpu_train
 from metta_fast.bench.gpu.parts_table import parts_lines, with_shares
-from metta_fast.envs import make_factory
 from metta_fast.policy import make_policy
 from metta_fast.policy.cores import MinGRUCore
 from metta_fast.run.build import Parts as RunParts
@@ -23,10 +22,9 @@ SMALL = ["hardware=cpu", "trainer.device=cpu", "env=grid_bench", "env.num_envs=4
 def stand_in(monkeypatch):
     device = torch.device("cpu")
 
-    def build(config):
+    def build(config, factory):
         torch.set_num_threads(1)
-        factory = make_factory(config.env)
-        vec, policy = DeviceVector(factory), make_policy(config.policy, factory.spec)
+        vec, policy = DeviceVector(factory, config.env.num_envs), make_policy(config.policy, factory.spec)
         ppo = DevicePPO(config, factory.spec, vec, policy, device=device)
         return RunParts(factory.spec, vec, policy, ppo, device)
 
@@ -99,9 +97,9 @@ def test_the_plain_policy_says_the_same(core, stand_in):
 def test_the_engine_alone_counts_rows_that_act(monkeypatch):
     monkeypatch.setattr(gpu_simulator, "BURN_IN", 1)
 
-    def make(factory, *, backend, device):
+    def make(factory, num_envs, *, backend, device):
         assert backend == "gpu"
-        vec = DeviceVector(factory)
+        vec = DeviceVector(factory, num_envs)
         vec.device = device
         return vec
 

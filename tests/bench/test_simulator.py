@@ -8,11 +8,11 @@ from metta_fast.bench.stepping.vector_backends import Turner
 from metta_fast.envs import make_factory
 
 
-@pytest.mark.parametrize("make", [SingleThread, lambda factory: AllThreads(factory, 2)])
+@pytest.mark.parametrize("make", [SingleThread, lambda factory, envs: AllThreads(factory, envs, 2)])
 def test_only_rows_that_act_are_counted(make):
     config = env_config("grid_bench", "compact", agents=16)
     config.max_steps = 8
-    sim = make(make_factory(config))
+    sim = make(make_factory(config), config.num_envs)
     try:
         counts = [sim.step() for _ in range(90)]
     finally:
@@ -22,13 +22,15 @@ def test_only_rows_that_act_are_counted(make):
 
 @pytest.mark.parametrize("kind", ["compact", "dense", "tokens"])
 def test_a_round_gives_steps_per_second(kind):
-    sim = SingleThread(make_factory(env_config("grid_arena", kind, agents=24)))
+    config = env_config("grid_arena", kind, agents=24)
+    sim = SingleThread(make_factory(config), config.num_envs)
     assert timed(sim.step, 0.05)["steps_per_s"] > 1000
     assert np.any(sim.rows.obs["obs"])
     sim.close()
 
 
 def test_a_turn_is_one_block():
-    turner = Turner(make_factory(env_config("counter", agents=8)), "serial", 1)
+    config = env_config("counter", agents=8)
+    turner = Turner(make_factory(config), config.num_envs, "serial", 1)
     assert turner.turn() == 4
     turner.close()

@@ -173,6 +173,7 @@ def test_the_rollout_is_what_the_buffers_hold() -> None:
         config = resolved(*words).config
         made = Buffers.allocate(
             make_factory(config.env).spec,
+            num_agents=64 * config.env.agents_per_env,
             horizon=64,
             bptt_horizon=32,
             state_shape=state,
@@ -272,6 +273,6 @@ def test_the_backend_asks_for_an_engine_and_a_card() -> None:
     for env, device in (("counter", torch.device("cuda")), ("grid", torch.device("cpu")), ("grid", None)):
         factory = make_factory(resolved(f"env={env}").config.env)
         with pytest.raises(UserError, match=r"takes an environment with a GPU engine and env\.device=cuda"):
-            make_vector(factory, backend="gpu", device=device)
+            make_vector(factory, 8, backend="gpu", device=device)
     with pytest.raises(UserError, match="did you mean 'gpu'"):
-        make_vector(factory, backend="gpus")
+        make_vector(factory, 8, backend="gpus")

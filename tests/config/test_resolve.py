@@ -153,7 +153,7 @@ def test_actions_without_bounds_are_told(
         "    observation_space = gymnasium.spaces.Box(-1, 1, (2,))\n"
         f"    action_space = gymnasium.spaces.Box(np.float32({low}), np.float32([1, 1]), (2,))\n\n"
         "def make(config):\n"
-        "    return PythonEnvFactory(lambda index: Own(), config.num_envs, name='own')\n"
+        "    return PythonEnvFactory(lambda index: Own(), name='own')\n"
     )
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -171,8 +171,8 @@ def test_ones_own_environment_says_how_many_agents_it_has(
         "class Trio:\n"
         "    def __init__(self, config):\n"
         "        obs, action = {'obs': Leaf((4,), 'float32')}, ActionSpec('discrete', (2,))\n"
-        "        self.spec = EnvSpec('trio', config.num_envs, 3, obs, action)\n"
-        "    def make_batch(self, first_env, num_envs): ...\n"
+        "        self.spec = EnvSpec('trio', 3, obs, action)\n"
+        "    def make_batch(self, first_env, num_envs, total_envs): ...\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
     done = resolved("hardware=cpu", "env=trio:Trio")

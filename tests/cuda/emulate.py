@@ -1,6 +1,6 @@
 """GpuVector without a card: its kernels compiled by g++ over emulator.h, its tensors on the CPU.
 
-vec = GpuVector(factory, device="cpu", load=Emulator)
+vec = GpuVector(factory, 8, device="cpu", load=Emulator)
 """
 
 from __future__ import annotations

@@ -27,10 +27,10 @@ ENGINES = [
 ]
 
 
-def gpu_vector(engine: str, factory, num_blocks: int = 1, **more) -> GpuVector:
+def gpu_vector(engine: str, factory, num_envs: int, num_blocks: int = 1, **more) -> GpuVector:
     if engine == "emulated":
-        return GpuVector(factory, num_blocks, "cpu", load=Emulator, **more)
-    return GpuVector(factory, num_blocks, "cuda", **more)
+        return GpuVector(factory, num_envs, num_blocks, "cpu", load=Emulator, **more)
+    return GpuVector(factory, num_envs, num_blocks, "cuda", **more)
 
 
 class OnHost:
@@ -78,12 +78,11 @@ def copy_rows(to: Rows, rows: Rows) -> None:
 class RecordFactory:
     """As GridFactory, from a GRID_CONFIG record and its table of maps."""
 
-    def __init__(self, num_envs: int, record, table=None) -> None:
+    def __init__(self, record, table=None) -> None:
         self.record, self.table = record, table
         kind = tuple(OBSERVATIONS)[int(record["observation"])]
         self.spec = EnvSpec(
             name="grid",
-            num_envs=num_envs,
             agents_per_env=int(record["num_agents"]),
             obs={"obs": Leaf(OBSERVATIONS[kind], "uint8")},
             action=ActionSpec("discrete", nvec=(len(ACTIONS), 9)),
@@ -92,8 +91,8 @@ class RecordFactory:
             native=True,
         )
 
-    def make_batch(self, first_env: int, num_envs: int) -> GridBatch:
-        return GridBatch(GridParams(self.record, self.table), first_env, num_envs, self.spec.num_envs)
+    def make_batch(self, first_env: int, num_envs: int, total_envs: int) -> GridBatch:
+        return GridBatch(GridParams(self.record, self.table), first_env, num_envs, total_envs)
 
     def gpu_program(self) -> GridProgram:
         return GridProgram(self.record, self.table)
@@ -103,7 +102,7 @@ def observed_by_warps(engine: str, sim: GridSim, kind: str, warps: int, table=No
     """As `sim.observe(kind)`, by kernels with `warps` warps a block; table: the simulation's maps, if it has them."""
     record = sim.record.copy()
     record["observation"] = tuple(OBSERVATIONS).index(kind)
-    vec = gpu_vector(engine, RecordFactory(1, record, table))
+    vec = gpu_vector(engine, RecordFactory(record, table), 1)
     vec.states.copy_(torch.from_numpy(sim.state[None]))
     vec.rows.obs["obs"].fill_(0xA5)
     vec._observer(vec.rows, 0, 1, warps)()
@@ -112,7 +111,12 @@ def observed_by_warps(engine: str, sim: GridSim, kind: str, warps: int, table=No
 
 def buffers_for(vec: GpuVector, horizon: int) -> Buffers:
     buffers = Buffers.allocate(
-        vec.spec, horizon=horizon, bptt_horizon=horizon, state_shape=(0, 0), device=vec.device
+        vec.spec,
+        num_agents=vec.num_agents,
+        horizon=horizon,
+        bptt_horizon=horizon,
+        state_shape=(0, 0),
+        device=vec.device,
     )
     for array in (*buffers.obs.values(), buffers.reward, buffers.stats):
         array.fill_(77)  # what nobody writes is seen
@@ -144,12 +148,12 @@ class Twins:
     """The same environments by the CPU, over one batch, and by a GpuVector with buffers; stepped together. Maps are
     built as seldom as may be."""
 
-    def __init__(self, engine: str, factory, *, horizon: int = 4, **more) -> None:
-        self.again = partial(gpu_vector, engine, factory, **more)
+    def __init__(self, engine: str, factory, num_envs: int, *, horizon: int = 4, **more) -> None:
+        self.again = partial(gpu_vector, engine, factory, num_envs, **more)
         self.vec = self.again()
         self.buffers = buffers_for(self.vec, horizon)
         self.vec.attach(self.buffers)
-        self.batch = factory.make_batch(0, factory.spec.num_envs)
+        self.batch = factory.make_batch(0, num_envs, num_envs)
         host = on_host(self.vec.rows)
         self.rows = Rows(
             {k: np.zeros_like(v) for k, v in host.obs.items()}, *(np.zeros_like(v) for v in host[1:])

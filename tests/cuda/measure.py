@@ -25,9 +25,9 @@ MAPS = 64
 """About as many end in an epoch."""
 
 
-def row(factory: Any, shape: dict, warm: bool = True) -> str:
+def row(factory: Any, envs: int, shape: dict, warm: bool = True) -> str:
     kept, gpu.WARM_BYTES = gpu.WARM_BYTES, gpu.WARM_BYTES if warm else 0
-    vec = GpuVector(factory, **shape)
+    vec = GpuVector(factory, envs, **shape)
     gpu.WARM_BYTES = kept
     b = buffers_for(vec, HORIZON)
     vec.attach(b)
@@ -44,22 +44,21 @@ def row(factory: Any, shape: dict, warm: bool = True) -> str:
             build_and_step(vec, t)
     together, alone = us(partial(build_and_step, vec)), us(build)
     name = f"{shape} {'' if warm else 'without reading ahead'}"
-    speed = vec.spec.num_agents / together
+    speed = vec.num_agents / together
     return f"{name:48} step {together:7.2f} us   {MAPS} maps {alone:7.2f} us   {speed:8.1f} M/s"
 
 
 def main() -> None:
     recipe, observation, envs = [*sys.argv[1:], *("grid_bench", "compact", "2048")[len(sys.argv) - 1 :]]
     config = env_config(recipe, observation)
-    config.num_envs = int(envs)
     factory = make_factory(config)
     print(
         f"{torch.cuda.get_device_name()}: {envs} envs x {config.agents_per_env} agents, {observation}, a row:"
     )
     for warps in (1, 2, 4, 8):
-        print(row(factory, {"shape": "warp", "warps": warps}))
-    print(row(factory, {"shape": "warp", "warps": 1}, warm=False))
-    print(row(factory, {"shape": "split"}))
+        print(row(factory, int(envs), {"shape": "warp", "warps": warps}))
+    print(row(factory, int(envs), {"shape": "warp", "warps": 1}, warm=False))
+    print(row(factory, int(envs), {"shape": "split"}))
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ ENVS, STEPS = 9, 12
 
 def play(vec: GpuVector, seed: int) -> None:
     """Actions as in the parity tests, drawn beforehand: the program that is watched is the engine's."""
-    rng, agents = np.random.default_rng(seed), vec.spec.num_agents
+    rng, agents = np.random.default_rng(seed), vec.num_agents
     buffers = buffers_for(vec, STEPS)
     actions = [torch.from_numpy(busy_actions(rng, agents)) for _ in range(STEPS)]
     vec.async_reset(seed, stagger=True)
@@ -58,9 +58,9 @@ def main(observations: list[str]) -> None:
             for shared in (gpu.SHARED_BYTES, 0):
                 gpu.SHARED_BYTES = shared
                 short = {**rules, "max_steps": 5}
-                factory = GridFactory(ENVS, observation=observation, **keys, **short)
+                factory = GridFactory(observation=observation, **keys, **short)
                 for shape in shapes:
-                    play(GpuVector(factory, 2, **shape), count)
+                    play(GpuVector(factory, ENVS, 2, **shape), count)
                     count += 1
             gpu.SHARED_BYTES = 48 * 1024
             print(observation, name, flush=True)

@@ -55,7 +55,7 @@ def test_the_grids_kernels_compile(arch, tmp_path, monkeypatch):
         90: {},
         120: {"map": "rooms", "observation": "dense"},
     }
-    program = GridFactory(4, **keys[arch]).gpu_program()
+    program = GridFactory(**keys[arch]).gpu_program()
     strict = (
         "--ptxas-options=--warn-on-spills",
         "--ptxas-options=--warning-as-error",

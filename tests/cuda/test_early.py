@@ -12,6 +12,7 @@ import pytest
 
 from metta_fast.config.keys import Config
 from metta_fast.contracts.gpu_program import Source
+from metta_fast.resolve.resolve import Resolved
 from metta_fast.run import early_start as early
 from metta_fast.runtime.nvrtc import compile as compiling
 from metta_fast.runtime.nvrtc.compile import compile_source
@@ -33,7 +34,7 @@ def joined(threads: list[threading.Thread]) -> list[str]:
 def test_nothing_begins_for_environments_on_the_cpu() -> None:
     config = gpu_config()
     config.env.device = "cpu"
-    assert early.begin(config) == []
+    assert early.begin(Resolved(config, {})) == []
 
 
 def test_without_a_card_it_is_quiet(
@@ -43,7 +44,7 @@ def test_without_a_card_it_is_quiet(
         raise RuntimeError("CUDA_ERROR_NO_DEVICE")
 
     monkeypatch.setattr(early, "_context", no_card)
-    assert joined(early.begin(gpu_config())) == ["environment", "triton"]
+    assert joined(early.begin(Resolved(gpu_config(), {}))) == ["environment", "triton"]
     assert capfd.readouterr() == ("", "")
 
 
@@ -51,7 +52,7 @@ def test_the_environments_kernels_are_compiled_for_the_card(monkeypatch: pytest.
     seen: list[Any] = []
     monkeypatch.setattr(early, "_context", lambda number: 90)
     monkeypatch.setattr(compiling, "compile_source", lambda source, arch: seen.append((source.name, arch)))
-    joined(early.begin(gpu_config()))
+    joined(early.begin(Resolved(gpu_config(), {})))
     assert seen == [("grid", 90)]
 
 

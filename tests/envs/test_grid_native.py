@@ -446,8 +446,8 @@ def test_group_sharing() -> None:
 # ---- batches ----
 
 
-def make_rows(factory: GridFactory) -> Rows:
-    n, leaf = factory.spec.num_agents, factory.spec.obs["obs"]
+def make_rows(factory: GridFactory, envs: int) -> Rows:
+    n, leaf = envs * factory.spec.agents_per_env, factory.spec.obs["obs"]
     return Rows(
         {"obs": np.full((n, *leaf.shape), 7, np.uint8)},
         np.zeros((n, 2), np.int32),
@@ -462,9 +462,9 @@ def digest(rows: Rows) -> bytes:
 
 
 def test_factory_fulfils_the_contract_and_pickles() -> None:
-    factory = pickle.loads(pickle.dumps(GridFactory(8, observation="tokens", num_agents=2)))
+    factory = pickle.loads(pickle.dumps(GridFactory(observation="tokens", num_agents=2)))
     assert isinstance(factory, EnvFactory)
-    assert isinstance(factory.make_batch(0, 8), EnvBatch)
+    assert isinstance(factory.make_batch(0, 8, 8), EnvBatch)
     assert factory.spec.obs["obs"].shape == (200, 3)
     assert factory.spec.action.nvec == (9, 9)
     assert factory.spec.stats == STATS
@@ -472,15 +472,15 @@ def test_factory_fulfils_the_contract_and_pickles() -> None:
 
 
 def test_batching_changes_nothing() -> None:
-    factory = GridFactory(7, max_steps=20, num_agents=3)
-    whole, split, threads = make_rows(factory), make_rows(factory), make_rows(factory)
-    batches = [(factory.make_batch(0, 7), whole)]
+    factory = GridFactory(max_steps=20, num_agents=3)
+    whole, split, threads = (make_rows(factory, 7) for _ in range(3))
+    batches = [(factory.make_batch(0, 7, 7), whole)]
     for a, b in ((0, 2), (2, 6), (6, 7)):
-        batches.append((factory.make_batch(a, b - a), split.slice(3 * a, 3 * b)))
+        batches.append((factory.make_batch(a, b - a, 7), split.slice(3 * a, 3 * b)))
     for batch, rows in batches:
         batch.bind(rows)
         batch.reset(2**63 + 5, stagger=True)
-    native = factory.make_batch(0, 7)
+    native = factory.make_batch(0, 7, 7)
     native.bind(threads)
     native.reset(2**63 + 5, stagger=True)
     address, context, count = native.native_job()
@@ -503,8 +503,8 @@ def test_batching_changes_nothing() -> None:
 
 
 def test_stagger_spreads_first_episodes_only() -> None:
-    factory = GridFactory(10, max_steps=50, num_agents=1)
-    batch, rows = factory.make_batch(0, 10), make_rows(factory)
+    factory = GridFactory(max_steps=50, num_agents=1)
+    batch, rows = factory.make_batch(0, 10, 10), make_rows(factory, 10)
     batch.bind(rows)
     batch.reset(0, stagger=True)
     views = [state_views(factory.record, state) for state in batch.states]
@@ -518,8 +518,8 @@ def test_stagger_spreads_first_episodes_only() -> None:
 
 
 def test_state_dict_goes_on_bit_for_bit() -> None:
-    factory = GridFactory(4, max_steps=15)
-    first, rows = factory.make_batch(0, 4), make_rows(factory)
+    factory = GridFactory(max_steps=15)
+    first, rows = factory.make_batch(0, 4, 4), make_rows(factory, 4)
     first.bind(rows)
     first.reset(3)
     rng = np.random.default_rng(3)
@@ -528,7 +528,7 @@ def test_state_dict_goes_on_bit_for_bit() -> None:
         rows.action[...] = actions
         first.step()
     saved = pickle.loads(pickle.dumps(first.state_dict()))
-    second, other = factory.make_batch(0, 4), make_rows(factory)
+    second, other = factory.make_batch(0, 4, 4), make_rows(factory, 4)
     second.bind(other)
     second.load_state_dict(saved)
     for actions in tape[20:]:
@@ -539,12 +539,12 @@ def test_state_dict_goes_on_bit_for_bit() -> None:
         assert rows.obs["obs"].tobytes() == other.obs["obs"].tobytes()
         assert rows.reward.tobytes() == other.reward.tobytes()
     with pytest.raises(ValueError, match="another grid configuration"):
-        factory.make_batch(0, 2).load_state_dict(saved)
+        factory.make_batch(0, 2, 2).load_state_dict(saved)
 
 
 def test_misuse_is_named() -> None:
-    factory = GridFactory(2)
-    batch, rows = factory.make_batch(0, 2), make_rows(factory)
+    factory = GridFactory()
+    batch, rows = factory.make_batch(0, 2, 2), make_rows(factory, 2)
     with pytest.raises(RuntimeError, match="bind"):
         batch.reset(0)
     with pytest.raises(ValueError, match=r"rows\.obs"):
@@ -557,4 +557,4 @@ def test_misuse_is_named() -> None:
     with pytest.raises(RuntimeError, match="reset"):
         batch.step()
     with pytest.raises(ValueError, match="not among"):
-        factory.make_batch(1, 2)
+        factory.make_batch(1, 2, 2)

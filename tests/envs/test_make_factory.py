@@ -22,10 +22,13 @@ def gym_envs(config):
     return lambda index: gymnasium.make("CartPole-v1", max_episode_steps=config.params.get("limit"))
 
 def factory(config):
-    return CounterFactory(config.num_envs, goal=3)
+    return CounterFactory(goal=3)
 
-def too_few(config):
-    return CounterFactory(1)
+class OldCounterFactory(CounterFactory):
+    def make_batch(self, first_env, num_envs): ...
+
+def of_old(config):
+    return OldCounterFactory()
 
 def nothing(config):
     return None
@@ -57,9 +60,9 @@ def config(factory, **keys):
 
 def test_known_names():
     counter = make_factory(config("counter", agents_per_env=3, max_steps=9, params={"goal": 4}))
-    assert (counter.spec.name, counter.spec.num_agents, counter.spec.max_steps, counter.goal) == (
+    assert (counter.spec.name, counter.spec.agents_per_env, counter.spec.max_steps, counter.goal) == (
         "counter",
-        18,
+        3,
         9,
         4,
     )
@@ -71,9 +74,8 @@ def test_known_names():
             max_steps=50,
             params={"room_size": [8, 8], "objects": {"altar": 1}},
         ),
-        num_envs=3,
     )
-    assert grid.spec.num_agents == 6
+    assert grid.spec.agents_per_env == 2
     assert grid.spec.obs["obs"].shape == (200, 3)
     assert grid.spec.max_steps == 50
 
@@ -81,8 +83,8 @@ def test_known_names():
 @pytest.mark.usefixtures("module")
 def test_your_own():
     spec = make_factory(config("my_envs:gym_envs", params={"limit": 30})).spec
-    assert (spec.name, spec.num_envs, spec.agents_per_env, spec.max_steps) == ("mine", 6, 1, 30)
-    assert make_factory(config("my_envs:factory"), num_envs=2).spec.num_envs == 2
+    assert (spec.name, spec.agents_per_env, spec.max_steps) == ("mine", 1, 30)
+    assert make_factory(config("my_envs:factory")).goal == 3
 
 
 @pytest.mark.usefixtures("module")
@@ -93,7 +95,7 @@ def test_your_own():
         ("counter", "env.params.gaol: counter has no such key; did you mean 'goal'"),
         ("nowhere.at_all:make", "no module 'nowhere'"),
         ("my_envs:gym_env", "did you mean 'gym_envs'"),
-        ("my_envs:too_few", "made 1 environments, env.num_envs is 6"),
+        ("my_envs:of_old", r"OldCounterFactory\.make_batch\(first_env, num_envs, total_envs\)"),
         ("my_envs:nothing", "gave NoneType"),
         ("my_envs:throws", r"throws\(config\) failed: RuntimeError: no licence \(.*my_envs\.py:\d+\)"),
         (
@@ -133,9 +135,9 @@ def test_mistakes_in_the_grids_keys_are_named_as_they_are_typed():
 def test_the_counter_rewards_the_right_choice(dtype, limit_is_terminal):
     """Against rules written out in plain Python."""
     factory = CounterFactory(
-        5, agents_per_env=2, max_steps=7, goal=3, dtype=dtype, limit_is_terminal=limit_is_terminal
+        agents_per_env=2, max_steps=7, goal=3, dtype=dtype, limit_is_terminal=limit_is_terminal
     )
-    vec = make_vector(factory, num_blocks=2)
+    vec = make_vector(factory, 5, num_blocks=2)
     vec.async_reset(1)
     vec.hold_all()
     rng = np.random.default_rng(0)
@@ -170,4 +172,4 @@ def test_the_counter_rewards_the_right_choice(dtype, limit_is_terminal):
 def test_a_wrong_counter_is_refused():
     for keys in ({"goal": 0}, {"dtype": "int64"}, {"max_steps": 0}):
         with pytest.raises(UserError, match=f"counter: {next(iter(keys))}="):
-            CounterFactory(1, **keys)
+            CounterFactory(**keys)

@@ -71,9 +71,9 @@ class NextStep(Clock):
         return result
 
 
-def rows_of(factory, steps, actions=None, seed=0):
+def rows_of(factory, steps, actions=None, seed=0, num_envs=1):
     """Lists of (obs, reward, terminal, truncation, mask, reset) of env 0's first agent, and the vector."""
-    vec = make_vector(factory)
+    vec = make_vector(factory, num_envs)
     vec.async_reset(seed)
     out = []
     for t in range(steps + 1):
@@ -110,7 +110,7 @@ EXPECTED = [
 
 @pytest.mark.parametrize("kind", [Clock, SameStep, NextStep])
 def test_episode_ends_as_the_table_says_in_every_autoreset_mode(kind):
-    rows, vec = rows_of(PythonEnvFactory(kind, 1), 11)
+    rows, vec = rows_of(PythonEnvFactory(kind), 11)
     assert rows == EXPECTED
     env = vec.batches[0].envs[0].env
     assert len(env.actions) == 9  # the action of a masked row reaches no episode
@@ -121,26 +121,26 @@ def test_same_step_without_final_observations_has_no_masked_row():
         def step(self, action):
             return *super().step(action)[:4], {"score": 1}
 
-    rows, vec = rows_of(PythonEnvFactory(Poor, 1, has_final_obs=False, stats=("score",)), 4)
+    rows, vec = rows_of(PythonEnvFactory(Poor, has_final_obs=False, stats=("score",)), 4)
     assert rows[3] == ([0, 1], 3.0, T, F, T, T)
     assert rows[4] == ([1, 1], 1.0, F, F, T, F)
     assert not vec.spec.has_final_obs
     with pytest.raises(Exception, match=r"no 'final_obs'.*has_final_obs=False"):
-        rows_of(PythonEnvFactory(Poor, 1), 4)
+        rows_of(PythonEnvFactory(Poor), 4)
     with pytest.raises(UserError, match="has_final_obs=False is for same-step"):
-        PythonEnvFactory(Clock, 1, has_final_obs=False)
+        PythonEnvFactory(Clock, has_final_obs=False)
 
 
 @pytest.mark.parametrize("kind", [Clock, SameStep])
 def test_statistics_come_from_the_last_steps_info(kind):
-    _, vec = rows_of(PythonEnvFactory(kind, 1, stats=("score",)), 6)
+    _, vec = rows_of(PythonEnvFactory(kind, stats=("score",)), 6)
     assert vec.recv().rows.stats[0, 0] == 10.0
     with pytest.raises(Exception, match=r"environment 0 gave a wrong value: info .* no 'sore'"):
-        rows_of(PythonEnvFactory(kind, 1, stats=("sore",)), 6)
+        rows_of(PythonEnvFactory(kind, stats=("sore",)), 6)
 
 
 def test_a_time_limit_of_gymnasium_is_a_truncation():
-    rows, vec = rows_of(PythonEnvFactory(lambda _: gymnasium.make("Pendulum-v1", max_episode_steps=4), 1), 5)
+    rows, vec = rows_of(PythonEnvFactory(lambda _: gymnasium.make("Pendulum-v1", max_episode_steps=4)), 5)
     assert [r[2:] for r in rows[3:]] == [(F, F, T, F), (F, T, F, F), (F, F, T, T)]
     assert vec.spec.max_steps == 4
     assert vec.spec.action.kind == "box"
@@ -151,7 +151,7 @@ def test_seeds_are_hashed_from_seed_and_global_index():
     seeds = {env_seed(seed, index) for seed in (0, 1, 1 << 63) for index in range(300)}
     assert len(seeds) == 900
     assert all(0 <= s < 1 << 31 for s in seeds)
-    vec = make_vector(PythonEnvFactory(Clock, 5), num_blocks=2)
+    vec = make_vector(PythonEnvFactory(Clock), 5, num_blocks=2)
     vec.async_reset(7)
     vec.hold_all()
     assert [env.env.seeds for batch in vec.batches for env in batch.envs] == [
@@ -180,7 +180,7 @@ BINARY = spaces.Discrete(2)
 
 def echo(obs_space, action_space=BINARY, value=None, actions=None):
     _, vec = rows_of(
-        PythonEnvFactory(lambda _: Echo(obs_space, action_space, value), 1),
+        PythonEnvFactory(lambda _: Echo(obs_space, action_space, value)),
         0 if actions is None else 1,
         actions and [*actions, actions[-1]],
     )
@@ -267,15 +267,15 @@ def test_wrong_observations_name_environment_and_field(space, value, message):
 
 def test_spaces_without_an_array_form_are_refused():
     with pytest.raises(UserError, match="observation 'obs' is of Text"):
-        PythonEnvFactory(lambda _: Echo(spaces.Text(5), spaces.Discrete(2)), 1)
+        PythonEnvFactory(lambda _: Echo(spaces.Text(5), spaces.Discrete(2)))
     with pytest.raises(UserError, match="action space Dict"):
-        PythonEnvFactory(lambda _: Echo(BOX, spaces.Dict({"a": spaces.Discrete(2)})), 1)
+        PythonEnvFactory(lambda _: Echo(BOX, spaces.Dict({"a": spaces.Discrete(2)})))
     with pytest.raises(EnvError, match="environment 0 could not be made: KeyError"):
-        PythonEnvFactory(lambda index: {}["no"], 1)
+        PythonEnvFactory(lambda index: {}["no"])
 
 
 def test_an_agent_gone_before_its_env_ends_is_masked_until_the_reset():
-    vec = make_vector(crowd_factory(1))
+    vec = make_vector(crowd_factory(), 1)
     assert vec.spec.action == ActionSpec("discrete", nvec=(4,), start=(10,))
     vec.async_reset(0)
     seen = []
@@ -300,7 +300,7 @@ def test_an_agent_gone_before_its_env_ends_is_masked_until_the_reset():
 
 
 def test_an_environment_without_state_says_so():
-    vec = make_vector(PythonEnvFactory(Clock, 2, name="clock"))
+    vec = make_vector(PythonEnvFactory(Clock, name="clock"), 2)
     vec.async_reset(0)
     vec.hold_all()
     assert not vec.spec.cheap_state
@@ -329,10 +329,10 @@ def test_actions_are_of_the_space_and_the_environments_own(space):
             kept.append((action, np.array(action)))
             return super().step(action)
 
-    factory = PythonEnvFactory(Keeper, num_envs=2)
+    factory = PythonEnvFactory(Keeper)
     width = factory.spec.action.width
     tape = np.random.default_rng(0).integers(0, 2, (4, 2, width))
-    rows_of(factory, 3, tape)
+    rows_of(factory, 3, tape, num_envs=2)
     given = np.array([value for _, value in kept]).reshape(3, 2, width)
     np.testing.assert_array_equal(
         given, tape[:3] + (space.start if isinstance(space, spaces.Discrete) else 0)
@@ -341,3 +341,12 @@ def test_actions_are_of_the_space_and_the_environments_own(space):
         np.testing.assert_array_equal(action, value)
         assert space.contains(action)
         assert action.dtype == space.dtype
+
+
+def test_a_number_of_environments_given_to_the_factory_is_told_to_have_no_effect(caplog):
+    with caplog.at_level("INFO"):
+        for keys in ({}, {"num_envs": 3}):
+            PythonEnvFactory(Clock, **keys)
+        assert PythonEnvFactory(Clock, 7, name="clock").spec.name == "clock"
+    assert [record.getMessage().split(":")[0] for record in caplog.records] == ["note"] * 2
+    assert "env.num_envs, or make_vector(factory, num_envs)" in caplog.text

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from metta_fast.config.keys import EnvConfig
 from metta_fast.contracts.errors import UserError
-from metta_fast.contracts.slab import slab_rows, slab_size
+from metta_fast.contracts.slab import new_rows
 from metta_fast.envs import make_factory
 from metta_fast.envs.counter import CounterFactory
 from metta_fast.envs.grid.env import GridFactory
@@ -24,11 +24,11 @@ from tests.vector.suite import flat
 from tests.vector.toy_envs import crowd_factory, walk_factory
 
 FACTORIES = {
-    "counter": lambda: CounterFactory(3, agents_per_env=2, max_steps=5),
-    "grid": lambda: GridFactory(3, num_agents=3, room_size=[6, 6], max_steps=7),
-    "walk": lambda: walk_factory(3),
-    "crowd": lambda: crowd_factory(3),
-    "same-step": lambda: PythonEnvFactory(lambda index: SameStep(), 3, name="own", has_final_obs=False),
+    "counter": lambda: CounterFactory(agents_per_env=2, max_steps=5),
+    "grid": lambda: GridFactory(num_agents=3, room_size=[6, 6], max_steps=7),
+    "walk": lambda: walk_factory(),
+    "crowd": lambda: crowd_factory(),
+    "same-step": lambda: PythonEnvFactory(lambda index: SameStep(), name="own", has_final_obs=False),
 }
 
 
@@ -51,8 +51,8 @@ class SameStep(gymnasium.Env):
 def driven(factory, env):
     """One environment of a factory, and its rows after the reset."""
     spec = factory.spec
-    batch = factory.make_batch(env, 1)
-    rows = slab_rows(spec, np.zeros(slab_size(spec), np.uint8)).slice(0, spec.agents_per_env)
+    batch = factory.make_batch(env, 1, 3)
+    rows = new_rows(spec, spec.agents_per_env)
     batch.bind(rows)
     batch.reset(5)
     return batch, rows
@@ -94,7 +94,7 @@ def test_a_robots_decision_is_its_own_steps():
     pytest.importorskip("mujoco")
     from metta_fast.envs.robot.env import RobotFactory
 
-    factory = RobotFactory(2, "inverted_pendulum", max_steps=9)
+    factory = RobotFactory("inverted_pendulum", max_steps=9)
     batch, rows = driven(repeated(factory, 4), 1)
     own, own_rows = driven(factory, 1)
     rng = np.random.default_rng(0)
@@ -113,9 +113,9 @@ def test_a_robots_decision_is_its_own_steps():
 
 def test_the_time_limit_counts_the_environments_own_steps_and_an_episode_its_decisions():
     """5 steps in decisions of 3 and 2."""
-    factory = repeated(CounterFactory(4, max_steps=5), 3)
+    factory = repeated(CounterFactory(max_steps=5), 3)
     assert factory.spec.max_steps == 2
-    episodes = play(factory, RandomPlayer(factory.spec), seed=1)
+    episodes = play(factory, RandomPlayer(factory.spec), 4, seed=1)
     assert episodes.lengths.tolist() == [2] * 4
     assert episodes.unfinished == 0
 
@@ -136,7 +136,7 @@ def test_an_unstable_robot_that_is_to_stop_the_run_does():
     from metta_fast.contracts.env import EnvError
     from metta_fast.envs.robot.env import RobotFactory
 
-    batch, _ = driven(repeated(RobotFactory(2, "hopper", on_unstable="stop"), 4), 1)
+    batch, _ = driven(repeated(RobotFactory("hopper", on_unstable="stop"), 4), 1)
     qpos, qvel = batch.get_state(0)
     batch.set_state(0, qpos, qvel + 1e12)
     with pytest.raises(EnvError, match="unstable"):
@@ -147,4 +147,4 @@ def test_environments_on_the_gpu_take_each_action_once():
     config = compose(["hardware=cpu", "env=grid", "env.action_repeat=4"]).config
     wishes = [wish.path for wish in cpu_wishes(config, lambda path: False)]
     assert "env.action_repeat" in wishes
-    assert repeated(GridFactory(2), 4).spec.gpu  # so that the reason is the key, not a missing engine
+    assert repeated(GridFactory(), 4).spec.gpu  # so that the reason is the key, not a missing engine

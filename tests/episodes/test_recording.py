@@ -14,7 +14,7 @@ from metta_fast.contracts.recording import NO_END, Recording, decode_track, enco
 from metta_fast.envs.counter import CounterFactory
 from metta_fast.envs.grid.env import GridSim
 from metta_fast.envs.grid.recorder import FAILED
-from metta_fast.episodes.record import record, spec_of_one
+from metta_fast.episodes.record import record
 from metta_fast.inference.players import RandomPlayer
 from tests.episodes.worlds import actions_of, busy_recording
 
@@ -98,8 +98,8 @@ def test_any_track_comes_back(track):
 
 
 def test_an_environment_without_a_recorder_gives_figures(tmp_path):
-    factory = CounterFactory(3, agents_per_env=2, max_steps=20)
-    recording = record(factory, RandomPlayer(spec_of_one(factory), 1), seed=4, episode=2)
+    factory = CounterFactory(agents_per_env=2, max_steps=20)
+    recording = record(factory, RandomPlayer(factory.spec, 1), seed=4, episode=2)
     assert recording.world.kind == "none"
     assert recording.reward.shape == (20, 2)
     assert np.allclose(recording.returns()[-1], recording.stats["right"])
@@ -132,8 +132,8 @@ def test_an_agent_that_ends_early_gets_nothing_after():
 
     from metta_fast.envs.python_env import PythonEnvFactory
 
-    factory = PythonEnvFactory(lambda index: Leaving(), 1, name="leaving")
-    recording = record(factory, RandomPlayer(spec_of_one(factory)), seed=1)
+    factory = PythonEnvFactory(lambda index: Leaving(), name="leaving")
+    recording = record(factory, RandomPlayer(factory.spec), seed=1)
     assert recording.end.tolist() == [1, 2, 3]
     assert recording.terminal.all()
     assert recording.returns()[-1].tolist() == [1, 2, 3]
@@ -166,8 +166,8 @@ def test_what_renders_is_seen(tmp_path):
     from metta_fast.envs import frame_recorder as frames
     from metta_fast.envs.python_env import PythonEnvFactory
 
-    factory = PythonEnvFactory(lambda index: Rendered(), 1, name="rendered")
-    player = RandomPlayer(spec_of_one(factory))
+    factory = PythonEnvFactory(lambda index: Rendered(), name="rendered")
+    player = RandomPlayer(factory.spec)
     recording = record(factory, player, seed=1)
     assert recording.world.kind == "frames"
     seen = list(frames.frames(recording))
@@ -207,9 +207,9 @@ def test_a_file_that_is_none_is_told(tmp_path):
 
 
 def test_a_cut_episode_has_no_end():
-    factory, endless = CounterFactory(1, max_steps=3), CounterFactory(1, max_steps=10**6)
+    factory, endless = CounterFactory(max_steps=3), CounterFactory(max_steps=10**6)
     factory.make_batch = endless.make_batch
-    recording = record(factory, RandomPlayer(spec_of_one(factory)), seed=1)
+    recording = record(factory, RandomPlayer(factory.spec), seed=1)
     assert recording.end.tolist() == [NO_END]
     assert recording.steps == 30
     assert recording.to_json()["stats"] == {"right": [None]}
@@ -241,7 +241,7 @@ def test_pictures_show_what_moves():
 def test_a_world_without_pictures_is_told():
     from metta_fast.episodes.views import world_frames
 
-    factory = CounterFactory(1, max_steps=3)
-    recording = record(factory, RandomPlayer(spec_of_one(factory)), seed=1, about={"env": "counter"})
+    factory = CounterFactory(max_steps=3)
+    recording = record(factory, RandomPlayer(factory.spec), seed=1, about={"env": "counter"})
     with pytest.raises(UserError, match="counter has no pictures"):
         world_frames(recording)

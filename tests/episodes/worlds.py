@@ -4,7 +4,7 @@ import numpy as np
 
 from metta_fast.config.keys import Config
 from metta_fast.envs import make_factory
-from metta_fast.episodes.record import record, spec_of_one
+from metta_fast.episodes.record import record
 from metta_fast.inference.players import RandomPlayer
 
 PARAMS = {
@@ -37,8 +37,8 @@ class Eager(RandomPlayer):
 
 def busy_recording(seed=5, episode=2, **keys):
     """(factory, recording) of environment `episode`."""
-    factory = make_factory(busy_config(**keys).env, num_envs=episode + 1)
-    player = Eager(spec_of_one(factory), 1)
+    factory = make_factory(busy_config(**keys).env)
+    player = Eager(factory.spec, 1)
     return factory, record(factory, player, seed=seed, episode=episode, about={"env": "busy", "seed": seed})
 
 

@@ -27,7 +27,7 @@ def fake_run(folder: Path, *words: str, card: bool = False) -> Path:
         config.env.device, config.trainer.device, config.vector.backend = "cuda", "cuda", "gpu"
         config.trainer.cuda_graphs, config.trainer.precision = True, "bf16"
     torch.manual_seed(1)
-    policy = make_policy(config.policy, make_factory(config.env, num_envs=1).spec)
+    policy = make_policy(config.policy, make_factory(config.env).spec)
     with torch.no_grad():
         for weight in policy.parameters():  # heads start near zero: all actions would be about as good
             weight.add_(0.1 * torch.randn_like(weight))

@@ -15,7 +15,7 @@ from metta_fast.envs.grid.env import GridFactory
 from metta_fast.features import gradient_stats
 from metta_fast.features.every import Every
 from metta_fast.policy import make_policy
-from tests.ppo.envs import tickers
+from tests.ppo.envs import counted, tickers
 from tests.ppo.stand_in import make_ppo, run
 from tests.ppo.test_device_rollout import device_ppo
 from tests.ppo.test_rollout import weights
@@ -128,7 +128,8 @@ def test_the_update_in_c_is_the_same_with_and_without(keys: dict[str, Any], grid
     settings = {"update_epochs": 2, **keys}
 
     def trained(hooks: Hooks | None) -> Any:
-        factory: Any = GridFactory(2, num_agents=3, observation="compact") if grid else tickers(6, box=True)
+        grids = GridFactory(num_agents=3, observation="compact")
+        factory: Any = counted(grids, 2) if grid else tickers(6, box=True)
         torch.manual_seed(0)
         config = PolicyConfig(hidden_size=24, shared=grid, activation="relu" if grid else "tanh")
         policy = make_policy(config, factory.spec)

@@ -67,8 +67,8 @@ RULES = {
 def factory_for(tmp_path, monkeypatch):
     (tmp_path / "maps.txt").write_text(ASCII.strip() + "\n")
     monkeypatch.chdir(tmp_path)
-    return lambda num_envs, builder, rules, observation: GridFactory(
-        num_envs, observation=observation, **BUILDERS[builder], **RULES[rules]
+    return lambda builder, rules, observation: GridFactory(
+        observation=observation, **BUILDERS[builder], **RULES[rules]
     )
 
 
@@ -77,9 +77,7 @@ def play(twins: Twins, seed: int, steps: int, *, stagger: bool = False, every: i
     rng = np.random.default_rng(seed)
     twins.reset(seed << 40 | 5, stagger=stagger)
     for step in range(steps):
-        twins.step(
-            busy_actions(rng, twins.vec.spec.num_agents), states=step % every == 0 or step == steps - 1
-        )
+        twins.step(busy_actions(rng, twins.vec.num_agents), states=step % every == 0 or step == steps - 1)
 
 
 @pytest.mark.parametrize("observation", ["tokens", "dense", "compact"])
@@ -89,15 +87,15 @@ def test_episodes_are_the_cpus(engine, builder, observation, factory_for) -> Non
     """Two episodes and more of every builder, observation and set of rules, in both shapes of kernels."""
     envs, steps = (3, 40) if engine == "emulated" else (2048, 70)
     for i, rules in enumerate(RULES):
-        factory = factory_for(envs, builder, rules, observation)
+        factory = factory_for(builder, rules, observation)
         shape = {"shape": "split"} if i == 1 else {"shape": "warp", "warps": 1 + i}
-        play(Twins(engine, factory, **shape), i + 1, steps, every=1 if engine == "emulated" else 8)
+        play(Twins(engine, factory, envs, **shape), i + 1, steps, every=1 if engine == "emulated" else 8)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_staggered_first_episodes(engine, factory_for) -> None:
     envs = 5 if engine == "emulated" else 4096
-    play(Twins(engine, factory_for(envs, "arena", "busy", "compact")), 9, 40, stagger=True)
+    play(Twins(engine, factory_for("arena", "busy", "compact"), envs), 9, 40, stagger=True)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -109,8 +107,8 @@ def test_large_maps(engine) -> None:
         {"map": "maze", "room_size": [6, 90], "num_agents": 40},
         {"map": "rooms", "rooms": [1, 3], "room_size": [40, 35], "num_agents": 2},
     ):
-        factory = GridFactory(2 if engine == "emulated" else 300, objects=counts, max_steps=6, **keys)
-        play(Twins(engine, factory, warps=4), 3, 9)
+        factory = GridFactory(objects=counts, max_steps=6, **keys)
+        play(Twins(engine, factory, 2 if engine == "emulated" else 300, warps=4), 3, 9)
 
 
 @pytest.mark.parametrize("agents", [5, 31, 40])
@@ -119,16 +117,15 @@ def test_turns_that_meet(engine, agents) -> None:
     """So crowded that most turns depend on others: moves after one another, swaps with those that were just moved or
     thaw, two at one converter, robbers robbed; fewer turns than lanes, and more."""
     factory = GridFactory(
-        3 if engine == "emulated" else 500,
         num_agents=agents, room_size=[5, agents // 3 + 4], objects={"mine_red": 4, "lasery": 6, "block": 2},
         recipes={"mine_red": {"initial": 9, "cooldown": 1}, "lasery": {"inputs": {}, "initial": 9, "max_output": 20}},
         actions=list(ACTIONS), freeze_duration=3, max_steps=25, observation="tokens",
     )  # fmt: skip
-    twins = Twins(engine, factory)
+    twins = Twins(engine, factory, 3 if engine == "emulated" else 500)
     rng = np.random.default_rng(agents)
     twins.reset(agents)
     for step in range(24):
-        actions = busy_actions(rng, twins.vec.spec.num_agents)
+        actions = busy_actions(rng, twins.vec.num_agents)
         often = rng.random(len(actions)) < 0.6  # move, trade, attack, swap
         actions[often] = np.stack(
             [rng.choice([1, 3, 4, 5, 6, 6], often.sum()), rng.integers(0, 2, often.sum())], 1
@@ -147,7 +144,7 @@ def test_short_episodes_and_resumes(engine, max_steps, builder, factory_for, mon
     monkeypatch.setitem(RULES, "short", {**RULES["busy"], "max_steps": max_steps})
     for shape in ({"shape": "warp"}, {"shape": "split"}):
         twins = Twins(
-            engine, factory_for(3 if engine == "emulated" else 999, builder, "short", "compact"), **shape
+            engine, factory_for(builder, "short", "compact"), 3 if engine == "emulated" else 999, **shape
         )
         rng = np.random.default_rng(max_steps)
         for seed in (7, 8):
@@ -155,18 +152,18 @@ def test_short_episodes_and_resumes(engine, max_steps, builder, factory_for, mon
             for step in range(9):
                 if step in (4, 5):
                     twins.resume()
-                twins.step(busy_actions(rng, twins.vec.spec.num_agents))
+                twins.step(busy_actions(rng, twins.vec.num_agents))
 
 
 def check(engine: str, case: Case, envs: int, actor_seed: int, steps: int) -> None:
     """With resumes and maps built before they are due now and then."""
-    twins = Twins(engine, RecordFactory(envs, case.config, case.table))
+    twins = Twins(engine, RecordFactory(case.config, case.table), envs)
     rng = np.random.default_rng(actor_seed)
     twins.reset(case.seed)
     for _ in range(steps):
         if rng.random() < 0.1 and twins.t % twins.buffers.horizon == 0:
             twins.resume()
-        twins.step(busy_actions(rng, twins.vec.spec.num_agents), build=rng.random() < 0.2)
+        twins.step(busy_actions(rng, twins.vec.num_agents), build=rng.random() < 0.2)
 
 
 @needs_compiler

@@ -11,11 +11,11 @@ from metta_fast.envs.grid.env import GridFactory, GridSim
 
 def flat_spec(nvec: tuple[int, ...] = (3,), **leaves: Leaf) -> EnvSpec:
     """An environment that is not the grid; by default 5 floats."""
-    return EnvSpec("own", 4, 1, leaves or {"obs": Leaf((5,), "float32")}, ActionSpec("discrete", nvec))
+    return EnvSpec("own", 1, leaves or {"obs": Leaf((5,), "float32")}, ActionSpec("discrete", nvec))
 
 
 def grid_spec(kind: str) -> EnvSpec:
-    return GridFactory(2, observation=kind).spec
+    return GridFactory(observation=kind).spec
 
 
 def grid_obs(kind: str, rows: int) -> Tensor:

@@ -20,6 +20,7 @@ from metta_fast.contracts.errors import UserError
 from metta_fast.envs.python_env import PythonEnvFactory
 from metta_fast.inference.players import PolicyPlayer, play
 from metta_fast.policy import BoxHead, make_policy
+from tests.ppo.envs import counted
 from tests.ppo.stand_in import make_ppo, run
 
 INF = math.inf
@@ -31,7 +32,7 @@ def head(low: tuple[float, ...], high: tuple[float, ...], *, squash: bool = Fals
 
 def spec(low: float = -1.0, high: float = 1.0) -> EnvSpec:
     return EnvSpec(
-        "own", 4, 1, {"obs": Leaf((5,), "float32")}, ActionSpec("box", low=(low,) * 2, high=(high,) * 2)
+        "own", 1, {"obs": Leaf((5,), "float32")}, ActionSpec("box", low=(low,) * 2, high=(high,) * 2)
     )
 
 
@@ -60,7 +61,7 @@ class Reach(gymnasium.Env):
 
 
 def reach() -> PythonEnvFactory:
-    return PythonEnvFactory(lambda index: Reach(), 16, name="reach")
+    return counted(PythonEnvFactory(lambda index: Reach(), name="reach"), 16)
 
 
 def normals(params: Tensor, squash: bool) -> Any:
@@ -180,7 +181,7 @@ def test_ppo_learns_to_reach(keys: dict[str, Any]) -> None:
     run(ppo, 40)
     assert ppo.metrics()["env/return"] > -1.0
     player = PolicyPlayer(policy, reach().spec, torch.device("cpu"), deterministic=True)
-    assert play(reach(), player, seed=1).means()["return"] > -0.4
+    assert play(reach(), player, 16, seed=1).means()["return"] > -0.4
 
 
 @pytest.mark.parametrize("state_std", [False, True])

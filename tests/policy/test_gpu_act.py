@@ -326,7 +326,7 @@ def test_what_it_is_for() -> None:
     assert "observations" in str(why(grid_spec("dense")))
     assert why(compact, shared=False) == "policy.shared=false"
     assert why(compact, activation="tanh") == "policy.activation=tanh"
-    box = EnvSpec("own", 4, 1, compact.obs, ActionSpec("box", low=(-1.0,), high=(1.0,)))
+    box = EnvSpec("own", 1, compact.obs, ActionSpec("box", low=(-1.0,), high=(1.0,)))
     assert why(box) == "continuous actions"
     assert "TokenEncoder" in str(why(grid_spec("tokens"), name="tokens"))
     assert "observations" in str(why(flat_spec()))

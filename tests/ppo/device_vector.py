@@ -16,9 +16,12 @@ from metta_fast.vector import make_vector
 class DeviceVector(Contract):
     capturable = True
 
-    def __init__(self, factory: EnvFactory) -> None:
-        self.inner = make_vector(factory, backend="serial", worker_timeout_s=30.0)
+    def __init__(self, factory: EnvFactory, num_envs: int | None = None) -> None:
+        num_envs = num_envs or factory.envs  # type: ignore[attr-defined]
+        self.inner = make_vector(factory, num_envs, backend="serial", worker_timeout_s=30.0)
         self.spec, self.blocks = factory.spec, self.inner.blocks
+        self.num_envs, self.num_agents = self.inner.num_envs, self.inner.num_agents
+        self.first_env, self.total_envs = self.inner.first_env, self.inner.total_envs
         self.buffers: Buffers | None = None
         self.build_every = factory.spec.max_steps + 1
         self.builds = 0

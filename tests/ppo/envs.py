@@ -69,12 +69,18 @@ class Seen(Ticker):
         return {name: super(Seen, self)._obs() for name in ("critic", "obs")}
 
 
+def counted(factory: Any, num_envs: int) -> Any:
+    """The factory, and with it how many environments `make_ppo` makes by it."""
+    factory.envs = num_envs
+    return factory
+
+
 def seen(num_envs: int, **keys: Any) -> PythonEnvFactory:
-    return PythonEnvFactory(lambda index: Seen(index, **keys), num_envs, name="seen")
+    return counted(PythonEnvFactory(lambda index: Seen(index, **keys), name="seen"), num_envs)
 
 
 def tickers(num_envs: int, **keys: Any) -> PythonEnvFactory:
-    return PythonEnvFactory(lambda index: Ticker(index, **keys), num_envs, name="ticker")
+    return counted(PythonEnvFactory(lambda index: Ticker(index, **keys), name="ticker"), num_envs)
 
 
 class Line(gymnasium.Env):

@@ -135,6 +135,7 @@ def make_config(**trainer: Any) -> Config:
 
 def make_ppo(
     factory: EnvFactory,
+    num_envs: int | None = None,
     *,
     horizon: int = 16,
     bptt: int = 8,
@@ -151,13 +152,15 @@ def make_ppo(
     device: str = "cpu",
     **trainer: Any,
 ) -> PPO:
-    """A PPO over the factory's environments."""
+    """A PPO over num_envs of the factory's environments (None: `factory.envs`, as `envs.counted` sets it)."""
     spec = factory.spec
-    batch = spec.num_agents * horizon
+    num_envs = num_envs or factory.envs  # type: ignore[attr-defined]
+    batch = num_envs * spec.agents_per_env * horizon
     config = make_config(batch_size=batch, minibatch_size=batch // minibatches, bptt_horizon=bptt, **trainer)
     config.seed, config.vector.zero_copy, config.trainer.device = seed, zero_copy, device
     vec = make_vector(
         factory,
+        num_envs,
         backend=backend,
         num_blocks=blocks,
         num_workers=workers,

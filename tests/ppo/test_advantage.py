@@ -28,9 +28,10 @@ def buffers(
     bptt: int | None = None,
 ) -> Buffers:
     """One agent's rollout; `terminal`, `truncation`, `masked` name rows."""
-    spec = EnvSpec("own", 1, 1, {"obs": Leaf((1,), "float32")}, ActionSpec("discrete", (2,)))
+    spec = EnvSpec("own", 1, {"obs": Leaf((1,), "float32")}, ActionSpec("discrete", (2,)))
     b = Buffers.allocate(
         spec,
+        num_agents=1,
         horizon=len(reward),
         bptt_horizon=bptt or len(reward),
         state_shape=(0, 0),

@@ -176,7 +176,7 @@ def test_a_policy_that_cannot_be_captured_goes_on_launch_by_launch() -> None:
 )
 def test_it_learns(trainer: dict[str, Any]) -> None:
     ppo = make_ppo(
-        CounterFactory(64, max_steps=64, goal=2), horizon=32, bptt=16, minibatches=4, blocks=2, device="cuda",
+        CounterFactory(max_steps=64, goal=2), 64, horizon=32, bptt=16, minibatches=4, blocks=2, device="cuda",
         gamma=0.9, learning_rate=5e-3, update_epochs=4, total_timesteps=80_000, **trainer)  # fmt: skip
     run(ppo, 38)
     assert ppo.metrics()["env/return"] > 55

@@ -16,7 +16,7 @@ from metta_fast.contracts.errors import NonFiniteError
 from metta_fast.envs import make_factory
 from tests.cuda.engines import gpu_vector, needs_compiler
 from tests.ppo.device_vector import DeviceVector
-from tests.ppo.envs import tickers
+from tests.ppo.envs import counted, tickers
 from tests.ppo.stand_in import TinyPolicy, make_config, make_ppo
 
 FIELDS = (
@@ -47,11 +47,11 @@ def device_ppo(
     **keys: Any,
 ) -> PPO:
     spec = factory.spec
-    batch = spec.num_agents * horizon
+    vec = vec or DeviceVector(factory)
+    batch = vec.num_agents * horizon
     config = make_config(batch_size=batch, minibatch_size=batch // minibatches, bptt_horizon=bptt, **keys)
     torch.manual_seed(0)
     policy = TinyPolicy(spec, lstm=lstm)
-    vec = vec or DeviceVector(factory)
     ppo = DevicePPO(config, spec, vec, policy, device=torch.device("cpu"), hooks=hooks)
     ppo._may_go_ahead = ahead  # False: the buffers can be looked at after an update
     return ppo
@@ -115,8 +115,9 @@ def figures(ppo: PPO) -> dict[str, float]:
 
 
 def test_statistics_of_episodes() -> None:
-    factory = make_factory(
-        EnvConfig(num_envs=4, agents_per_env=2, max_steps=20, params={"map": "arena", "room_size": [8, 8]})
+    factory = counted(
+        make_factory(EnvConfig(agents_per_env=2, max_steps=20, params={"map": "arena", "room_size": [8, 8]})),
+        4,
     )
     device, plain = device_ppo(factory), make_ppo(factory)
     for _ in range(3):
@@ -130,11 +131,8 @@ def test_statistics_of_episodes() -> None:
 
 def grid(max_steps: int, num_envs: int = 4) -> Any:
     params = {"map": "rooms", "rooms": [1, 2], "room_size": [5, 5], "objects": {"mine_red": 2}}
-    return make_factory(
-        EnvConfig(
-            num_envs=num_envs, agents_per_env=2, max_steps=max_steps, params=params, observation="compact"
-        )
-    )
+    env = EnvConfig(agents_per_env=2, max_steps=max_steps, params=params, observation="compact")
+    return counted(make_factory(env), num_envs)
 
 
 @pytest.mark.parametrize(("max_steps", "builds"), [(20, 1), (15, 1), (14, 2), (5, 3), (1, 8)])
@@ -155,7 +153,7 @@ def test_the_engines_kernels_and_a_resume_in_the_middle(max_steps: int) -> None:
     keys: dict[str, Any] = {"deterministic": True, "normalize_reward": True}
 
     def made() -> PPO:
-        return device_ppo(factory, vec=gpu_vector("emulated", factory), **keys)
+        return device_ppo(factory, vec=gpu_vector("emulated", factory, 3), **keys)
 
     device, plain = made(), make_ppo(factory, **keys)
     for epoch in range(4):

@@ -13,9 +13,8 @@ from metta_fast.rollout.episode_stats import EpisodeStats
 from tests.ppo.envs import tickers
 from tests.ppo.stand_in import make_ppo, run
 
-SPEC = EnvSpec(
-    "x", 3, 1, {"obs": Leaf((1,), "float32")}, ActionSpec("discrete", (2,), (0,)), stats=("hearts",)
-)
+SPEC = EnvSpec("x", 1, {"obs": Leaf((1,), "float32")}, ActionSpec("discrete", (2,), (0,)), stats=("hearts",))
+AGENTS = 3
 CPU = torch.device("cpu")
 
 
@@ -31,10 +30,12 @@ def fill(buffers: Buffers, random: np.random.Generator) -> None:
 @given(seed=st.integers(0, 2**32), staggered=st.booleans(), horizon=st.integers(1, 12))
 def test_equals_a_plain_loop(seed: int, staggered: bool, horizon: int) -> None:
     random = np.random.default_rng(seed)
-    buffers = Buffers.allocate(SPEC, horizon=horizon, bptt_horizon=1, state_shape=(0, 0), device=CPU)
-    stats = EpisodeStats(SPEC, CPU)
+    buffers = Buffers.allocate(
+        SPEC, num_agents=AGENTS, horizon=horizon, bptt_horizon=1, state_shape=(0, 0), device=CPU
+    )
+    stats = EpisodeStats(SPEC, AGENTS, CPU)
     stats.restart(staggered=staggered)
-    n = SPEC.num_agents
+    n = AGENTS
     total, length, skip = [0.0] * n, [0] * n, [staggered] * n
     for _ in range(3):
         fill(buffers, random)
@@ -54,7 +55,7 @@ def test_equals_a_plain_loop(seed: int, staggered: bool, horizon: int) -> None:
 
 
 def test_means_by_name() -> None:
-    stats = EpisodeStats(SPEC, CPU)
+    stats = EpisodeStats(SPEC, AGENTS, CPU)
     assert stats.means([2.0, 6.0, 10.0, 1.0]) == {"env/return": 3.0, "env/length": 5.0, "env/hearts": 0.5}
     assert stats.means([0.0, 0.0, 0.0, 0.0]) == {}
 

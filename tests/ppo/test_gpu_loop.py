@@ -45,14 +45,14 @@ def gpu_ppo(
 ) -> PPO:
     """64 grid worlds of 4 agents that end every 24 steps."""
     factory = make_factory(
-        EnvConfig(num_envs=envs, agents_per_env=4, max_steps=24, params={"map": "arena", "room_size": [8, 8]})
+        EnvConfig(agents_per_env=4, max_steps=24, params={"map": "arena", "room_size": [8, 8]})
     )
     spec = factory.spec
-    batch = spec.num_agents * horizon
+    batch = envs * spec.agents_per_env * horizon
     settings = {"device": "cuda", "compile": compiled, "cuda_graphs": graphs, "normalize_reward": True} | keys
     config = make_config(batch_size=batch, minibatch_size=batch // minibatches, bptt_horizon=bptt, **settings)
     device = torch.device("cuda")
-    vec = make_vector(factory, backend=backend, num_blocks=blocks, device=device)
+    vec = make_vector(factory, envs, backend=backend, num_blocks=blocks, device=device)
     torch.manual_seed(0)
     policy = make_policy(PolicyConfig(core=core, hidden_size=64), spec).to(device)
     kind = DevicePPO if backend == "gpu" else PPO

@@ -41,8 +41,10 @@ def make_buffers(agents: int, horizon: int, stats: int, *, box: bool = False) ->
     action = (
         ActionSpec("box", (2,), low=(-1.0,) * 2, high=(1.0,) * 2) if box else ActionSpec("discrete", (3,))
     )
-    spec = EnvSpec("x", agents, 1, {"obs": leaf}, action, stats=tuple(f"stat_{i}" for i in range(stats)))
-    buffers = Buffers.allocate(spec, horizon=horizon, bptt_horizon=1, state_shape=(0, 0), device=DEVICE)
+    spec = EnvSpec("x", 1, {"obs": leaf}, action, stats=tuple(f"stat_{i}" for i in range(stats)))
+    buffers = Buffers.allocate(
+        spec, num_agents=agents, horizon=horizon, bptt_horizon=1, state_shape=(0, 0), device=DEVICE
+    )
     return spec, buffers
 
 
@@ -62,21 +64,23 @@ def by_kernels(spec: EnvSpec, b: Buffers, normalize: bool, staggered: bool) -> S
     """A summary that uses the kernels on whatever device."""
     from metta_fast.rollout.triton_summary import GpuSummary
 
-    summary = Summary(spec, b, *fresh(spec, normalize, staggered))
+    summary = Summary(spec, b, *fresh(spec, b.num_agents, normalize, staggered))
     summary._kernels = GpuSummary(b, summary.episodes, summary.reward_scale, summary.figures)
     return summary
 
 
 def by_torch(spec: EnvSpec, b: Buffers, normalize: bool, staggered: bool) -> Summary:
-    summary = Summary(spec, b, *fresh(spec, normalize, staggered))
+    summary = Summary(spec, b, *fresh(spec, b.num_agents, normalize, staggered))
     summary._kernels = None
     return summary
 
 
-def fresh(spec: EnvSpec, normalize: bool, staggered: bool) -> tuple[EpisodeStats, RewardScale | None]:
-    episodes = EpisodeStats(spec, DEVICE)
+def fresh(
+    spec: EnvSpec, agents: int, normalize: bool, staggered: bool
+) -> tuple[EpisodeStats, RewardScale | None]:
+    episodes = EpisodeStats(spec, agents, DEVICE)
     episodes.restart(staggered=staggered)
-    return episodes, RewardScale(spec.num_agents, GAMMA, DEVICE) if normalize else None
+    return episodes, RewardScale(agents, GAMMA, DEVICE) if normalize else None
 
 
 @kernels

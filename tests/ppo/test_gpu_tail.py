@@ -59,7 +59,7 @@ class Case:
             **({"precision": "bf16", "vf_clip_coef": 0.2, "entropy_coef": 0.02} | keys)
         )
         self.clip = torch.tensor(self.config.clip_coef, device=DEVICE)
-        spec = EnvSpec("x", agents, 1, {"obs": Leaf((4,), "float32")}, ActionSpec("discrete", nvec))
+        spec = EnvSpec("x", 1, {"obs": Leaf((4,), "float32")}, ActionSpec("discrete", nvec))
         policy = make_policy(PolicyConfig(hidden_size=width, core=core), spec).to(DEVICE)
         assert isinstance(policy, Network)
         with torch.no_grad():
@@ -67,7 +67,12 @@ class Case:
                 p.add_(torch.randn_like(p) * 0.2)
         self.policy = policy
         self.buffers = b = Buffers.allocate(
-            spec, horizon=2 * bptt, bptt_horizon=bptt, state_shape=(0, 0), device=DEVICE
+            spec,
+            num_agents=agents,
+            horizon=2 * bptt,
+            bptt_horizon=bptt,
+            state_shape=(0, 0),
+            device=DEVICE,
         )
         for array in (b.advantage, b.returns, b.value):
             array.normal_()

@@ -38,8 +38,8 @@ class Broken(Ticker):
 
 
 def ppo_over(field: str, value: float, **keys: Any) -> PPO:
-    factory = PythonEnvFactory(lambda index: Broken(index, field, value), 4, name="broken")
-    return make_ppo(factory, **keys)
+    factory = PythonEnvFactory(lambda index: Broken(index, field, value), name="broken")
+    return make_ppo(factory, 4, **keys)
 
 
 @pytest.mark.parametrize("field", ["observation", "reward"])
@@ -59,8 +59,8 @@ def test_field_and_environment_are_named(field: str, value: float) -> None:
 
 @pytest.mark.parametrize("name", ["action", "value"])
 def test_what_the_policy_gives_is_checked(name: str) -> None:
-    factory = PythonEnvFactory(lambda index: Ticker(index, box=True), 2, name="ticker")
-    ppo = make_ppo(factory)
+    factory = PythonEnvFactory(lambda index: Ticker(index, box=True), name="ticker")
+    ppo = make_ppo(factory, 2)
     layer = ppo.policy.output if name == "action" else ppo.policy.critic
     with torch.no_grad():
         layer.bias.fill_(math.nan)
@@ -72,8 +72,8 @@ def test_what_the_policy_gives_is_checked(name: str) -> None:
 
 
 def test_a_head_without_a_choice_because_of_nan_weights_says_so() -> None:
-    factory = PythonEnvFactory(Ticker, 2, name="ticker")
-    ppo = make_ppo(factory, policy=make_policy(make_config().policy, factory.spec))
+    factory = PythonEnvFactory(Ticker, name="ticker")
+    ppo = make_ppo(factory, 2, policy=make_policy(make_config().policy, factory.spec))
     with torch.no_grad():
         next(ppo.policy.parameters()).fill_(math.nan)
     try:
@@ -84,10 +84,8 @@ def test_a_head_without_a_choice_because_of_nan_weights_says_so() -> None:
 
 
 def test_an_observation_that_spoils_a_float_action_is_named_itself() -> None:
-    factory = PythonEnvFactory(
-        lambda index: Broken(index, "observation", math.nan, box=True), 4, name="broken"
-    )
-    ppo = make_ppo(factory, blocks=2)
+    factory = PythonEnvFactory(lambda index: Broken(index, "observation", math.nan, box=True), name="broken")
+    ppo = make_ppo(factory, 4, blocks=2)
     try:
         with pytest.raises(NonFiniteError, match=r"observation is nan in environment 2 .*row 4 of"):
             ppo.collect()

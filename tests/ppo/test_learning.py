@@ -20,11 +20,12 @@ from tests.ppo.test_rollout import weights
 @pytest.mark.parametrize("core", ["none", "lstm", "mingru"])
 def test_the_counter_is_solved(core: str) -> None:
     """Always right is 64 steps of reward 1; a random agent has half of it."""
-    factory = CounterFactory(64, max_steps=64, goal=2)
+    factory = CounterFactory(max_steps=64, goal=2)
     torch.manual_seed(0)
     policy = make_policy(PolicyConfig(hidden_size=32, core=core), factory.spec)
     ppo = make_ppo(
         factory,
+        64,
         horizon=32,
         bptt=16,
         minibatches=4,
@@ -59,7 +60,7 @@ def test_a_compiler_that_changes_the_policy_stops_the_run(monkeypatch: pytest.Mo
         return compiled
 
     monkeypatch.setattr(torch, "compile", wrong)
-    policy = make_policy(PolicyConfig(hidden_size=32), CounterFactory(64).spec)
-    ppo = make_ppo(CounterFactory(64), policy=policy, compile=True)
+    policy = make_policy(PolicyConfig(hidden_size=32), CounterFactory().spec)
+    ppo = make_ppo(CounterFactory(), 64, policy=policy, compile=True)
     with pytest.raises(UserError, match=r"torch\.compile changes the policy.*trainer\.compile=false"):
         ppo.collect()

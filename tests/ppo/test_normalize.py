@@ -163,7 +163,7 @@ def test_without_it_a_policy_is_as_it_was() -> None:
 
 def test_integers_are_symbols() -> None:
     with pytest.raises(UserError, match=r"policy.normalize_obs=true, but .*uint8"):
-        make_policy(PolicyConfig(normalize_obs=True), GridFactory(num_envs=2).spec)
+        make_policy(PolicyConfig(normalize_obs=True), GridFactory().spec)
 
 
 class Mixed(Ticker):
@@ -181,7 +181,7 @@ class Mixed(Ticker):
 
 
 def test_only_numbers_of_a_mixed_observation_change() -> None:
-    spec = PythonEnvFactory(Mixed, 2, name="mixed").spec
+    spec = PythonEnvFactory(Mixed, name="mixed").spec
     own = Normalizer(spec)
     assert list(own.parts.values()) == [(0, 3)]
     own.shift.fill_(1.0)

@@ -90,13 +90,15 @@ class Hidden(gymnasium.Env):
 
 
 def test_a_value_that_sees_what_is_hidden_predicts_it():
-    factory = PythonEnvFactory(lambda index: Hidden(), 8, name="hidden")
+    factory = PythonEnvFactory(lambda index: Hidden(), name="hidden")
     assert factory.spec.privileged == ("truth",)
     losses = []
     for critic in (None, ["step"]):
         torch.manual_seed(0)
         policy = make_policy(PolicyConfig(**APART, critic_obs=critic), factory.spec)
-        ppo = make_ppo(factory, horizon=32, minibatches=4, policy=policy, update_epochs=4, learning_rate=3e-3)
+        ppo = make_ppo(
+            factory, 8, horizon=32, minibatches=4, policy=policy, update_epochs=4, learning_rate=3e-3
+        )
         losses.append(run(ppo, 25).metrics()["loss/value"])
     told, blind = losses
     assert blind > 1.0
@@ -107,7 +109,7 @@ def spec_of(*privileged: str):
     class Named(Hidden):
         metadata = {"privileged": list(privileged)}  # noqa: RUF012
 
-    return PythonEnvFactory(lambda index: Named(), 2, name="hidden").spec
+    return PythonEnvFactory(lambda index: Named(), name="hidden").spec
 
 
 def test_who_reads_what():
@@ -143,7 +145,7 @@ def test_what_an_environment_tells_wrongly_is_told(given):
     with pytest.raises(
         UserError, match=r"metadata\['privileged'\] is .*expected a list of leaves among step, truth"
     ):
-        PythonEnvFactory(lambda index: Wrong(), 2, name="hidden")
+        PythonEnvFactory(lambda index: Wrong(), name="hidden")
 
 
 def test_the_keys_are_checked_before_anything_starts():

@@ -128,9 +128,7 @@ def record(found: Launches) -> Any:
 
 
 def grid_ppo(kind: type[PPO] = DevicePPO, core: str = "none", **keys: Any) -> PPO:
-    factory = make_factory(
-        EnvConfig(num_envs=16, agents_per_env=4, params={"map": "arena", "room_size": [8, 8]})
-    )
+    factory = make_factory(EnvConfig(agents_per_env=4, params={"map": "arena", "room_size": [8, 8]}))
     config = make_config(
         batch_size=64 * 16, minibatch_size=512, bptt_horizon=8, precision="bf16", cuda_graphs=True,
         normalize_reward=True, **keys,
@@ -138,7 +136,9 @@ def grid_ppo(kind: type[PPO] = DevicePPO, core: str = "none", **keys: Any) -> PP
     torch.manual_seed(0)
     policy = make_policy(PolicyConfig(hidden_size=32, core=core), factory.spec)
     vec: Any = (
-        DeviceVector(factory) if kind is DevicePPO else make_vector(factory, backend="serial", num_blocks=2)
+        DeviceVector(factory, 16)
+        if kind is DevicePPO
+        else make_vector(factory, 16, backend="serial", num_blocks=2)
     )
     return kind(config, factory.spec, vec, policy, device=torch.device("cpu"))
 

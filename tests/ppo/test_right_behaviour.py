@@ -28,7 +28,8 @@ GAMMA, LAMBDA = 0.9, 0.8
 def collected(make: Any, *, envs: int = 1, horizon: int = 8, **keys: Any) -> PPO:
     """One rollout with its advantages; the value of a row is made to be 10 + 3 · observation."""
     ppo = make_ppo(
-        PythonEnvFactory(make, envs),
+        PythonEnvFactory(make),
+        envs,
         horizon=horizon,
         bptt=horizon,
         minibatches=1,
@@ -97,7 +98,7 @@ def test_3_the_autoreset_mode_is_honoured_and_a_reset_is_never_trained_on(mode: 
 
 
 def test_3_steps_are_counted_without_resets() -> None:
-    ppo = make_ppo(PythonEnvFactory(lambda i: Line(4), 2), horizon=10, bptt=10)
+    ppo = make_ppo(PythonEnvFactory(lambda i: Line(4)), 2, horizon=10, bptt=10)
     ppo.collect()
     ppo.update()
     ppo.rollout.vec.close()
@@ -120,7 +121,7 @@ def test_4_the_true_terminal_observation_survives_the_reset() -> None:
     ],
 )
 def test_5_return_and_length_restart_on_either_flag(flags: dict) -> None:
-    ppo = make_ppo(PythonEnvFactory(lambda i: Line(4, **flags), 2), horizon=20, bptt=20)
+    ppo = make_ppo(PythonEnvFactory(lambda i: Line(4, **flags)), 2, horizon=20, bptt=20)
     for _ in range(2):
         ppo.collect()
         ppo.update()
@@ -149,16 +150,16 @@ class Branches(gymnasium.Env):
         return np.full(1, self.step_of % 42, np.float32), right, False, self.step_of >= 10, {}
 
 
-def with_policy(factory: PythonEnvFactory, core: str = "none", **keys: Any) -> PPO:
+def with_policy(factory: PythonEnvFactory, envs: int, core: str = "none", **keys: Any) -> PPO:
     config = make_config()
     config.policy.hidden_size, config.policy.core = 32, core
     torch.manual_seed(0)
-    return make_ppo(factory, policy=make_policy(config.policy, factory.spec), **keys)
+    return make_ppo(factory, envs, policy=make_policy(config.policy, factory.spec), **keys)
 
 
 @pytest.mark.parametrize("core", ["none", "lstm", "mingru"])
 def test_11_multidiscrete_branches_of_unequal_size_work_with_a_recurrent_core(core: str) -> None:
-    ppo = with_policy(PythonEnvFactory(lambda i: Branches(), 4), core, horizon=22, bptt=11, blocks=2)
+    ppo = with_policy(PythonEnvFactory(lambda i: Branches()), 4, core, horizon=22, bptt=11, blocks=2)
     for _ in range(3):
         ppo.collect()
         assert [int(ppo.buffers.action[..., i].max()) for i in range(3)] == [1, 6, 2]
@@ -185,7 +186,7 @@ class Spoiled(Line):
 
 @pytest.mark.parametrize("bad", ["observation", "reward"])
 def test_12_nan_or_inf_stops_with_environment_and_field(bad: str) -> None:
-    ppo = with_policy(PythonEnvFactory(lambda i: Spoiled(i, bad), 3), horizon=10, bptt=10, blocks=3)
+    ppo = with_policy(PythonEnvFactory(lambda i: Spoiled(i, bad)), 3, horizon=10, bptt=10, blocks=3)
     before = [p.detach().clone() for p in ppo.policy.parameters()]
     with pytest.raises(NonFiniteError, match=rf"{bad}.*environment 1"):
         ppo.collect()

@@ -112,15 +112,14 @@ def evaluate(folder: Path, episodes: int) -> dict[str, Any]:
     import torch
 
     from metta_fast.contracts.env import EVAL_SEED_BIT
-    from metta_fast.envs import make_factory
     from metta_fast.inference.evaluate import load_run
     from metta_fast.inference.players import PolicyPlayer, play
 
     torch.set_num_threads(1)
-    config, policy, device, _ = load_run(str(folder), best=False)
-    factory = make_factory(config.env, num_envs=episodes)
+    config, policy, device, _, factory = load_run(str(folder), best=False)
     player = PolicyPlayer(policy, factory.spec, device, deterministic=True)
-    returns = play(factory, player, seed=EVAL_SEED_BIT | config.seed, max_steps=config.env.max_steps).returns
+    seed, most = EVAL_SEED_BIT | config.seed, config.env.max_steps
+    returns = play(factory, player, episodes, seed=seed, max_steps=most).returns
     return {"mean": float(returns.mean()), "std": float(returns.std()), "episodes": episodes}
 
 

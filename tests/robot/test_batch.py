@@ -5,7 +5,6 @@ test_oracle.py compares the rules on Gymnasium's own physics; here the physics i
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import pickle
 import subprocess
@@ -21,7 +20,7 @@ gymnasium = pytest.importorskip("gymnasium")
 
 from metta_fast.contracts.env import Array, Rows  # noqa: E402
 from metta_fast.contracts.errors import UserError  # noqa: E402
-from metta_fast.contracts.slab import slab_rows, slab_size  # noqa: E402
+from metta_fast.contracts.slab import new_rows  # noqa: E402
 from metta_fast.envs.robot.env import TASKS, RobotFactory, RobotSim, find_task, model_path  # noqa: E402
 from metta_fast.vector import make_vector  # noqa: E402
 from tests.robot.test_oracle import OPTIONS, flat, same_obs, task_of  # noqa: E402
@@ -34,19 +33,17 @@ CASES = [(name, options) for name, sets in OPTIONS.items() for options in ({}, *
 
 
 def make_rows(factory: RobotFactory, n: int) -> Rows:
-    spec = dataclasses.replace(factory.spec, num_envs=n)
-    return slab_rows(spec, np.zeros(slab_size(spec), np.uint8))
+    return new_rows(factory.spec, n)
 
 
-def tape(factory: RobotFactory, length: int, seed: int = 0, envs: int | None = None) -> Array:
+def tape(factory: RobotFactory, length: int, seed: int = 0, envs: int = 1) -> Array:
     spec = factory.spec
-    shape = length, spec.num_envs if envs is None else envs, spec.action.width
+    shape = length, envs, spec.action.width
     return np.random.default_rng(seed).uniform(spec.action.low, spec.action.high, shape).astype(np.float32)
 
 
-def batch_of(factory: RobotFactory, first: int = 0, n: int | None = None) -> tuple[Any, Rows]:
-    n = factory.spec.num_envs if n is None else n
-    batch, rows = factory.make_batch(first, n), make_rows(factory, n)
+def batch_of(factory: RobotFactory, n: int, first: int = 0) -> tuple[Any, Rows]:
+    batch, rows = factory.make_batch(first, n, first + n), make_rows(factory, n)
     batch.bind(rows)
     return batch, rows
 
@@ -142,15 +139,15 @@ def test_statistics_add_up_rewards() -> None:
 
 @pytest.mark.parametrize("name", ["hopper", "humanoid"])
 def test_a_resumed_batch_goes_on_bit_for_bit(name: str) -> None:
-    factory = RobotFactory(5, name, max_steps=40)
-    actions = tape(factory, 90)
-    batch, rows = batch_of(factory)
+    factory = RobotFactory(name, max_steps=40)
+    actions = tape(factory, 90, envs=5)
+    batch, rows = batch_of(factory, 5)
     batch.reset(3, stagger=True)
     run(batch, rows, actions[:50])
     saved, obs = pickle.dumps(batch.state_dict()), rows.obs["obs"].copy()
     expected = run(batch, rows, actions[50:])
     assert any(step["truncation"].any() or step["terminal"].any() for step in expected)
-    other, other_rows = batch_of(pickle.loads(pickle.dumps(factory)))
+    other, other_rows = batch_of(pickle.loads(pickle.dumps(factory)), 5)
     other.reset(99)
     run(other, other_rows, actions[:7])  # another past, with a warm start of its own
     other.load_state_dict(pickle.loads(saved))
@@ -160,9 +157,9 @@ def test_a_resumed_batch_goes_on_bit_for_bit(name: str) -> None:
 
 
 def test_state_of_another_robot_is_refused() -> None:
-    hopper, _ = batch_of(RobotFactory(2, "hopper"))
+    hopper, _ = batch_of(RobotFactory("hopper"), 2)
     hopper.reset(0)
-    ant, _ = batch_of(RobotFactory(2, "ant"))
+    ant, _ = batch_of(RobotFactory("ant"), 2)
     with pytest.raises(ValueError, match="another robot"):
         ant.load_state_dict(hopper.state_dict())
 
@@ -185,12 +182,12 @@ def test_a_reset_clears_warm_start_controls_and_forces() -> None:
 
 
 def test_envs_differ_and_depend_on_seed_and_id_alone() -> None:
-    factory = RobotFactory(6, "hopper")
-    whole, rows = batch_of(factory)
+    factory = RobotFactory("hopper")
+    whole, rows = batch_of(factory, 6)
     whole.reset(5)
     starts = rows.obs["obs"].copy()
     assert len(np.unique(starts, axis=0)) == 6
-    part, part_rows = batch_of(factory, 2, 3)
+    part, part_rows = batch_of(factory, 3, first=2)
     part.reset(5)
     np.testing.assert_array_equal(part_rows.obs["obs"], starts[2:5])
     whole.reset(6)
@@ -198,12 +195,12 @@ def test_envs_differ_and_depend_on_seed_and_id_alone() -> None:
 
 
 def test_every_backend_gives_the_same_bytes() -> None:
-    factory = RobotFactory(6, "hopper", max_steps=25)
-    actions = tape(factory, 40)
+    factory = RobotFactory("hopper", max_steps=25)
+    actions = tape(factory, 40, envs=6)
     results = {}
     for name, keys in BACKENDS.items():
         given = {"num_workers": 1, "num_threads": 1, **keys}
-        vec = make_vector(factory, num_blocks=2, worker_timeout_s=60.0, **given)
+        vec = make_vector(factory, 6, num_blocks=2, worker_timeout_s=60.0, **given)
         try:
             vec.async_reset(4, stagger=True)
             results[name] = play(vec, actions)
@@ -269,7 +266,6 @@ def test_an_action_that_is_not_finite_is_refused() -> None:
     [
         ({"task": "half_cheeta"}, "did you mean 'half_cheetah'"),
         ({"task": "ant", "healthy_rewards": 1}, "did you mean 'healthy_reward'"),
-        ({"num_envs": 0}, "num_envs=0"),
         ({"max_steps": 0}, "max_steps=0"),
         ({"frame_skip": 1.5}, "frame_skip=1.5"),
         ({"xml_file": "no_such.xml"}, "there is no file"),
@@ -281,15 +277,15 @@ def test_an_action_that_is_not_finite_is_refused() -> None:
 )
 def test_a_wrong_configuration_is_named(keys: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
-        RobotFactory(**{"num_envs": 2, **keys})
+        RobotFactory(**keys)
 
 
 def test_warnings_about_a_model_are_told_of_ones_own_alone(tmp_path: Any, caplog: Any) -> None:
     own = tmp_path / "robot.xml"
     own.write_bytes(model_path("half_cheetah.xml").read_bytes())
-    RobotFactory(1, "half_cheetah")
+    RobotFactory("half_cheetah")
     assert caplog.text == ""
-    factory = RobotFactory(1, "half_cheetah", xml_file=str(own))
+    factory = RobotFactory("half_cheetah", xml_file=str(own))
     pickle.loads(pickle.dumps(factory))
     assert caplog.text.count(f"{own}: compiler attribute 'settotalmass' is deprecated") == 1
 
@@ -298,4 +294,4 @@ def test_a_broken_model_is_told_with_mujocos_words(tmp_path: Any) -> None:
     file = tmp_path / "robot.xml"
     file.write_text("<mujoco><worldbody><body><geom type='cube'/></body></worldbody></mujoco>")
     with pytest.raises(UserError, match="MuJoCo cannot load this model"):
-        RobotFactory(1, "ant", xml_file=str(file))
+        RobotFactory("ant", xml_file=str(file))

@@ -40,11 +40,11 @@ SETTINGS = {
 
 def ant(device: str, *, privileged: bool = False, core: str = "none", **keys: Any) -> PPO:
     """Episodes of 11 steps, so that rollouts hold ends."""
-    factory = RobotFactory(8, "ant", max_steps=11, privileged=privileged)
+    factory = RobotFactory("ant", max_steps=11, privileged=privileged)
     torch.manual_seed(0)
     config = PolicyConfig(hidden_size=32, shared=False, activation="tanh", normalize_obs=True, core=core)
     keys = {"horizon": HORIZON, "bptt": 4, "backend": "threads", "tf32": False, **SETTINGS, **keys}
-    ppo = make_ppo(factory, policy=make_policy(config, factory.spec), device=device, **keys)
+    ppo = make_ppo(factory, 8, policy=make_policy(config, factory.spec), device=device, **keys)
     ppo.learner._cpu_update = None
     return ppo
 

@@ -45,7 +45,7 @@ def cheetah(folder: Path, *, memory: str = "10M", boxes: int = 0, timestep: str 
 
 def vector(factory: RobotFactory, **keys: Any) -> Any:
     given = {"num_workers": 1, "num_threads": 1, **keys}
-    return make_vector(factory, num_blocks=2, worker_timeout_s=60.0, **given)
+    return make_vector(factory, ENVS, num_blocks=2, worker_timeout_s=60.0, **given)
 
 
 def run(vec: Any, steps: int) -> None:
@@ -60,7 +60,7 @@ def run(vec: Any, steps: int) -> None:
 
 @pytest.mark.parametrize("keys", BACKENDS.values(), ids=BACKENDS)
 def test_an_unstable_simulation_is_told_counted_and_starts_anew(tmp_path: Path, keys: dict[str, Any]) -> None:
-    factory = RobotFactory(ENVS, TASK, xml_file=cheetah(tmp_path, timestep="0.1"), max_steps=50, quiet=True)
+    factory = RobotFactory(TASK, xml_file=cheetah(tmp_path, timestep="0.1"), max_steps=50, quiet=True)
     with vector(factory, **keys) as vec:
         run(vec, 100)
         (told,) = vec.notes()
@@ -80,7 +80,7 @@ def test_an_unstable_simulation_stops_the_run_where_that_is_asked_for(
     tmp_path: Path, keys: dict[str, Any]
 ) -> None:
     xml = cheetah(tmp_path, timestep="0.1")
-    factory = RobotFactory(ENVS, TASK, xml_file=xml, on_unstable="stop", quiet=True)
+    factory = RobotFactory(TASK, xml_file=xml, on_unstable="stop", quiet=True)
     vec = vector(factory, **keys)
     with pytest.raises(WorkerError, match=r"simulation became unstable .*on_unstable=stop") as caught:
         run(vec, 100)
@@ -93,7 +93,7 @@ def test_mujocos_fatal_error_is_an_exception_that_names_the_environment(
     tmp_path: Path, keys: dict[str, Any]
 ) -> None:
     """MuJoCo itself would end the process."""
-    vec = vector(RobotFactory(ENVS, TASK, xml_file=cheetah(tmp_path, memory="9K"), quiet=True), **keys)
+    vec = vector(RobotFactory(TASK, xml_file=cheetah(tmp_path, memory="9K"), quiet=True), **keys)
     with pytest.raises(WorkerError, match=r"MuJoCo cannot go on: mj_stackAlloc: out of memory") as caught:
         run(vec, 200)
     assert f"environment {caught.value.env} (half_cheetah), step " in str(caught.value)
@@ -102,11 +102,11 @@ def test_mujocos_fatal_error_is_an_exception_that_names_the_environment(
 
 
 def test_a_fatal_error_in_a_reset_is_an_exception(tmp_path: Path) -> None:
-    factory = RobotFactory(2, TASK, xml_file=cheetah(tmp_path, memory="20K", boxes=12), quiet=True)
-    batch, _ = batch_of(factory)
+    factory = RobotFactory(TASK, xml_file=cheetah(tmp_path, memory="20K", boxes=12), quiet=True)
+    batch, _ = batch_of(factory, 2)
     with pytest.raises(EnvError, match=r"environment 0 .*step 0 .* cannot go on"):
         batch.reset(0)
-    other, _ = batch_of(factory)
+    other, _ = batch_of(factory, 2)
     with pytest.raises(EnvError, match=r"environment 1 .*cannot go on"):
         other.set_state(1, *other.get_state(1))
 
@@ -124,20 +124,20 @@ def test_contacts_that_do_not_fit_are_told_once_and_counted(tmp_path: Path, capl
     assert caplog.text.count("number of constraints") == 1
     assert xml in caplog.text
     state = sim.batch.state_dict()
-    again = sim.factory.make_batch(0, 1)
+    again = sim.factory.make_batch(0, 1, 1)
     again.load_state_dict(state)
     np.testing.assert_array_equal(again.robots, sim.batch.robots)  # the count goes on with a resumed run
 
 
 def test_without_trouble_nothing_is_told() -> None:
-    with vector(RobotFactory(ENVS, TASK)) as vec:
+    with vector(RobotFactory(TASK)) as vec:
         run(vec, 20)
         assert vec.notes() == []
 
 
 @pytest.mark.parametrize("keys", BACKENDS.values(), ids=BACKENDS)
 def test_an_action_that_is_not_finite_is_refused_and_can_be_mended(keys: dict[str, Any]) -> None:
-    with vector(RobotFactory(ENVS, TASK), **keys) as vec:
+    with vector(RobotFactory(TASK), **keys) as vec:
         vec.async_reset(0)
         blocks = vec.hold_all()
         actions = np.zeros((blocks[1].size, 6), np.float32)

@@ -64,7 +64,7 @@ def test_it_is_a_key_of_the_robot_and_pickles():
     function, arguments = factory.__reduce__()
     assert function(*arguments).spec == factory.spec
     with pytest.raises(UserError, match=r"privileged='yes': expected true or false"):
-        RobotFactory(2, "ant", privileged="yes")
+        RobotFactory("ant", privileged="yes")
     with pytest.raises(
         UserError, match=r"ant tells that privileged is for the critic alone; give policy\.shared=f"
     ):

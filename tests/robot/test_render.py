@@ -182,7 +182,7 @@ def test_a_replay_where_nothing_can_draw_says_what_to_install(
     monkeypatch.setattr(render, "LIBRARIES", ("egl",))
     monkeypatch.setenv(NO_EGL, str(tmp_path))
     monkeypatch.delenv("MUJOCO_GL", raising=False)
-    factory = RobotFactory(1, "hopper")
+    factory = RobotFactory("hopper")
     with pytest.raises(UserError, match=r"robots cannot be drawn here .*apt-get install libosmesa6"):
-        factory.make_recorder(factory.make_batch(0, 1))
+        factory.make_recorder(factory.make_batch(0, 1, 1))
     assert os.environ.get("MUJOCO_GL") is None

@@ -10,12 +10,12 @@ import numpy as np
 import torch
 
 from metta_fast.config.keys import Config
-from metta_fast.contracts.env import ActionSpec, EnvSpec, Leaf
+from metta_fast.contracts.env import ActionSpec, EnvFactory, EnvSpec, Leaf
 from metta_fast.resolve.resolve import Resolved
 from metta_fast.run.build import Parts
 
 SPEC = EnvSpec(
-    "fake", 1, 1, {"obs": Leaf((1,), "float32")}, ActionSpec("discrete", (2,), (0,)), cheap_state=True
+    "fake", 1, {"obs": Leaf((1,), "float32")}, ActionSpec("discrete", (2,), (0,)), cheap_state=True
 )
 STEPS = 100
 """Agent steps of an epoch."""
@@ -113,6 +113,6 @@ class Builder:
         self.vec = FakeVec()
         self.algorithm: FakeAlgorithm | None = None
 
-    def __call__(self, config: Config) -> Parts:
+    def __call__(self, config: Config, factory: EnvFactory) -> Parts:
         self.algorithm = FakeAlgorithm(self.vec, **self.arguments)
         return Parts(SPEC, self.vec, None, self.algorithm, torch.device("cpu"))  # type: ignore[arg-type]

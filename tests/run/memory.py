@@ -43,10 +43,10 @@ BACKENDS = {
 }
 FACTORIES = {
     "grid (native)": lambda: GridFactory(
-        ENVS, num_agents=2, room_size=[8, 8], objects={"mine_red": 2}, max_steps=30
+        num_agents=2, room_size=[8, 8], objects={"mine_red": 2}, max_steps=30
     ),
-    "counter (Python, batched)": lambda: CounterFactory(ENVS, agents_per_env=2, max_steps=30),
-    "walk (Gymnasium)": lambda: walk_factory(ENVS),
+    "counter (Python, batched)": lambda: CounterFactory(agents_per_env=2, max_steps=30),
+    "walk (Gymnasium)": lambda: walk_factory(),
 }
 TRAINING = (
     "env=grid",
@@ -98,12 +98,12 @@ def growth(readings: list[int]) -> float:
     return last - second
 
 
-def step_episodes(factory: EnvFactory, keys: dict[str, object], episodes: int) -> list[int]:
+def step_episodes(factory: EnvFactory, num_envs: int, keys: dict[str, object], episodes: int) -> list[int]:
     """Resident bytes while a vector with random actions ends so many episodes."""
     actions = np.random.default_rng(0)
     agents = factory.spec.agents_per_env
     process, readings, ended = psutil.Process(), [], 0
-    with make_vector(factory, num_blocks=2, **keys) as vec:  # type: ignore[arg-type]
+    with make_vector(factory, num_envs, num_blocks=2, **keys) as vec:  # type: ignore[arg-type]
         vec.async_reset(1)
         while ended < episodes:
             block = vec.recv()
@@ -164,7 +164,7 @@ def main(argv: list[str] | None = None) -> int:
     if args.episodes:
         for name, make in FACTORIES.items():
             for backend, keys in BACKENDS.items():
-                readings = step_episodes(make(), keys, args.episodes)
+                readings = step_episodes(make(), ENVS, keys, args.episodes)
                 flat &= tell(f"{args.episodes:,} episodes of {name}, {backend}", readings)
     return 0 if flat else 1
 

@@ -17,10 +17,8 @@ import torch
 
 import metta_fast
 from metta_fast.cli import main
-from metta_fast.config.keys import Config
 from metta_fast.contracts.env import EVAL_SEED_BIT, Array, EnvBatch, Rows
 from metta_fast.contracts.recording import Recording
-from metta_fast.envs import make_factory
 from metta_fast.export.formats import ONNX_PACKAGES
 from metta_fast.export.main import export_policy
 from metta_fast.inference.evaluate import evaluate, load_run
@@ -81,12 +79,11 @@ def test_the_trace_holds_kernels(run: Path) -> None:
 class InLockstep:
     """One policy on two devices over the same rows; the CPU's actions are played."""
 
-    def __init__(self, config: Config, path: Path, envs: int) -> None:
-        spec = make_factory(config.env, num_envs=envs).spec
+    def __init__(self, path: Path) -> None:
         self.players = []
         for device in ("cpu", DEVICE):
-            _, policy, place, _ = load_run(str(path), best=False, device=device)
-            self.players.append(PolicyPlayer(policy, spec, place, deterministic=True))
+            _, policy, place, _, factory = load_run(str(path), best=False, device=device)
+            self.players.append(PolicyPlayer(policy, factory.spec, place, deterministic=True))
         self.rows = self.other = 0
 
     def act(self, rows: Rows, batch: EnvBatch) -> Array:
@@ -100,15 +97,14 @@ class InLockstep:
 
 def test_evaluation_on_the_card_is_that_on_the_cpu(run: Path) -> None:
     """Sums in another order may turn an action over whose logit is as good as another's; such are few."""
-    config, _, _, _ = load_run(str(run), best=False, device="cpu")
-    both = InLockstep(config, run, envs=16)
-    play(make_factory(config.env, num_envs=16), both, seed=EVAL_SEED_BIT | 3)
+    both = InLockstep(run)
+    play(load_run(str(run), best=False, device="cpu").factory, both, 16, seed=EVAL_SEED_BIT | 3)
     assert both.rows >= 16 * 4 * 40
     assert both.other <= both.rows / 500
 
     def figures(device: str) -> Row:
-        _, policy, place, _ = load_run(str(run), best=False, device=device)
-        return evaluate(config, policy, device=place, num_envs=16, seed=3, deterministic=True)
+        _, policy, place, _, factory = load_run(str(run), best=False, device=device)
+        return evaluate(factory, policy, device=place, num_envs=16, seed=3, deterministic=True)
 
     on_cpu, on_card = figures("cpu"), figures(DEVICE)
     assert on_card == figures(DEVICE)
@@ -137,7 +133,7 @@ def test_an_export_is_the_policy_on_the_card(run: Path, tmp_path: Path) -> None:
     done = export_policy(run, tmp_path / "policy.pt")
     assert done.metadata["check"]["largest_difference"] < 1e-4
     module = torch.jit.load(str(done.path))
-    _, policy, place, _ = load_run(str(run), best=False, device=DEVICE)
+    _, policy, place, *_ = load_run(str(run), best=False, device=DEVICE)
     shape = metta_fast.load_policy(run).spec.obs["obs"].shape
     obs = torch.randint(0, 3, (1, 32, *shape), dtype=torch.uint8)
     reset, state = torch.ones(1, 32, dtype=torch.bool), policy.initial_state(32)

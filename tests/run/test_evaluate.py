@@ -11,7 +11,7 @@ import torch
 from metta_fast.config.keys import Config
 from metta_fast.contracts.env import EVAL_SEED_BIT
 from metta_fast.contracts.errors import UserError
-from metta_fast.contracts.slab import slab_rows, slab_size
+from metta_fast.contracts.slab import new_rows
 from metta_fast.envs import make_factory
 from metta_fast.inference.evaluate import evaluate, run_eval_command
 from metta_fast.inference.players import PolicyPlayer, RandomPlayer, play
@@ -51,7 +51,7 @@ class Recorder:
 
 
 def test_a_perfect_player_gets_all_of_one_whole_episode():
-    episodes = play(make_factory(counter_config().env), Perfect(), seed=EVAL_SEED_BIT)
+    episodes = play(make_factory(counter_config().env), Perfect(), 8, seed=EVAL_SEED_BIT)
     assert np.all(episodes.returns == 20)
     assert np.all(episodes.lengths == 20)
     assert np.all(episodes.stats["right"] == 20)
@@ -66,7 +66,7 @@ def test_all_players_meet_the_same_maps_and_training_never_does():
 
     def first(seed):
         player = Recorder()
-        play(factory, player, seed=seed)
+        play(factory, player, 3, seed=seed)
         return player.first["obs"]
 
     assert np.array_equal(first(EVAL_SEED_BIT | 4), first(EVAL_SEED_BIT | 4))
@@ -74,11 +74,11 @@ def test_all_players_meet_the_same_maps_and_training_never_does():
 
 
 def test_an_episode_that_never_ends_is_cut():
-    factory = make_factory(counter_config(max_steps=10**6).env, num_envs=2)
-    batch = factory.make_batch(0, 2)
-    factory.make_batch = lambda first, count: batch
+    factory = make_factory(counter_config(max_steps=10**6).env)
+    batch = factory.make_batch(0, 2, 2)
+    factory.make_batch = lambda first, count, total: batch
     factory.spec = dataclasses.replace(factory.spec, max_steps=3)
-    episodes = play(factory, Perfect(), seed=EVAL_SEED_BIT)
+    episodes = play(factory, Perfect(), 2, seed=EVAL_SEED_BIT)
     assert np.all(episodes.lengths == 30)
     assert episodes.unfinished == 2
     assert math.isnan(episodes.means()["right"])
@@ -89,11 +89,12 @@ def test_an_episode_that_never_ends_is_cut():
 def test_a_policy_is_evaluated_and_left_as_it_was(core, deterministic):
     config = counter_config()
     config.policy.core = core
-    policy = make_policy(config.policy, make_factory(config.env).spec).train()
+    factory = make_factory(config.env)
+    policy = make_policy(config.policy, factory.spec).train()
     before = {name: value.clone() for name, value in policy.state_dict().items()}
     state = torch.get_rng_state()
     rows = [
-        evaluate(config, policy, device=CPU, num_envs=5, seed=seed, deterministic=deterministic)
+        evaluate(factory, policy, device=CPU, num_envs=5, seed=seed, deterministic=deterministic)
         for seed in (1, 1, 2)
     ]
     assert rows[0] == rows[1]
@@ -108,11 +109,11 @@ def test_a_policy_is_evaluated_and_left_as_it_was(core, deterministic):
 def test_the_cores_state_is_carried_and_zeroed_at_a_reset():
     config = counter_config()
     config.policy.core = "lstm"
-    spec = make_factory(config.env, num_envs=2).spec
+    spec = make_factory(config.env).spec
     policy = make_policy(config.policy, spec)
 
     player = PolicyPlayer(policy, spec, CPU, deterministic=True)
-    rows = slab_rows(spec, np.zeros(slab_size(spec), np.uint8))
+    rows = new_rows(spec, 2)
     rows.obs["obs"][:], rows.reset[:] = 0.5, True
     states = []
     for reset in ([True, True], [False, True], [False, False]):
@@ -170,8 +171,8 @@ def test_mistakes_are_told(run, words, message):
 
 def test_the_random_player_keeps_to_the_actions():
     spec = make_factory(Config().env).spec
-    actions = RandomPlayer(spec, 1).act(None, None)
-    assert actions.shape == (spec.num_agents, 2)
+    actions = RandomPlayer(spec, 1).act(new_rows(spec, 256), None)
+    assert actions.shape == (256, 2)
     assert actions.dtype == np.int32
     assert np.all(actions.max(axis=0) == [8, 8])
     assert np.all(actions.min(axis=0) == 0)

@@ -16,7 +16,6 @@ from metta_fast.cli import main
 from metta_fast.config.keys import PolicyConfig
 from metta_fast.contracts.env import EVAL_SEED_BIT
 from metta_fast.contracts.errors import UserError
-from metta_fast.envs import make_factory
 from metta_fast.envs.python_env import PythonEnvFactory
 from metta_fast.inference.evaluate import load_run
 from metta_fast.inference.loaded_policy import LoadedPolicy
@@ -61,12 +60,11 @@ def test_a_run_of_a_card_is_used_where_there_is_none(tmp_path, capsys):
 
 @pytest.mark.parametrize("deterministic", [True, False])
 def test_it_acts_as_in_an_evaluation(run, deterministic):
-    config, policy, device, _ = load_run(str(run), best=False)
-    factory = make_factory(config.env, num_envs=3)
+    _, policy, device, _, factory = load_run(str(run), best=False)
     loaded = metta_fast.load_policy(run, deterministic=deterministic, seed=5)
     player = PolicyPlayer(policy, factory.spec, device, deterministic=deterministic, seed=5)
     spied = Spied(player, loaded)
-    play(factory, spied, seed=EVAL_SEED_BIT)
+    play(factory, spied, 3, seed=EVAL_SEED_BIT)
     assert len(spied.pairs) > 10
     assert all(np.array_equal(own, other) for own, other in spied.pairs)
 
@@ -154,7 +152,7 @@ class Own(gymnasium.Env):
     ],
 )
 def test_an_environment_takes_what_it_gives(space):
-    factory = PythonEnvFactory(lambda index: Own(space), 1)
+    factory = PythonEnvFactory(lambda index: Own(space))
     torch.manual_seed(0)
     policy = make_policy(PolicyConfig(hidden_size=8, core="lstm"), factory.spec)
     made = {"deterministic": True, "seed": 0, "checkpoint": ""}

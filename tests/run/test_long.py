@@ -33,14 +33,14 @@ class LeakyBatch(CounterBatch):
 
 
 class LeakyFactory(CounterFactory):
-    def make_batch(self, first_env, num_envs):
-        return LeakyBatch(self, first_env, num_envs)
+    def make_batch(self, first_env, num_envs, total_envs):
+        return LeakyBatch(self, first_env, num_envs, total_envs)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("leaks", [False, True])
 def test_memory_over_episodes(backend, leaks):
-    factory = (LeakyFactory if leaks else CounterFactory)(32, max_steps=10)
-    grown = growth(step_episodes(factory, BACKENDS[backend], 320))
+    factory = (LeakyFactory if leaks else CounterFactory)(max_steps=10)
+    grown = growth(step_episodes(factory, 32, BACKENDS[backend], 320))
     LeakyBatch.kept.clear()
     assert (grown > LIMIT) == leaks

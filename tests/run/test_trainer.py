@@ -54,8 +54,8 @@ def test_trains_to_the_end_with_files_in_place(tmp_path):
 def test_environments_without_final_observations_are_told_once(tmp_path, has):
     builder = Builder()
 
-    def build(config):
-        parts = builder(config)
+    def build(config, factory):
+        parts = builder(config, factory)
         return dataclasses.replace(parts, spec=dataclasses.replace(parts.spec, has_final_obs=has))
 
     assert Trainer(resolved(tmp_path), build=build).run() == 0
@@ -133,8 +133,8 @@ def test_a_failure_saves_the_last_good_state(tmp_path, error, capsys):
 def test_weights_that_are_not_finite_reach_no_checkpoint(tmp_path):
     builder = Builder(fail={3: NonFiniteError("loss is NaN")})
 
-    def build(config):
-        parts = builder(config)
+    def build(config, factory):
+        parts = builder(config, factory)
         update = builder.algorithm.update
 
         def spoilt():
@@ -206,7 +206,7 @@ def test_a_second_ctrl_c_quits_at_once(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("error", [UserError("no such policy"), WorkerError("env 3 cannot be made")])
 def test_a_run_that_cannot_begin_leaves_no_folder(tmp_path, error):
-    def build(config):
+    def build(config, factory):
         raise error
 
     trainer = Trainer(resolved(tmp_path), build=build)
@@ -235,8 +235,8 @@ def test_repeated_signals_do_not_stop_the_save(tmp_path, monkeypatch):
 def test_workers_that_die_of_the_same_signal_are_no_failure(tmp_path, monkeypatch):
     builder = Builder()
 
-    def build(config):
-        parts = builder(config)
+    def build(config, factory):
+        parts = builder(config, factory)
         collect = builder.algorithm.collect
 
         def dies():
@@ -283,8 +283,8 @@ def test_intervals_keep_their_seconds_apart(tmp_path):
 def test_the_best_of_the_training_returns_is_kept(tmp_path):
     builder = Builder()
 
-    def build(config):
-        parts = builder(config)
+    def build(config, factory):
+        parts = builder(config, factory)
         metrics = builder.algorithm.metrics
         builder.algorithm.metrics = lambda: {**metrics(), "env/return": -abs(builder.algorithm.epoch - 4)}
         return parts

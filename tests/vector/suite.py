@@ -22,22 +22,24 @@ BACKENDS = {
     "workers-uneven": {"backend": "workers", "num_workers": 5, "num_threads": 2},
 }
 FACTORIES = {
-    "counter": lambda n: CounterFactory(n, agents_per_env=2, max_steps=5),
-    "toy": lambda n: ToyFactory(n, agents=2),
-    "toy-native": lambda n: ToyFactory(n, agents=2, native=True),
+    "counter": lambda: CounterFactory(agents_per_env=2, max_steps=5),
+    "toy": lambda: ToyFactory(agents=2),
+    "toy-native": lambda: ToyFactory(agents=2, native=True),
     "walk": walk_factory,
     "crowd": crowd_factory,
-    "walk-repeated": lambda n: repeated(walk_factory(n), 3),
-    "crowd-repeated": lambda n: repeated(crowd_factory(n), 2),
-    "grid-repeated": lambda n: repeated(GridFactory(n, num_agents=3, room_size=[6, 6], max_steps=7), 3),
-    "grid": lambda n: GridFactory(n, num_agents=3, room_size=[6, 6], objects={"mine_red": 2}, max_steps=7),
+    "walk-repeated": lambda: repeated(walk_factory(), 3),
+    "crowd-repeated": lambda: repeated(crowd_factory(), 2),
+    "grid-repeated": lambda: repeated(GridFactory(num_agents=3, room_size=[6, 6], max_steps=7), 3),
+    "grid": lambda: GridFactory(num_agents=3, room_size=[6, 6], objects={"mine_red": 2}, max_steps=7),
 }
 
 
-def tape_for(spec, length, seed=0):
+def tape_for(spec, length, num_envs, seed=0):
     """Actions int32 [length, num_agents, width]; head 1 of the toy (its naps) stays 0."""
     top = (5, 1) if spec.name == "toy" else spec.action.nvec
-    return np.random.default_rng(seed).integers(0, top, (length, spec.num_agents, len(top)), dtype=np.int32)
+    return np.random.default_rng(seed).integers(
+        0, top, (length, num_envs * spec.agents_per_env, len(top)), dtype=np.int32
+    )
 
 
 def flat(rows: Rows):

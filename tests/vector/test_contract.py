@@ -8,6 +8,7 @@ import time
 import numpy as np
 import pytest
 
+from metta_fast.contracts import batch_state
 from metta_fast.contracts.errors import UserError
 from metta_fast.vector import VectorError, make_vector
 from tests.vector.suite import BACKENDS, FACTORIES, assert_misuse_raises, assert_same, flat, play, tape_for
@@ -26,8 +27,9 @@ def make(backend):
     """Makes vectors of the backend and closes them."""
     made = []
 
-    def make(factory, num_blocks=3, **more):
-        made.append(make_vector(factory, num_blocks=num_blocks, **{**BACKENDS[backend], **more}))
+    def make(factory, num_envs=ENVS, first_env=0, total_envs=None, *, num_blocks=3, **more):
+        counts = num_envs, first_env, total_envs
+        made.append(make_vector(factory, *counts, num_blocks=num_blocks, **{**BACKENDS[backend], **more}))
         return made[-1]
 
     yield make
@@ -41,8 +43,8 @@ def parallel(backend):
         pytest.skip("serial works in the order of the sends")
 
 
-def reference(factory, tape, seed=3, stagger=False):
-    with make_vector(factory, backend="serial", num_blocks=1) as vec:
+def reference(factory, tape, seed=3, stagger=False, num_envs=ENVS):
+    with make_vector(factory, num_envs, backend="serial", num_blocks=1) as vec:
         vec.async_reset(seed, stagger=stagger)
         rows = play(vec, tape)
         return rows, vec.state_dict()
@@ -50,21 +52,21 @@ def reference(factory, tape, seed=3, stagger=False):
 
 @pytest.mark.parametrize("kind", FACTORIES)
 def test_same_seed_and_tape_give_the_same_bytes(make, kind):
-    factory = FACTORIES[kind](ENVS)
-    tape = tape_for(factory.spec, LENGTH)
+    factory = FACTORIES[kind]()
+    tape = tape_for(factory.spec, LENGTH, ENVS)
     expected, state = reference(factory, tape)
     half = LENGTH // 2
     vec = make(factory)
     vec.async_reset(3)
     got = play(vec, tape)
     assert_same(got, expected)
-    if factory.spec.num_agents > ENVS:
+    if vec.num_agents > ENVS:
         assert [b.start % factory.spec.agents_per_env for b in vec.blocks] == [0, 0, 0]
     # again from the start, other blocks; then on from the middle with the state of a run with other blocks
     vec.async_reset(3)
     assert_same(play(vec, tape[:half]), {k: v[: half + 1] for k, v in expected.items()})
     saved = vec.state_dict()
-    with make_vector(factory, backend="serial", num_blocks=5) as other:
+    with make_vector(factory, ENVS, backend="serial", num_blocks=5) as other:
         other.load_state_dict(saved)
         rest = play(other, tape[half:], first=False)
         assert_same(rest, {k: v[half:] for k, v in expected.items()})
@@ -86,8 +88,8 @@ def assert_states_equal(a, b):
 
 @pytest.mark.parametrize("kind", ["counter", "grid", "toy"])
 def test_stagger_reaches_the_environments(make, kind):
-    factory = FACTORIES[kind](ENVS)
-    tape = tape_for(factory.spec, 9)
+    factory = FACTORIES[kind]()
+    tape = tape_for(factory.spec, 9, ENVS)
     staggered = reference(factory, tape, stagger=True)[0]
     plain = reference(factory, tape)[0]
     assert any((staggered[k] != plain[k]).any() for k in plain)
@@ -96,8 +98,36 @@ def test_stagger_reaches_the_environments(make, kind):
     assert_same(play(vec, tape), staggered)
 
 
+@pytest.mark.parametrize("stagger", [False, True])
+@pytest.mark.parametrize("kind", FACTORIES)
+def test_environments_of_a_part_do_what_they_do_in_the_whole(make, kind, stagger):
+    """Envs [4, 8) of 8 give the upper half of a vector of 8, bit for bit."""
+    factory = FACTORIES[kind]()
+    tape = tape_for(factory.spec, LENGTH, 8)
+    half = 4 * factory.spec.agents_per_env
+    whole, state = reference(factory, tape, stagger=stagger, num_envs=8)
+    vec = make(factory, 4, 4, 8, num_workers=min(4, BACKENDS["workers"]["num_workers"]))
+    assert (vec.num_envs, vec.num_agents, vec.first_env, vec.total_envs) == (4, half, 4, 8)
+    vec.async_reset(3, stagger=stagger)
+    assert_same(play(vec, tape[:, half:]), {name: rows[:, half:] for name, rows in whole.items()})
+    with make_vector(factory, 4, 4, 8) as other:
+        other.load_state_dict(vec.state_dict())
+    assert_states_equal(vec.state_dict()["envs"], batch_state.cut(state["envs"], 4, 8))
+
+
+def test_a_factory_of_the_old_form_is_told_the_new_one():
+    class Old(ToyFactory):
+        def make_batch(self, first_env, num_envs):
+            raise AssertionError
+
+    with pytest.raises(
+        UserError, match=r"Old\.make_batch\(first_env, num_envs\): expected .*num_envs, total_envs\)"
+    ):
+        make_vector(Old(), 2)
+
+
 def test_seeds_reach_every_environment(make):
-    vec = make(FACTORIES["walk"](ENVS))
+    vec = make(FACTORIES["walk"]())
     seen = []
     for seed in (1, 2, (1 << 64) - 1):
         vec.async_reset(seed)
@@ -109,7 +139,7 @@ def test_seeds_reach_every_environment(make):
 
 
 def test_blocks_are_equal_contiguous_ranges_of_whole_environments(make):
-    vec = make(ToyFactory(10, agents=2), num_blocks=4)
+    vec = make(ToyFactory(agents=2), 10, num_blocks=4)
     assert [(b.index, b.start, b.stop, b.size) for b in vec.blocks] == [
         (0, 0, 4, 4),
         (1, 4, 10, 6),
@@ -127,14 +157,14 @@ def test_blocks_are_equal_contiguous_ranges_of_whole_environments(make):
 
 
 def test_misuse_raises(make):
-    vec = make(ToyFactory(6), num_blocks=3)
-    assert_misuse_raises(vec, make(ToyFactory(6), num_blocks=3, backend="serial"))
+    vec = make(ToyFactory(), 6, num_blocks=3)
+    assert_misuse_raises(vec, make(ToyFactory(), 6, num_blocks=3, backend="serial"))
     vec.send(vec.blocks[1])
     assert vec.recv() is vec.blocks[1]
 
 
 def test_several_blocks_may_be_held_and_come_back_in_any_order(make):
-    vec = make(ToyFactory(6), num_blocks=3)
+    vec = make(ToyFactory(), 6, num_blocks=3)
     vec.async_reset(0)
     assert {vec.recv().index for _ in range(3)} == {0, 1, 2}
     vec.send(vec.blocks[2])
@@ -145,7 +175,7 @@ def test_several_blocks_may_be_held_and_come_back_in_any_order(make):
 
 @pytest.mark.parametrize("native", [False, True])
 def test_the_first_ready_block_comes_first(make, parallel, native):
-    vec = make(ToyFactory(6, native=native), num_blocks=3, num_workers=3)
+    vec = make(ToyFactory(native=native), 6, num_blocks=3, num_workers=3)
     vec.async_reset(0)
     naps = {0: 6, 1: 0, 2: 3}
     for block in vec.hold_all():
@@ -155,7 +185,7 @@ def test_the_first_ready_block_comes_first(make, parallel, native):
 
 @pytest.mark.parametrize("native", [False, True])
 def test_rows_of_a_held_block_stay_untouched(make, native):
-    vec = make(ToyFactory(6, native=native), num_blocks=3)
+    vec = make(ToyFactory(native=native), 6, num_blocks=3)
     vec.async_reset(0)
     held = vec.hold_all()[1]
     before = flat(held.rows)
@@ -168,20 +198,20 @@ def test_rows_of_a_held_block_stay_untouched(make, native):
 
 
 def test_reset_gives_up_held_blocks_and_waits_for_steps(make):
-    factory = ToyFactory(6, agents=2)
-    tape = tape_for(factory.spec, 4)
-    vec = make(factory)
+    factory = ToyFactory(agents=2)
+    tape = tape_for(factory.spec, 4, 6)
+    vec = make(factory, 6)
     vec.async_reset(8)
     block = vec.recv()
     vec.send(block, np.full((block.size, 2), [1, 1], np.int32))
     vec.recv()
     vec.async_reset(3)
-    assert_same(play(vec, tape), reference(factory, tape)[0])
+    assert_same(play(vec, tape), reference(factory, tape, num_envs=6)[0])
 
 
 @pytest.mark.parametrize("native", [False, True])
 def test_timeout_leaves_the_block_in_flight(make, parallel, native):
-    vec = make(ToyFactory(2, native=native), num_blocks=1, num_workers=2)
+    vec = make(ToyFactory(native=native), 2, num_blocks=1, num_workers=2)
     vec.async_reset(0)
     block = vec.recv(timeout=30.0)
     vec.send(block, np.array([[1, 6], [1, 0]], np.int32))
@@ -193,7 +223,7 @@ def test_timeout_leaves_the_block_in_flight(make, parallel, native):
 
 
 def test_other_threads_run_while_recv_waits(make, parallel):
-    vec = make(ToyFactory(2), num_blocks=1, num_workers=2)
+    vec = make(ToyFactory(), 2, num_blocks=1, num_workers=2)
     vec.async_reset(0)
     block = vec.recv()
     vec.send(block, np.array([[1, 8], [1, 0]], np.int32))
@@ -204,7 +234,7 @@ def test_other_threads_run_while_recv_waits(make, parallel):
 
 
 def test_closing(make):
-    vec = make(ToyFactory(6), num_blocks=2)
+    vec = make(ToyFactory(), 6, num_blocks=2)
     vec.async_reset(0)
     block = vec.recv()
     reward = block.rows.reward.copy()
@@ -224,18 +254,17 @@ def test_closing(make):
 
 
 def test_state_of_another_run_is_refused(make):
-    vec = make(ToyFactory(6), num_blocks=2)
+    vec = make(ToyFactory(), 6, num_blocks=2)
     vec.async_reset(0)
     vec.hold_all()
     with (
-        make_vector(ToyFactory(5)) as other,
+        make_vector(ToyFactory(), 5) as other,
         pytest.raises(ValueError, match=r"obs/a is uint8 \(6, 2, 3\), expected"),
     ):
         other.load_state_dict(vec.state_dict())
 
 
 def test_impossible_numbers_are_named():
-    factory = ToyFactory(6)
     for keys, message in (
         (
             {"backend": "workers", "num_workers": 8},
@@ -246,6 +275,9 @@ def test_impossible_numbers_are_named():
         ({"backend": "threads", "num_threads": True}, "num_threads=True"),
         ({"backend": "worker"}, "did you mean 'workers'"),
         ({"worker_timeout_s": 0}, "worker_timeout_s"),
+        ({"num_envs": 0}, r"num_envs=0: expected"),
+        ({"first_env": -1}, r"first_env=-1: expected"),
+        ({"first_env": 3, "total_envs": 8}, r"total_envs=8: .*first_env\+num_envs=9"),
     ):
         with pytest.raises(UserError, match=message):
-            make_vector(factory, **keys)
+            make_vector(ToyFactory(), **{"num_envs": 6, **keys})

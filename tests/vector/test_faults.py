@@ -53,7 +53,7 @@ def wrong():
 
 def vector(**keys):
     keys = {"backend": "workers", "num_workers": 4, "num_blocks": 2, **keys}
-    return make_vector(PythonEnvFactory(Env, 8), **keys)
+    return make_vector(PythonEnvFactory(Env), 8, **keys)
 
 def leftovers():
     "Descriptors (open files, sockets, memory) and children of this process."
@@ -303,8 +303,8 @@ assert leftovers() == before
 def test_a_hung_thread_is_named_after_the_timeout(native):
     out = run(f"""
 from tests.vector.toys import ToyFactory
-factory = ToyFactory(8, native={native})
-vec = make_vector(factory, backend="threads", num_blocks=2, num_threads=2, worker_timeout_s=0.5)
+factory = ToyFactory(native={native})
+vec = make_vector(factory, 8, backend="threads", num_blocks=2, num_threads=2, worker_timeout_s=0.5)
 vec.async_reset(0)
 for block in vec.hold_all():
     vec.send(block, np.array([[1, 60 if block.index else 0]] + 3 * [[1, 0]], np.int32))

@@ -42,8 +42,8 @@ class Walk(gymnasium.Env):
         self.np_random.bit_generator.state = state["rng"]
 
 
-def walk_factory(num_envs):
-    return PythonEnvFactory(Walk, num_envs, name="walk", stats=("far/x",))
+def walk_factory():
+    return PythonEnvFactory(Walk, name="walk", stats=("far/x",))
 
 
 class Crowd:
@@ -84,5 +84,5 @@ class Crowd:
         pass
 
 
-def crowd_factory(num_envs):
-    return PythonEnvFactory(Crowd, num_envs, name="crowd", stats=("t",))
+def crowd_factory():
+    return PythonEnvFactory(Crowd, name="crowd", stats=("t",))

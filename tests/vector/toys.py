@@ -19,10 +19,9 @@ class ToyFactory:
     native: steps are given as a native job (a C callback into Python), otherwise by `step` alone.
     """
 
-    def __init__(self, num_envs, agents=1, native=False):
+    def __init__(self, agents=1, native=False):
         self.spec = EnvSpec(
             name="toy",
-            num_envs=num_envs,
             agents_per_env=agents,
             obs={"a": Leaf((2, 3), "uint8"), "b": Leaf((1,), "float32")},
             action=ActionSpec("discrete", nvec=(5, 40)),
@@ -32,13 +31,13 @@ class ToyFactory:
             stagger=True,
         )
 
-    def make_batch(self, first_env, num_envs):
-        return ToyBatch(self.spec, first_env, num_envs)
+    def make_batch(self, first_env, num_envs, total_envs):
+        return ToyBatch(self.spec, first_env, num_envs, total_envs)
 
 
 class ToyBatch:
-    def __init__(self, spec, first_env, num_envs):
-        self.spec, self.first, self.n = spec, first_env, num_envs
+    def __init__(self, spec, first_env, num_envs, total_envs):
+        self.spec, self.first, self.n, self.total = spec, first_env, num_envs, total_envs
         self.clock = np.zeros(num_envs, np.int64)
         self.sum = np.zeros((num_envs, spec.agents_per_env), np.int64)
         self.seed = 0
@@ -50,7 +49,7 @@ class ToyBatch:
     def reset(self, seed, *, stagger=False):
         self.seed = seed
         self.sum[:] = 0
-        self.clock[:] = np.arange(self.first, self.first + self.n) * 7 // self.spec.num_envs if stagger else 0
+        self.clock[:] = np.arange(self.first, self.first + self.n) * 7 // self.total if stagger else 0
         for i in range(self.n):
             self.write(i)
 

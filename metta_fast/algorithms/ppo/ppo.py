@@ -81,16 +81,17 @@ class PPO:
         offload = trainer.cpu_offload and device.type == "cuda"
         self.buffers = Buffers.allocate(
             spec,
-            horizon=trainer.batch_size // spec.num_agents,
+            num_agents=vec.num_agents,
+            horizon=trainer.batch_size // vec.num_agents,
             bptt_horizon=trainer.bptt_horizon,
             state_shape=tuple(policy.state_shape),  # type: ignore[arg-type]
             device=torch.device("cpu") if offload else device,
             debug=trainer.debug,
             pinned=offload,
         )
-        self.episodes = EpisodeStats(spec, self.buffers.device)
+        self.episodes = EpisodeStats(spec, vec.num_agents, self.buffers.device)
         self.reward_scale = (
-            RewardScale(spec.num_agents, trainer.gamma, self.buffers.device)
+            RewardScale(vec.num_agents, trainer.gamma, self.buffers.device)
             if trainer.normalize_reward
             else None
         )

@@ -98,8 +98,13 @@ def summary(algorithm: Any) -> Callable[[], None]:
     device = algorithm.device
     scale = None
     if algorithm.reward_scale is not None:
-        scale = RewardScale(algorithm.spec.num_agents, algorithm.config.trainer.gamma, device)
-    found = Summary(algorithm.spec, algorithm.buffers, EpisodeStats(algorithm.spec, device), scale)
+        scale = RewardScale(algorithm.buffers.num_agents, algorithm.config.trainer.gamma, device)
+    found = Summary(
+        algorithm.spec,
+        algorithm.buffers,
+        EpisodeStats(algorithm.spec, algorithm.buffers.num_agents, device),
+        scale,
+    )
     found._kernels = None
     return found.run
 

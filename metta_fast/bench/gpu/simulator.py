@@ -31,14 +31,18 @@ class Stepping:
     def __init__(self, recipe: str, observation: str, num_envs: int, device: str = "cuda") -> None:
         self.device = torch.device(device)
         config = env_config(recipe, observation)
-        config.num_envs = num_envs
         factory: Any = make_factory(config)
-        vec: Any = make_vector(factory, backend="gpu", device=self.device)
+        vec: Any = make_vector(factory, num_envs, backend="gpu", device=self.device)
         self.vec = vec
         self.notes: list[str] = []
         spec = vec.spec
         self.buffers = Buffers.allocate(
-            spec, horizon=HORIZON, bptt_horizon=HORIZON, state_shape=(0, 0), device=vec.device
+            spec,
+            num_agents=vec.num_agents,
+            horizon=HORIZON,
+            bptt_horizon=HORIZON,
+            state_shape=(0, 0),
+            device=vec.device,
         )
         vec.attach(self.buffers)
         choices = torch.tensor(spec.action.nvec, device=self.device)
@@ -52,7 +56,7 @@ class Stepping:
         self._sync()
 
     def ready(self) -> dict[str, Any]:
-        return {"agents": self.vec.spec.num_agents, "notes": self.notes}
+        return {"agents": self.vec.num_agents, "notes": self.notes}
 
     def round(self, seconds: float) -> dict[str, Any]:
         """Replays for at least so many seconds: agent steps per second, microseconds a row."""

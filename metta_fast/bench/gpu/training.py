@@ -36,7 +36,7 @@ class Training:
         resolved = resolve(compose([f"trainer.total_timesteps={_NEVER}", *overrides]))
         self.config = resolved.config
         self.notes = [note for note in resolved.notes if not note.startswith("hardware=auto")]
-        self.parts = build_parts(self.config)
+        self.parts = build_parts(self.config, resolved.factory)
         self.algorithm: Any = self.parts.algorithm
         self.device = self.parts.device
         self._with_env = self.config.trainer.deterministic or self.parts.spec.cheap_state

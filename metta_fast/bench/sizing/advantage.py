@@ -85,9 +85,14 @@ def advantage_numpy(inputs: Inputs[Array], advantage: Array, returns: Array) -> 
 
 def filled(device: str, horizon: int, agents: int) -> Buffers:
     """Buffers of a rollout that might have been, the same for every device."""
-    spec = CounterFactory(agents).spec
+    spec = CounterFactory().spec
     b = Buffers.allocate(
-        spec, horizon=horizon, bptt_horizon=horizon, state_shape=(0, 0), device=torch.device(device)
+        spec,
+        num_agents=agents,
+        horizon=horizon,
+        bptt_horizon=horizon,
+        state_shape=(0, 0),
+        device=torch.device(device),
     )
     rng = torch.Generator().manual_seed(0)
 

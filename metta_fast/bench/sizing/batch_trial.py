@@ -31,6 +31,7 @@ class Trial:
         from metta_fast.run.build import build_parts
 
         full = config_from_dict(config)
+        factory = make_factory(full.env)
         self.on_gpu = full.trainer.device == "cuda"
         with contextlib.suppress(OSError):  # no such file but on Linux
             Path("/proc/self/oom_score_adj").write_text("1000")
@@ -43,11 +44,11 @@ class Trial:
             step = lcm(agents * full.trainer.bptt_horizon, full.trainer.minibatch_size)
             used.trainer.batch_size = min(step, full.trainer.batch_size)
             used.trainer.gradient_accumulation = 1
-            spec = make_factory(full.env).spec
+            spec = factory.spec
             ballast = rollout(memory.estimate(full, spec)) - rollout(memory.estimate(used, spec))
         self.ballast = bytearray(max(ballast, 0))
         self.ballast[::PAGE] = b"\1" * len(range(0, len(self.ballast), PAGE))
-        self.parts = build_parts(used)
+        self.parts = build_parts(used, factory)
 
     def ready(self) -> dict[str, Any]:
         return {"ready": True}

@@ -104,9 +104,7 @@ def find_batch(overrides: Sequence[str], say: Say) -> str:
     resolved = resolve(composed)
     config, machine = resolved.config, hardware.detect()
     sizes = sizes_of(config, minibatch_typed=composed.typed("trainer.minibatch_size"))
-    from metta_fast.envs import make_factory
-
-    spec = make_factory(config.env).spec
+    spec = resolved.factory.spec
     on_gpu = config.trainer.device == "cuda"
     where = machine.gpus[0].name if on_gpu else "this machine"
     begin = max(-(-START // sizes.unit), 1) * sizes.unit

@@ -58,12 +58,13 @@ def _evaluation(config: Config, parts: Any) -> float:
 
     return _timed(
         lambda: evaluate(
-            config,
+            parts.factory,
             parts.policy,
             device=parts.device,
             num_envs=config.run.evaluate_episodes,
             seed=config.seed,
             deterministic=config.run.evaluate_deterministic,
+            max_steps=config.env.max_steps,
         )
     )
 
@@ -74,7 +75,7 @@ def _replay(config: Config, parts: Any, folder: RunDir) -> float:
 
     def write() -> None:
         with contextlib.suppress(OSError, EnvError, UserError):
-            write_replay(config, parts.policy, folder, 0)
+            write_replay(config, parts.factory, parts.policy, folder, 0)
 
     return _timed(write)
 

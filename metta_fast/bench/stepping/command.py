@@ -82,7 +82,7 @@ def check(env: str) -> bool:
         UserError: there is no such recipe, or its environment cannot be made here.
     """
     config = compose(["hardware=cpu", f"env={env}"]).config.env
-    factory: Any = make_factory(config, num_envs=1)
+    factory: Any = make_factory(config)
     return config.factory == "robot" and bool(factory.task.gymnasium_id)
 
 

@@ -20,7 +20,7 @@ from metta_fast.bench.harness.report import Report
 from metta_fast.bench.harness.rounds import headed, in_turns
 from metta_fast.config.keys import EnvConfig
 from metta_fast.contracts.env import Array, EnvFactory, EnvSpec
-from metta_fast.contracts.slab import slab_rows, slab_size
+from metta_fast.contracts.slab import new_rows
 from metta_fast.envs import make_factory
 from metta_fast.inference.players import uniform
 from metta_fast.machine import hardware
@@ -53,11 +53,11 @@ def action_tape(spec: EnvSpec, agents: int, seed: int = 0) -> list[Array]:
 class SingleThread:
     """One batch stepped by its native job on this thread."""
 
-    def __init__(self, factory: EnvFactory) -> None:
+    def __init__(self, factory: EnvFactory, num_envs: int) -> None:
         spec = factory.spec
-        self.batch = factory.make_batch(0, spec.num_envs)
-        self.rows = slab_rows(spec, np.zeros(slab_size(spec), np.uint8))
-        self.tape = action_tape(spec, spec.num_agents)
+        self.batch = factory.make_batch(0, num_envs, num_envs)
+        self.rows = new_rows(spec, num_envs * spec.agents_per_env)
+        self.tape = action_tape(spec, num_envs * spec.agents_per_env)
         self.batch.bind(self.rows)
         self.batch.reset(0, stagger=True)
         self.count = 0
@@ -78,17 +78,17 @@ class SingleThread:
 class AllThreads:
     """The `threads` backend in one block, a thread for each core allowed."""
 
-    def __init__(self, factory: EnvFactory, threads: int) -> None:
-        spec = factory.spec
+    def __init__(self, factory: EnvFactory, num_envs: int, threads: int) -> None:
         self.vec = make_vector(
             factory,
+            num_envs,
             backend="threads",
             num_blocks=1,
             num_workers=1,
             num_threads=threads,
             worker_timeout_s=60.0,
         )
-        self.tape = action_tape(spec, spec.num_agents)
+        self.tape = action_tape(factory.spec, self.vec.num_agents)
         self.vec.async_reset(0, stagger=True)
         self.block = self.vec.recv()
         self.count = 0
@@ -120,10 +120,13 @@ def simulate(report: Report, seconds: float, repeats: int, say: Callable[[str], 
     cores = hardware.allowed_cores()
     for recipe, agents in RECIPES.items():
         for kind in KINDS:
-            factory = make_factory(env_config(recipe, kind))
-            sims: list[tuple[str, int, SingleThread | AllThreads]] = [("1 thread", 1, SingleThread(factory))]
+            config = env_config(recipe, kind)
+            factory, envs = make_factory(config), config.num_envs
+            sims: list[tuple[str, int, SingleThread | AllThreads]] = [
+                ("1 thread", 1, SingleThread(factory, envs))
+            ]
             if cores > 1:
-                sims.append((f"{cores} threads, per core", cores, AllThreads(factory, cores)))
+                sims.append((f"{cores} threads, per core", cores, AllThreads(factory, envs, cores)))
             try:
                 for _, _, sim in sims:
                     timed(sim.step, min(seconds, 0.5))

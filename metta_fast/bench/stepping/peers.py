@@ -61,10 +61,10 @@ PEERS = (
 )
 
 
-def _factory(env: str, num_envs: int) -> Any:
+def _factory(env: str) -> Any:
     """A recipe's environments; of a robot the task as Gymnasium has it, which is what its peers step."""
     config = compose(["hardware=cpu", f"env={env}"]).config.env
-    config.num_envs, config.action_repeat = num_envs, 1  # peers take each action once
+    config.action_repeat = 1  # peers take each action once
     if config.factory == "robot":
         config.params = {"task": config.params["task"]}
     return make_factory(config)
@@ -72,7 +72,7 @@ def _factory(env: str, num_envs: int) -> Any:
 
 def _robot(env: str) -> Any:
     """The factory of a recipe's robot, for its names and its actions."""
-    return _factory(env, 1)
+    return _factory(env)
 
 
 def _tape(env: str, num_envs: int, dtype: str) -> list[Array]:
@@ -210,7 +210,7 @@ def make(kind: str, env: str, num_envs: int, threads: int) -> Ours | Stepper:
     """The stepper of a Peer's kind: num_envs environments of the recipe `env` on so many threads."""
     if kind in ("ours", "ours_async"):
         blocks = 1 if kind == "ours" else min(2, num_envs)
-        return Ours(_factory(env, num_envs), "threads", threads, blocks)
+        return Ours(_factory(env), num_envs, "threads", threads, blocks)
     if kind in ("envpool", "envpool_async"):
         return EnvPool(env, num_envs, threads, num_envs if kind == "envpool" else max(1, num_envs // 2))
     if kind == "rollout":

@@ -16,10 +16,12 @@ from metta_fast.contracts.env import Array, EnvFactory
 
 
 class Ours:
-    """A backend of ours."""
+    """Steps environments through one of our backends."""
 
-    def __init__(self, factory: EnvFactory, backend: str, cores: int, blocks: int = BLOCKS) -> None:
-        self._turner = Turner(factory, backend, cores, blocks=blocks)
+    def __init__(
+        self, factory: EnvFactory, num_envs: int, backend: str, cores: int, blocks: int = BLOCKS
+    ) -> None:
+        self._turner = Turner(factory, num_envs, backend, cores, blocks=blocks)
         self._turner.vec.hold_all()
 
     def round(self, seconds: float) -> dict[str, Any]:

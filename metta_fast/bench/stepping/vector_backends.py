@@ -32,16 +32,19 @@ BLOCKS = 2
 class Turner:
     """Gives every block back as soon as it comes, with actions from a tape."""
 
-    def __init__(self, factory: EnvFactory, backend: str, cores: int, *, blocks: int = BLOCKS) -> None:
+    def __init__(
+        self, factory: EnvFactory, num_envs: int, backend: str, cores: int, *, blocks: int = BLOCKS
+    ) -> None:
         self.vec: VectorEnv = make_vector(
             factory,
+            num_envs,
             backend=backend,
             num_blocks=blocks,
             num_workers=cores,
             num_threads=cores if backend == "threads" else 1,
             worker_timeout_s=60.0,
         )
-        self.tape = action_tape(factory.spec, factory.spec.num_agents)
+        self.tape = action_tape(factory.spec, self.vec.num_agents)
         self.vec.async_reset(0, stagger=factory.spec.stagger)
         self.count = 0
 
@@ -74,11 +77,12 @@ def overhead(report: Report, seconds: float, repeats: int, say: Callable[[str], 
     """Add a row for each environment and backend; the backends take turns."""
     cores = hardware.allowed_cores()
     for recipe in RECIPES:
-        factory = make_factory(env_config(recipe))
+        config = env_config(recipe)
+        factory = make_factory(config)
         turners: list[Turner] = []
         try:
             for backend in BACKENDS:
-                turners.append(Turner(factory, backend, cores))
+                turners.append(Turner(factory, config.num_envs, backend, cores))
                 timed(turners[-1].turn, min(seconds, 0.5))
                 turners[-1].vec.hold_all()
             results, notes = in_turns(

@@ -135,7 +135,7 @@ def measure(report: Report, seconds: float, repeats: int, say: Callable[[str], N
 def make(kind: str, backend: str, num_envs: int, cores: int) -> Ours | Stepper:
     """The stepper of one of PEERS."""
     if kind == "ours":
-        return Ours(PythonEnvFactory(cart_pole, num_envs, name=TASK), backend, cores)
+        return Ours(PythonEnvFactory(cart_pole, name=TASK), num_envs, backend, cores)
     if kind == "gymnasium":
         import gymnasium
 

@@ -35,6 +35,7 @@ class Stepper:
         vector = config.vector
         self.vec = make_vector(
             self.factory,
+            config.env.num_envs,
             backend=vector.backend,
             num_blocks=blocks,
             num_workers=vector.num_workers,
@@ -98,7 +99,7 @@ class Trained:
         self.device = torch.device(self.config.trainer.device)
         configure_torch(self.config.trainer, self.device)
         self.stepper = Stepper(self.config, blocks)
-        self.horizon = self.config.trainer.batch_size // self.stepper.spec.num_agents
+        self.horizon = self.config.trainer.batch_size // self.stepper.vec.num_agents
 
     def epoch(self) -> None:
         """The library's own: a rollout and its update."""

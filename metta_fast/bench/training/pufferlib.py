@@ -32,7 +32,7 @@ class Blocks:
     def __init__(self, stepper: Stepper) -> None:
         self.stepper = stepper
         self.single_observation_space, self.single_action_space = stepper.spaces()
-        self.num_agents = stepper.spec.num_agents
+        self.num_agents = stepper.vec.num_agents
         blocks = stepper.vec.blocks
         self.agents_per_batch = blocks[0].size
         self._agents = [np.arange(block.start, block.stop) for block in blocks]

@@ -30,7 +30,7 @@ class Rows(VecEnv):  # type: ignore[misc]
 
     def __init__(self, stepper: Stepper) -> None:
         self.stepper, self.render_mode = stepper, None
-        super().__init__(stepper.spec.num_agents, *stepper.spaces())
+        super().__init__(stepper.vec.num_agents, *stepper.spaces())
 
     def reset(self) -> Any:
         return self.stepper.reset().copy()

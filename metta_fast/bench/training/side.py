@@ -180,7 +180,7 @@ class _Runner:
         composed = composed_side(overrides)
         resolved = resolve(mixed(composed, composed_side(toward), paths) if paths else composed)
         self.config, self.notes = resolved.config, resolved.notes
-        self.parts = build_parts(self.config)
+        self.parts = build_parts(self.config, resolved.factory)
         self.algorithm = self.parts.algorithm
         self._with_env = self.config.trainer.deterministic or self.parts.spec.cheap_state
         self.phases: dict[str, float] = {}
