@@ -8,7 +8,6 @@ exact. The memory of environments written in Python is unknown. torch is not imp
 
 from __future__ import annotations
 
-
 from metta_fast.algorithms.registry import kind_of
 from metta_fast.config.keys import Config
 from metta_fast.contracts.algorithm import MemoryPart

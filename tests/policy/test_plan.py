@@ -24,7 +24,7 @@ BOX = ActionSpec("box", low=(-1.0, -2.0), high=(1.0, 2.0))
 MIXED = flat_spec(
     (3, 2), compact=Leaf((387,), "uint8"), pose=Leaf((2, 3), "float32"), way=Leaf((4,), "int32")
 )
-ROBOT = EnvSpec("robot", 4, 1, {"obs": Leaf((5,), "float32"), "true": Leaf((3,), "float32")}, BOX, ("true",))
+ROBOT = EnvSpec("robot", 1, {"obs": Leaf((5,), "float32"), "true": Leaf((3,), "float32")}, BOX, ("true",))
 CASES: dict[str, tuple[EnvSpec, dict[str, Any]]] = {
     "flat": (flat_spec((3, 2)), {}),
     "compact": (grid_spec("compact"), {}),

@@ -30,7 +30,7 @@ from metta_fast.envs.grid.env import GridFactory
 from metta_fast.policy import make_policy
 from metta_fast.runtime.fast_paths import FastPaths
 from tests.policy.specs import flat_spec, random_obs
-from tests.ppo.envs import seen, tickers
+from tests.ppo.envs import counted, seen, tickers
 from tests.ppo.stand_in import make_config, make_ppo
 
 CPU = torch.device("cpu")
@@ -52,7 +52,7 @@ POLICIES: dict[str, dict[str, Any]] = {
 
 def grids(kind: str) -> GridFactory:
     """Episodes of 8 steps: many masked rows."""
-    return GridFactory(3, observation=kind, num_agents=4, room_size=[10, 10], max_steps=8)
+    return counted(GridFactory(observation=kind, num_agents=4, room_size=[10, 10], max_steps=8), 3)
 
 
 def world(kind: str, policy: dict[str, Any]) -> tuple[Any, PolicyConfig]:
@@ -164,13 +164,15 @@ def filled(nvec: tuple[int, ...], segments: int, seed: int, share: float, flat: 
     """A policy's spec, and buffers of random rows, of which about `share` are masked. flat: floats, not a grid's."""
     leaf = Leaf((5,), "float32") if flat else Leaf((387,), "uint8")
     spec = flat_spec(nvec, **{"obs" if flat else "compact": leaf})
-    b = Buffers.allocate(spec, horizon=3 * segments, bptt_horizon=3, state_shape=(0, 0), device=CPU)
+    b = Buffers.allocate(
+        spec, num_agents=4, horizon=3 * segments, bptt_horizon=3, state_shape=(0, 0), device=CPU
+    )
     g = torch.Generator().manual_seed(seed)
     for name, rows in b.obs.items():
         if flat:
             rows.normal_(generator=g)
         else:
-            rows.copy_(random_obs(spec, 3 * segments + 1, spec.num_agents, seed=seed)[name])
+            rows.copy_(random_obs(spec, 3 * segments + 1, b.num_agents, seed=seed)[name])
     b.mask.copy_(torch.rand(b.mask.shape, generator=g) >= share)
     for head, choices in enumerate(nvec):
         b.action[..., head].copy_(torch.randint(0, choices, b.action.shape[:2], generator=g))
@@ -203,7 +205,7 @@ def test_a_step_of_any_size_is_torchs(
 ) -> None:
     """One minibatch of all rows: statistics, the gradients' norm, and Adam's first moments, which are the gradients."""
     spec, b = filled(nvec, segments, seed, share, flat)
-    whole = make_config(minibatch_size=3 * segments * spec.num_agents, learning_rate=1e-3)
+    whole = make_config(minibatch_size=3 * segments * b.num_agents, learning_rate=1e-3)
     config = whole.trainer
     moments, sums = [], []
     for native in (True, False):
