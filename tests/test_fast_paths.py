@@ -124,7 +124,7 @@ class Changed(Network):
 
 
 def grid() -> GridFactory:
-    return GridFactory(3, observation="compact", num_agents=4, room_size=[10, 10], max_steps=8)
+    return GridFactory(observation="compact", num_agents=4, room_size=[10, 10], max_steps=8)
 
 
 def choices(kind: type[Policy], device: torch.device, **trainer: Any) -> list[Choice]:
@@ -163,7 +163,7 @@ def test_it_learns_the_same_to_the_bit(kind: type[Policy]) -> None:
                 p.data.copy_(value)
         else:
             weights = [p.detach().clone() for p in policy.parameters()]
-        ppo = make_ppo(factory, horizon=24, bptt=4, minibatches=3, policy=policy, learning_rate=3e-3)
+        ppo = make_ppo(factory, 3, horizon=24, bptt=4, minibatches=3, policy=policy, learning_rate=3e-3)
         assert ppo.paths.uses(C_ROLLOUT)
         assert ppo.paths.uses(C_UPDATE)
         run(ppo, 2)
