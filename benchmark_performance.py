@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Speed, measured: without arguments the performance guide's `original` against `ultra_fast`, in turns.
+"""Measures speed; without arguments it compares the performance guide's `original` with `ultra_fast`, in turns.
 
 python benchmark_performance.py --help
 python benchmark_performance.py --seconds 10 --json figures.json

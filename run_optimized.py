@@ -1,4 +1,4 @@
-"""Train with the fast settings: `metta-fast train` with hardware=ultra_fast where no profile is given.
+"""Trains with the fast settings: `metta-fast train`, with hardware=ultra_fast if no profile is given.
 
 python run_optimized.py hardware=ultra_fast env.num_envs=1024 trainer.batch_size=262144
 python run_optimized.py --help

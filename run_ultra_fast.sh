@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
-# All set-up, then training with the best profile for this machine:
+# Sets everything up, then trains with the best profile for this machine:
 #
 #     ./run_ultra_fast.sh                          # set up if needed, then train with hardware=auto
 #     ./run_ultra_fast.sh env=grid_solo seed=3     # arguments go to run_optimized.py
-#     ./run_ultra_fast.sh resume=auto              # go on with the newest run
+#     ./run_ultra_fast.sh resume=auto              # continue the newest run
 #     ./run_ultra_fast.sh --setup-only             # stop after set-up
 #
-# Set-up makes .venv and installs this folder into it (editable, with the native extensions); it is done again only
+# Set-up creates .venv and installs this folder into it (editable, with the native extensions). It is repeated only
 # when pyproject.toml, setup.py or a native source changes.
 #
-#     METTA_FAST_PYTHON=/path/to/python    use this interpreter and its packages as they are: nothing is installed,
-#                                          only the extensions are built (machines without a network)
+#     METTA_FAST_PYTHON=/path/to/python    use this interpreter and its installed packages; only the extensions are
+#                                          built (for machines without a network)
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
@@ -38,7 +38,7 @@ find_python() {
   anywhere:       https://docs.astral.sh/uv  then  uv python install 3.12"
 }
 
-# The extra packages of pyproject.toml: robots where envs/robot is built, gpu where there are NVIDIA cards.
+# Prints the extras of pyproject.toml to install: robots where envs/robot can be built, gpu if there are NVIDIA GPUs.
 extra() {
     local names=""
     if [ "$(uname -sm)" = "Linux x86_64" ]; then names=robots; fi
@@ -46,7 +46,7 @@ extra() {
     echo "${names:+[$names]}"
 }
 
-# Everything that the installed state depends on, as one number.
+# Prints a checksum of everything that the installed state depends on.
 inputs() {
     {
         echo "$1 ${MF_ARCH:-} ${MF_DEBUG:-} $(extra)"
@@ -56,7 +56,7 @@ inputs() {
     } | cksum
 }
 
-# pip's output goes to .venv/setup.log; the screen sees its main steps.
+# Runs pip; its output goes to .venv/setup.log, and its main steps to the screen.
 pip_install() {
     local line
     "$python" -m pip install --disable-pip-version-check --progress-bar off "$@" 2>&1 | tee -a .venv/setup.log |
@@ -66,11 +66,11 @@ pip_install() {
             esac
         done || {
         tail -n 25 .venv/setup.log >&2
-        fail "installation failed (all of pip's output: .venv/setup.log); run it again when mended"
+        fail "installation failed (pip's whole output: .venv/setup.log); correct the cause and run this again"
     }
 }
 
-# Without a GPU the CPU build of torch is enough: 0.2 GB instead of 3.
+# Installs the CPU build of torch on machines without a GPU: 0.2 GB instead of 3.
 install_torch() {
     if "$python" -c 'import torch' 2>/dev/null || [ "$(uname -sm)" != "Linux x86_64" ] ||
         compgen -G '/dev/nvidia[0-9]*' >/dev/null || [ -e /dev/kfd ]; then
@@ -107,7 +107,7 @@ else
             say "making .venv with $("$base" --version)"
             "$base" -m venv --clear .venv
         fi
-        say "installing metta_fast and what it needs into .venv (minutes the first time)"
+        say "installing metta_fast and its dependencies into .venv (takes minutes the first time)"
         : >.venv/setup.log
         install_torch
         pip_install --editable ".$(extra)"

@@ -1,16 +1,16 @@
-"""Build of the native extensions: every `*.pyx` under envs/ and metta_fast/ becomes one extension module.
+"""Builds the native extensions: every `*.pyx` under envs/ and metta_fast/ becomes one extension module.
 
-All other metadata lives in pyproject.toml. `metta_fast/envs` and `metta_fast/configs` are committed links to
-`envs/` and `configs/`, so the checkout, an editable install and the wheel all see one package tree.
+All other metadata is in pyproject.toml. `metta_fast/envs` and `metta_fast/configs` are committed links to `envs/` and
+`configs/`, so the checkout, an editable install and the wheel have the same package tree.
 
-envs/robot is built where MuJoCo 4.0.0 (mujoco-core) is installed; all else is built without it. Its tasks are the
-headers in envs/robot/tasks that define NAME_params: they are listed for the compiler in list.h, written here.
+envs/robot is built only if MuJoCo 4.0.0 (mujoco-core) is installed. Its tasks are the headers in envs/robot/tasks that
+define NAME_params; this script lists them for the compiler in list.h.
 
     python setup.py build_ext --inplace             # a development build
     MF_DEBUG=1 python setup.py build_ext --inplace  # bounds checks, line tracing, -O1 -g
     MF_ARCH=native python setup.py build_ext --inplace   # tuned for this processor (not portable)
-    MF_SANITIZE=address,undefined python setup.py build  # a debug build, watched by gcc's or clang's sanitizers, into
-                                                         # build/sanitize-address-undefined (.ci/sanitize runs it)
+    MF_SANITIZE=address,undefined python setup.py build  # a debug build with gcc's or clang's sanitizers, in
+                                                         # build/sanitize-address-undefined (used by .ci/sanitize)
 """
 
 import importlib.util
@@ -26,14 +26,14 @@ from setuptools import Extension, setup
 
 FAST_MATH = ["-ffp-contract=fast", "-fno-math-errno"]
 NEVER_ON_A_GPU = {"_c_act", "_mlp_update", "_sparse_layer"}
-"""They may fuse products and sums."""
+"""Extensions that may fuse products and sums, because no GPU kernel has to give the same bits."""
 ROOT = Path(__file__).parent
-SANITIZE = os.environ.get("MF_SANITIZE", "")  # what -fsanitize= is told: address, undefined, thread, …
+SANITIZE = os.environ.get("MF_SANITIZE", "")  # value of -fsanitize=: address, undefined, thread, …
 DEBUG = os.environ.get("MF_DEBUG") == "1" or bool(SANITIZE)
 MUJOCO_LIBRARY = "libmujoco.so.4.0.0"  # envs/robot/__init__.py and pyproject.toml name the same version
 ARCH = os.environ.get("MF_ARCH", "x86-64-v3" if os.uname().machine == "x86_64" else "")
 
-# No fast-math and no contraction: the same header compiled for the GPU must give the same bits.
+# No fast-math and no contraction: the same header must give the same bits when compiled for the GPU.
 CFLAGS = ["-O1", "-g"] if DEBUG else ["-O3"]
 CFLAGS += ["-std=c11", "-ffp-contract=off", "-fno-strict-aliasing", "-pthread"]
 LDFLAGS = ["-pthread"]
@@ -42,16 +42,16 @@ if ARCH:
 if SANITIZE:
     if "--inplace" in sys.argv or "-i" in sys.argv:
         sys.exit(
-            "MF_SANITIZE builds into a folder of its own under build/, not --inplace: use `setup.py build`"
+            "MF_SANITIZE needs a build folder of its own under build/: type `setup.py build`, without --inplace"
         )
     LDFLAGS.append(f"-fsanitize={SANITIZE}")
     CFLAGS += [LDFLAGS[-1], "-fno-omit-frame-pointer", "-fno-sanitize-recover=all"]
 BUILD = "build/sanitize-" + SANITIZE.replace(",", "-") if SANITIZE else None
-"""The folder of a sanitized build: objects, generated C and, under lib, the whole package. None: setuptools' own."""
+"""Folder of a sanitized build: objects, generated C and, in lib, the whole package. None: setuptools' default."""
 
 
 def mujoco_folder() -> Path | None:
-    """Where MuJoCo's headers and the library of the version that envs/robot is written for lie, if they do.
+    """Finds the folder with MuJoCo's headers and library in the version that envs/robot needs; None if not installed.
 
     The library is linked by its path; at run time envs/robot/__init__.py loads it before the extension.
     """
@@ -63,14 +63,14 @@ def mujoco_folder() -> Path | None:
 
 
 def list_tasks() -> None:
-    """Write envs/robot/tasks/list.h (see all.h there), unless it is as it should be already."""
+    """Writes envs/robot/tasks/list.h (see all.h there) if its content changes."""
     folder = ROOT / "envs/robot/tasks"
     found = {}
     for header in sorted(folder.glob("*.h")):
         text = header.read_bytes()
         if re.search(rb"\}\s*" + header.stem.encode() + rb"_params\s*;", text):
             found[header.stem] = zlib.crc32(text)
-    lines = ["/* list.h: written by setup.py, which tells what it is. */"]
+    lines = ["/* list.h: written by setup.py (list_tasks). */"]
     lines += [f'#include "{name}.h"' for name in found]
     lines += ["#define MF_ROBOT_TASKS(X) " + " ".join(f"X({name}, {crc}u)" for name, crc in found.items())]
     target, text = folder / "list.h", "\n".join(lines) + "\n"
@@ -79,7 +79,7 @@ def list_tasks() -> None:
 
 
 def extensions() -> list[Extension]:
-    """One extension per .pyx file, named by its place in the package."""
+    """Makes one extension per .pyx file, named by its path in the package."""
     found = []
     list_tasks()
     mujoco = mujoco_folder()
@@ -87,12 +87,13 @@ def extensions() -> list[Extension]:
         for source in sorted((ROOT / top).rglob("*.pyx")):
             parts = source.relative_to(ROOT / top).with_suffix("").parts
             if top == "metta_fast" and parts[0] == "envs":
-                continue  # the link: already found under envs/
+                continue  # the link: these files were found under envs/
             include, objects = [], []
             if parts[:1] == ("robot",):
                 if mujoco is None:
                     print(
-                        "envs/robot is left out: MuJoCo 4.0.0 is not installed (the extra `robots` brings it)"
+                        "envs/robot is not built: MuJoCo 4.0.0 is not installed; to build it, type "
+                        "pip install mujoco==4.0.0 (or install the extra `robots`)"
                     )
                     continue
                 include, objects = [str(mujoco / "include")], [str(mujoco / MUJOCO_LIBRARY)]
@@ -135,7 +136,7 @@ setup(
         extensions(),
         build_dir=f"{BUILD}/c"
         if BUILD
-        else None,  # C beside the sources is made with the fast build's directives
+        else None,  # generated C next to the sources belongs to the fast build
         compiler_directives={
             "language_level": "3",
             "boundscheck": DEBUG,

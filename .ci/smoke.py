@@ -1,7 +1,7 @@
-"""Check an installed wheel, run in its environment and outside the checkout: `python smoke.py CHECKOUT`.
+"""Checks an installed wheel, in its environment and outside the checkout: `python smoke.py CHECKOUT`.
 
-The package comes from the wheel; configs, headers and the type marker are in it; a grid world steps, and a robot where
-MuJoCo is installed.
+Checks that the package is imported from the wheel, that configs, headers and the type marker are in it, and that a grid
+world steps, and a robot if MuJoCo is installed.
 """
 
 import importlib.util
@@ -38,12 +38,12 @@ def main() -> None:
     robots = importlib.util.find_spec("mujoco") is not None
     if robots:
         step("ant", np.float32)
-    told = "grid and robot stepped" if robots else "grid stepped (no MuJoCo: robots skipped)"
-    print(f"wheel ok: {len(wanted)} data files, {told}, {PACKAGE}")
+    stepped = "grid and robot stepped" if robots else "grid stepped (no MuJoCo: robots skipped)"
+    print(f"wheel ok: {len(wanted)} data files, {stepped}, {PACKAGE}")
 
 
 def step(env: str, dtype: type) -> None:
-    """Ten steps of both blocks of recipe `env`, every action 1."""
+    """Steps recipe `env` ten times in two blocks, with every action 1."""
     config = compose(["hardware=cpu", f"env={env}", "env.num_envs=8"]).config
     vec = make_vector(
         make_factory(config.env),

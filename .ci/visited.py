@@ -1,6 +1,6 @@
-"""Check that mypy visited every Python file of metta_fast and, through the link, of envs.
+"""Checks that mypy visited every Python file of metta_fast and, through the link, of envs.
 
-python .ci/visited.py linecount.txt        # what `mypy --linecount-report` wrote
+python .ci/visited.py linecount.txt        # the file written by `mypy --linecount-report`
 """
 
 import sys
@@ -10,7 +10,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def modules(folder: str, package: str) -> set[str]:
-    """Dotted names of the .py files under a folder, links not followed."""
+    """Returns the dotted names of the .py files in a folder, without following links."""
     found = set()
     for file in (ROOT / folder).rglob("*.py"):
         parts = file.relative_to(ROOT / folder).with_suffix("").parts

@@ -1,4 +1,4 @@
-"""One torch thread: the tests' tensors are tiny, and environments' threads and processes share the cores."""
+"""Sets one torch thread: the tests' tensors are tiny, and environments' threads and processes need the cores."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Buffers: shapes and dtypes as documented, allocated once, and a loop that does not wait for the device by row."""
+"""Tests buffers: documented shapes and dtypes, allocated once, and no waiting for the device per row."""
 
 from __future__ import annotations
 

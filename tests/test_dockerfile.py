@@ -1,4 +1,4 @@
-"""The Dockerfile: what a linter would ask, and that it sets up and starts as README does."""
+"""Tests the Dockerfile: a linter's rules, and that it sets up and starts as README says."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""The frame: what README and docs name exists, commands in them are good, versions agree."""
+"""Tests README and docs: names exist, commands work, versions agree."""
 
 import importlib.util
 import os

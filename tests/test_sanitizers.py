@@ -1,4 +1,4 @@
-""".ci/sanitize finds faults: it runs in a copy of this tree whose advantage kernel has two of them planted."""
+"""Tests that .ci/sanitize finds errors, with two planted in a copy's advantage kernel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Trainings of a moment: the words that tests of whole runs begin with, and such a run."""
+"""Provides very short trainings: their overrides, and a finished run."""
 
 from __future__ import annotations
 

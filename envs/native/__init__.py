@@ -1,1 +1,1 @@
-"""The contract between rules written in C and the shells that run them (CPU pool now, GPU later)."""
+"""Runs rules written in C on the CPU and the GPU: contract.h, the shells, threads and shared memory; for vector/."""

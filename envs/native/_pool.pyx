@@ -1,4 +1,4 @@
-"""A pool of native threads that step blocks of environments (pool.h).
+"""Steps blocks of environments on a pool of native threads (pool.h).
 
     ready = Ready(num_blocks);  pool = Pool(ready, jobs, num_threads)
     pool.step(i)  …  ready.wait(timeout)
@@ -26,14 +26,14 @@ cdef extern from "pool.h" nogil:
 
 
 cdef class Pool:
-    """Threads and one job for each block of `ready`.
+    """Starts threads, and defines one job for each block of `ready`.
 
     Args:
-        ready: takes the blocks that are done; kept alive.
-        jobs: [(address of fn, address of ctx, n)], as `EnvBatch.native_job()` gives them.
-        num_threads: threads to start; 0 is allowed where the caller helps (worker processes).
-        spin_s: how long an idle thread spins before it sleeps.
-        chunks: pieces that a job is cut into, at most.
+        ready: receives the finished blocks; kept alive.
+        jobs: [(address of fn, address of ctx, n)], as returned by `EnvBatch.native_job()`.
+        num_threads: threads to start; 0 is allowed if the caller helps (worker processes).
+        spin_s: seconds that an idle thread spins before it sleeps.
+        chunks: most pieces that a job is cut into.
     """
 
     cdef mf_pool *pool
@@ -64,17 +64,21 @@ cdef class Pool:
         return <uintptr_t>self.pool
 
     def step(self, int block) -> None:
-        """The block departs (see Ready) and its job runs."""
+        """Puts the block in flight (see Ready) and runs its job."""
         self.ready.depart(block)
         mf_pool_submit(self.pool, block)
 
     def is_busy(self, int block) -> bool:
-        """Whether the block's job is not done."""
+        """Whether the block's job is unfinished."""
         return self.pool != NULL and self.pool.jobs[block].remaining > 0
 
     cpdef bint close(self, double patience_s):
-        """Stop the threads, each after the chunk it is at. False: one hangs and was left alone, together with
-        the pool's memory: what its job uses must be kept. May be called twice."""
+        """Stops the threads, each after its present chunk; may be called twice.
+
+        Returns:
+            False: a thread hangs. It keeps running and the pool's memory stays allocated, so all memory that its job
+            uses must be kept.
+        """
         cdef mf_pool *pool = self.pool
         cdef int64_t patience = <int64_t>(patience_s * 1e9)
         cdef int ended

@@ -1,4 +1,4 @@
-"""Native environments that take each action several times (repeat.h): used by envs/repeat.py."""
+"""Steps native environments several times with each action (repeat.h); used by envs/repeat.py."""
 
 from libc.stdint cimport int32_t, uint8_t, uintptr_t
 
@@ -19,11 +19,11 @@ cdef extern from "repeat.h" nogil:
 
 
 cdef class RepeatJob:
-    """The job of a native batch, `repeat` times a call.
+    """Runs the job of a native batch `repeat` times per call.
 
     Args:
-        job: of the batch: (address of fn, address of ctx, number of envs), which must stay alive.
-        agents: of one environment.
+        job: the batch's job: (address of fn, address of ctx, number of envs); it must stay alive.
+        agents: agents of one environment.
         rows: the batch's rows (`metta_fast.contracts.env.Rows`).
     """
 
@@ -49,14 +49,14 @@ cdef class RepeatJob:
         self.repeat.reset = <const uint8_t *>at(rows.reset)
 
     def step(self):
-        """One decision of every environment; the job's fault, or 0."""
+        """Steps every environment for one decision; returns the job's fault, or 0."""
         cdef int32_t fault
         with nogil:
             fault = mf_repeat_range(&self.repeat, 0, self.num_envs)
         return fault
 
     def native_job(self):
-        """As `metta_fast.contracts.env.EnvBatch.native_job`."""
+        """Returns the job; see `metta_fast.contracts.env.EnvBatch.native_job`."""
         return <uintptr_t>&mf_repeat_range, <uintptr_t>&self.repeat, self.num_envs
 
 

@@ -1,11 +1,11 @@
-"""Memory that processes share, and the waiting and waking of blocks in it (sync.h, board.h, pool.h).
+"""Shares memory between processes, and lets them wait for and wake each other's blocks (sync.h, board.h, pool.h).
 
-    Memory    pages of memory, private or shared by a file descriptor; numpy arrays are made over it
+    Memory    pages of memory, private or shared through a file descriptor; numpy arrays are views of it
     Ready     the blocks of a vector: held by the caller, in flight, ready; `wait` sleeps without the GIL
-    Board     the parent's side of the words shared with worker processes
+    Board     the parent's side of the memory shared with worker processes
     Station   a worker's side
 
-Used by metta_fast/vector. Imports nothing heavy. Waiting lets Python's signal handlers run (Ctrl-C works).
+Used by metta_fast/vector. Imports nothing heavy. Python's signal handlers run while waiting (Ctrl-C works).
 """
 
 from cpython.buffer cimport PyBuffer_FillInfo
@@ -87,22 +87,25 @@ cdef extern from "pool.h" nogil:
 USES_FUTEX = bool(MF_FUTEX)
 STEP, RESET, MESSAGE, FAULTY = MF_OP_STEP, MF_OP_RESET, MF_OP_MESSAGE, 3
 NOTHING, FAULT = -1, -2
-"""`Ready.wait`: nothing came in time; something broke, ask the backend."""
+"""Results of `Ready.wait`: no block was ready in time; a failure occurred, check the backend."""
 
 
 def die_with_parent() -> None:
-    """Linux: the kernel kills this process when its parent dies."""
+    """Makes the kernel kill this process when its parent dies (Linux only)."""
     mf_die_with_parent()
 
 
 def name_process(str name) -> None:
-    """Linux: the name that ps and top show (15 bytes)."""
+    """Sets the name that ps and top show (Linux only; 15 bytes)."""
     mf_name_process(name.encode()[:15])
 
 
 cdef class Memory:
-    """`size` bytes of zeroed, page-aligned memory with the buffer protocol; unmapped when the last array over it
-    is gone. With `fd`, a mapping of that file, shared with all who map it; the descriptor may be closed then."""
+    """Provides `size` bytes of zeroed, page-aligned memory through the buffer protocol.
+
+    It is unmapped when the last array over it is gone. With `fd` it maps that file, shared with all processes that map
+    it; the descriptor may be closed afterwards.
+    """
 
     cdef void *at
     cdef readonly size_t size
@@ -128,7 +131,7 @@ cdef class Memory:
 
 
 cdef class Ready:
-    """Which of `num_blocks` blocks are held by the caller, in flight or neither, and those that became ready.
+    """Tracks which of `num_blocks` blocks are held by the caller or in flight, and queues those that become ready.
 
     One thread receives; any thread or process may push.
     """
@@ -168,7 +171,7 @@ cdef class Ready:
         return 0 <= block < self.num_blocks and self.held[block]
 
     cpdef int depart(self, int block) except -1:
-        """A block, held or new, is in flight from now on."""
+        """Marks a block, held or new, as in flight."""
         if not 0 <= block < self.num_blocks:
             raise IndexError(block)
         self.num_held -= self.held[block]
@@ -177,15 +180,15 @@ cdef class Ready:
         return 0
 
     def push(self, int block) -> None:
-        """A block in flight is ready. From any thread."""
+        """Marks a block in flight as ready; may be called from any thread."""
         mf_ready_push(self.ready, block)
 
     def fault(self) -> None:
-        """Have the receiver look for what broke, at once."""
+        """Wakes the receiver at once to check for a failure."""
         mf_ready_fault(self.ready)
 
     def hold_all(self) -> None:
-        """All blocks are held from now on; none may be in flight."""
+        """Marks all blocks as held; none may be in flight."""
         cdef int i
         if self.in_flight:
             raise ValueError("blocks are in flight")
@@ -194,7 +197,7 @@ cdef class Ready:
         self.num_held = self.num_blocks
 
     cpdef int wait(self, double timeout_s) except? -3:
-        """The first ready block, held from now on; NOTHING within timeout_s seconds, or FAULT."""
+        """Waits for the first ready block and holds it; returns NOTHING after timeout_s seconds, or FAULT."""
         cdef int32_t block
         cdef int64_t end, left
         if self.ready.fault:
@@ -219,17 +222,17 @@ cdef class Ready:
 
 
 def board_size(int num_workers, int num_blocks) -> int:
-    """Bytes of a board."""
+    """Returns the size of a board in bytes."""
     cdef mf_board layout
     mf_board_layout(&layout, num_workers, num_blocks)
     return layout.size
 
 
 cdef class Board:
-    """The board at the start of `memory`, seen by the parent: posts blocks to workers.
+    """Posts blocks to workers: the parent's view of the board at the start of `memory`.
 
     Args:
-        workers: for each block its workers (first, one past the last). None: the board was set up already.
+        workers: for each block its workers (first, one past the last).
     """
 
     cdef mf_board *board
@@ -248,43 +251,43 @@ cdef class Board:
                            address=<uintptr_t>mf_board_ready(self.board))
 
     def step(self, int block) -> None:
-        """The block departs and its workers step it."""
+        """Puts the block in flight and has its workers step it."""
         self.ready.depart(block)
         mf_board_post(self.board, block, MF_OP_STEP)
 
     def reset(self, int block, uint64_t seed, bint stagger) -> None:
-        """The block departs and its workers reset it. No block may be in the middle of another reset."""
+        """Puts the block in flight and has its workers reset it. No other reset may be in progress."""
         self.ready.depart(block)
         self.board.seed = seed
         self.board.stagger = stagger
         mf_board_post(self.board, block, MF_OP_RESET)
 
     def message(self, int worker) -> None:
-        """Have the worker read its socket."""
+        """Makes the worker read its socket."""
         mf_board_message(self.board, worker)
 
     def progress(self, int worker) -> int:
-        """Slices that the worker has done so far."""
+        """Returns how many slices the worker has finished."""
         return mf_board_worker(self.board, worker).progress
 
     def is_busy(self, int worker) -> bool:
-        """Whether the worker has mail to do."""
+        """Whether the worker has unfinished mail."""
         return mf_board_look(self.board, worker) >= 0
 
     def raised(self, int worker) -> bool:
         return mf_board_worker(self.board, worker).raised != 0
 
     def fault_env(self, int worker) -> int:
-        """Global index of the environment that raised, -1: not known."""
+        """Returns the global index of the environment that raised; -1: unknown."""
         return mf_board_worker(self.board, worker).fault_env
 
 
 cdef class Station:
-    """Worker `worker`'s side of the board at the start of `memory`.
+    """Receives blocks: worker `worker`'s view of the board at the start of `memory`.
 
     Args:
-        jobs: one per block: None (the caller does the slice) or `EnvBatch.native_job()`, which is then run here.
-        pool_address: of a started pool (pool.h) whose job i is that of block i; 0: this thread steps alone.
+        jobs: one per block: None (the caller steps the slice) or `EnvBatch.native_job()`, which this object runs.
+        pool_address: address of a started pool (pool.h) whose job i is that of block i; 0: this thread steps alone.
     """
 
     cdef mf_board *board
@@ -321,9 +324,11 @@ cdef class Station:
         free(self.n)
 
     def next(self) -> tuple[int, int]:
-        """Step native slices until there is mail for Python: (its box = block, STEP, RESET or MESSAGE).
+        """Steps native slices until there is mail for Python.
 
-        FAULTY: a native job of the block told of a fault; the block is not done.
+        Returns:
+            (its box, i.e. the block; STEP, RESET or MESSAGE). FAULTY: a native job of the block reported a fault, and
+            the block is unfinished.
         """
         cdef int32_t box
         cdef int32_t faulty = 0
@@ -345,13 +350,13 @@ cdef class Station:
             if faulty:
                 return box, FAULTY
             if box >= 0:
-                if box == blocks:  # before the reply, after which the next message may come at once
+                if box == blocks:  # before the reply, since the next message may follow it at once
                     mf_board_finish(self.board, self.worker, box)
                 return box, mf_board_mail(self.board, self.worker, box).op
             PyErr_CheckSignals()
 
     def finish(self, int box) -> None:
-        """The slice of the block is done. (Messages are done when `next` gives them.)"""
+        """Marks the slice of the block as finished. (Messages are finished when `next` returns them.)"""
         mf_board_finish(self.board, self.worker, box)
 
     @property
@@ -364,12 +369,16 @@ cdef class Station:
 
 
 def ring_fault(Memory memory) -> None:
-    """The launcher: have the parent look at once (a worker died)."""
+    """Wakes the parent at once; the launcher calls this when a worker died."""
     mf_ready_fault(mf_board_ready(<mf_board *>memory.at))
 
 
 def report_fault(Memory memory, int worker, int env) -> None:
-    """A worker has written a traceback to its pipe; env: the global index of the one that raised, -1: not known."""
+    """Reports that a worker has written a traceback to its pipe.
+
+    Args:
+        env: global index of the environment that raised; -1: unknown.
+    """
     cdef mf_board *board = <mf_board *>memory.at
     mf_board_worker(board, worker).fault_env = env
     mf_board_worker(board, worker).raised = 1

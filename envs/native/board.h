@@ -1,12 +1,12 @@
-/* board.h: the words in shared memory through which the parent and its worker processes talk.
+/* board.h: shared memory through which the parent and its worker processes communicate.
 
      parent                               worker w
-     mf_board_post(block, op)  ─mail─►    mf_board_next(w)  the oldest mail not done
+     mf_board_post(block, op)  ─mail─►    mf_board_next(w)  the oldest unfinished mail
                                           … resets or steps its slice of the block …
      mf_ready_wait(ready)      ◄─ready──  mf_board_finish(w, box): the last slice of a block makes it ready
 
    Blocks and workers are both contiguous ranges of environments, so the workers of a block are a range too.
-   A worker has a mail box for each block and one, the last, for messages that come by its socket. */
+   A worker has one mail box for each block, and a last one for messages that arrive through its socket. */
 #ifndef MF_BOARD_H
 #define MF_BOARD_H
 
@@ -15,28 +15,28 @@
 enum { MF_OP_STEP = 0, MF_OP_RESET = 1, MF_OP_MESSAGE = 2 };
 
 typedef struct {
-    _Atomic uint64_t request, done; /* tickets; equal: nothing to do */
+    _Atomic uint64_t request, done; /* tickets; equal: no mail */
     int32_t op;
     int32_t pad[3];
 } mf_mail;
 
 typedef struct {
     mf_bell bell;
-    _Alignas(MF_LINE) _Atomic uint64_t progress; /* mails done so far */
-    _Atomic int32_t fault_env;                   /* the environment that raised, -1: none known */
+    _Alignas(MF_LINE) _Atomic uint64_t progress; /* mails finished so far */
+    _Atomic int32_t fault_env;                   /* environment that raised; -1: unknown */
     _Atomic int32_t raised;                      /* 1: its traceback is in the worker's pipe */
 } mf_worker;
 
 typedef struct {
-    _Alignas(MF_LINE) _Atomic int32_t remaining; /* slices of the block not done */
+    _Alignas(MF_LINE) _Atomic int32_t remaining; /* unfinished slices of the block */
     int32_t first, last;                         /* its workers: first … last-1 */
 } mf_block;
 
 typedef struct {
     int32_t num_workers, num_blocks;
-    uint64_t seed; /* of the reset under way */
+    uint64_t seed; /* of the reset in progress */
     int32_t stagger;
-    uint64_t ticket; /* the parent's */
+    uint64_t ticket; /* used by the parent only */
     int64_t blocks, workers, mails, ready, size; /* offsets in bytes from here */
 } mf_board;
 
@@ -58,7 +58,7 @@ MF_SYNC void mf_board_layout(mf_board *b, int32_t num_workers, int32_t num_block
     b->size = b->ready + mf_ready_size(num_blocks);
 }
 
-/* `b` points to zeroed memory on a cache line, as large as mf_board_layout says. */
+/* Initialises `b`: zeroed memory aligned to a cache line, of the size that mf_board_layout computes. */
 MF_SYNC void mf_board_init(mf_board *b, int32_t num_workers, int32_t num_blocks) {
     mf_board_layout(b, num_workers, num_blocks);
     for (int32_t w = 0; w < num_workers; w++) {
@@ -75,7 +75,7 @@ MF_SYNC void mf_board_mail_to(mf_board *b, int32_t w, int32_t box, int32_t op) {
     mf_bell_ring(&mf_board_worker(b, w)->bell, 1);
 }
 
-/* Parent: have a block, which must not be in flight, stepped or reset. */
+/* Parent: has a block, which must not be in flight, stepped or reset. */
 MF_SYNC void mf_board_post(mf_board *b, int32_t block, int32_t op) {
     mf_block *k = mf_board_block(b, block);
     atomic_store(&k->remaining, k->last - k->first);
@@ -84,13 +84,13 @@ MF_SYNC void mf_board_post(mf_board *b, int32_t block, int32_t op) {
         mf_board_mail_to(b, w, block, op);
 }
 
-/* Parent: tell a worker to read its socket. */
+/* Parent: tells a worker to read its socket. */
 MF_SYNC void mf_board_message(mf_board *b, int32_t w) {
     b->ticket++;
     mf_board_mail_to(b, w, b->num_blocks, MF_OP_MESSAGE);
 }
 
-/* The worker's oldest mail that is not done: its box, or -1. */
+/* Returns the box of the worker's oldest unfinished mail, or -1. */
 MF_SYNC int32_t mf_board_look(mf_board *b, int32_t w) {
     int32_t oldest = -1;
     uint64_t ticket = UINT64_MAX;
@@ -105,7 +105,7 @@ MF_SYNC int32_t mf_board_look(mf_board *b, int32_t w) {
     return oldest;
 }
 
-/* Worker: wait for mail; its box, or -1 after a signal or for no reason. */
+/* Worker: waits for mail; returns its box, or -1 after a signal or spuriously. */
 MF_SYNC int32_t mf_board_next(mf_board *b, int32_t w, int64_t spin_ns) {
     mf_bell *bell = &mf_board_worker(b, w)->bell;
     int32_t box = mf_board_look(b, w);
@@ -125,7 +125,7 @@ MF_SYNC int32_t mf_board_next(mf_board *b, int32_t w, int64_t spin_ns) {
     return box;
 }
 
-/* Worker: the mail in `box` is done. */
+/* Worker: marks the mail in `box` as finished. */
 MF_SYNC void mf_board_finish(mf_board *b, int32_t w, int32_t box) {
     mf_mail *mail = mf_board_mail(b, w, box);
     atomic_store_explicit(&mail->done, atomic_load_explicit(&mail->request, memory_order_relaxed),

@@ -1,13 +1,12 @@
-/* contract.h: what a rules header may use, and what it must give.
+/* contract.h: defines what a rules header may use, and what it must define.
 
-   A rules header (envs/grid/grid_rules.h is the first) holds all rules of one environment, written in the
-   common subset of C and CUDA. It includes nothing but this file, philox.h and its own parts: no libc, no
-   allocation, no recursion, no IO. shell.h turns it into batches for the CPU, gpu_shell.h into kernels (NVRTC,
-   `--fmad=false`), and the two give the same bits.
+   A rules header (e.g. envs/grid/grid_rules.h) contains all rules of one environment, written in the common subset of
+   C and CUDA. It includes only this file, philox.h and its own parts: no libc, no allocation, no recursion, no IO.
+   shell.h turns it into batches for the CPU, gpu_shell.h into kernels (NVRTC, `--fmad=false`); both give the same bits.
 
-   With ENV standing for the environment's name, the header gives
+   With ENV for the environment's name, the header must define
 
-     ENV_params          plain struct: the configuration and all that follows from it; constant while running
+     ENV_params          plain struct: the configuration and all values derived from it; constant while running
      ENV_action          typedef: type of one number of an action row (int32_t or float)
      ENV_priorities, ENV_action_width, ENV_stats      enumerators
 
@@ -15,36 +14,36 @@
      int32_t ENV_num_agents(const ENV_params *)
      int32_t ENV_obs_size(const ENV_params *)         bytes of one agent's observation
 
-   and for one env, `state` being its bytes (64-byte aligned; all zero before the first reset):
+   and for one env, whose state is the bytes `state` (64-byte aligned; all zero before the first reset):
 
      void    ENV_reset  (params, state, seed, env, start_step, lane, lanes)
-                        a new episode, made by `lanes` lanes together (see below); `env` is the global id.
-                        Counts as a step of the env's lifetime. What it makes follows from seed, env and the number of
-                        the episode: of the steps before it only their number is kept.
+                        makes a new episode with `lanes` lanes together (see below); `env` is the global id.
+                        Counts as a step of the env's lifetime. The episode depends on seed, env and the episode's
+                        number only; of earlier steps only their number is kept.
      void    ENV_renew  (params, state, next, lane, lanes)
-                        the same where `next` is what ENV_reset has made of a copy of the state, taken at any time
-                        of the episode that has now ended: copies it and puts that number right
+                        does the same by copying `next` and correcting that number. ENV_reset has made `next` from a
+                        copy of the state, taken at any time during the episode that has now ended.
      int32_t ENV_pending(params, state)               1: the episode has ended, the next call must reset
-     void    ENV_begin  (params, state, seed, env)    clear rewards, count the step, due events, draw the order
+     void    ENV_begin  (params, state, seed, env)    clears rewards, counts the step, runs due events, draws the order
      void    ENV_act    (params, state, priority, turn, actions)
-                        one agent's turn; called for priority = ENV_priorities-1 … 0 and turn = 0 … agents-1.
+                        runs one agent's turn; called for priority = ENV_priorities-1 … 0 and turn = 0 … agents-1.
                         actions: [agents, ENV_action_width]
      void    ENV_finish (params, state, reward, terminal, truncation, mask, stats)
-                        rewards float [agents]; flags uint8 [agents]; stats float [agents, ENV_stats], written
-                        where terminal or truncation is set. mask 0 marks a row that carries a final observation.
+                        writes rewards float [agents]; flags uint8 [agents]; stats float [agents, ENV_stats], where
+                        terminal or truncation is set. mask 0 marks a row with a final observation.
      void    ENV_observe(params, state, agent, out, lane, lanes)
                         writes this lane's share of the agent's observation; lanes 0 … lanes-1 together write
                         every byte. `out` is aligned to 8 bytes where obs_size is a multiple of 8.
 
-   and it may give, for the GPU alone, where it then defines MF_ADVANCE,
+   and it may define, for the GPU only and together with MF_ADVANCE,
 
      void    ENV_advance(params, state, seed, env, actions, reward, terminal, truncation, mask, stats, lane, lanes)
-                        what ENV_begin, ENV_act for all turns and ENV_finish do, by the lanes of a warp
+                        does the work of ENV_begin, ENV_act for all turns and ENV_finish with the lanes of a warp
 
-   Lanes: the CPU passes (0, 1), the GPU the 32 threads of a warp, which run the same code side by side. In
-   ENV_reset all lanes draw the same numbers and keep the same counts; what is written to the state is shared
-   among them. MF_LANES_SYNC() stands between a write and what reads it in another lane; every lane must come
-   to every MF_LANES_ macro, in ENV_observe as well.  */
+   Lanes: the CPU passes (0, 1), the GPU the 32 threads of a warp, which run the same code in parallel. In ENV_reset all
+   lanes draw the same numbers and keep the same counts, and share the writes to the state. MF_LANES_SYNC() must
+   separate a write from a read of it in another lane. Every lane must reach every MF_LANES_ macro, also in
+   ENV_observe.  */
 #ifndef MF_CONTRACT_H
 #define MF_CONTRACT_H
 
@@ -61,19 +60,19 @@ typedef unsigned long long uint64_t;
 #include <stdint.h>
 #endif
 
-/* MF_FN begins each function, MF_CONST each table. MF_COPY and MF_FILL become plain loads and stores where
-   the size is a constant. MF_CTZ, MF_CTZ64: index of the lowest set bit of a non-zero uint32_t, uint64_t;
-   MF_POPCOUNT: number of set bits. MF_UNROLL: the loop after it is unrolled on the GPU.
+/* MF_FN begins each function, MF_CONST each table. MF_COPY and MF_FILL become plain loads and stores if the size is a
+   constant. MF_CTZ, MF_CTZ64: index of the lowest set bit of a non-zero uint32_t, uint64_t. MF_POPCOUNT: number of set
+   bits. MF_UNROLL: unrolls the following loop on the GPU.
 
-     MF_LANES_SYNC()      what any lane wrote before, every lane reads after it
-     MF_LANES_VOTE(flag)  bit i: the flag of lane i is not 0
-     MF_LANES_MIN(x)      the least int32_t of all lanes
-     MF_LANES_SUM(x, lane, total)   the sum of the int32_t of all lanes below; *total: of all lanes
+     MF_LANES_SYNC()      makes earlier writes of all lanes visible to every lane
+     MF_LANES_VOTE(flag)  bit i is set if the flag of lane i is not 0
+     MF_LANES_MIN(x)      minimum of the int32_t of all lanes
+     MF_LANES_SUM(x, lane, total)   sum of the int32_t of all lower lanes; *total: sum over all lanes
      MF_LANES_TAKE(x, from)         the int32_t x of lane `from`
-     MF_LANES_SCRATCH()   memory of the lanes together, on the GPU alone: MF_LANES_BYTES of the host, aligned to 16
+     MF_LANES_SCRATCH()   memory shared by the lanes, on the GPU only: MF_LANES_BYTES (set by the host), aligned to 16
 
-   What several lanes do to one word at once: MF_TOGGLE(at, bits), of uint32_t; MF_LOWER(at, x), to the least of
-   what it was and x, of int32_t.  */
+   Atomic updates of one word by several lanes: MF_TOGGLE(at, bits) flips bits of a uint32_t; MF_LOWER(at, x) sets an
+   int32_t to the minimum of its value and x.  */
 #if defined(__CUDACC__) || defined(__HIPCC__)
 #define MF_FN static __device__ __forceinline__
 #define MF_CONST static __device__ const
@@ -113,7 +112,7 @@ typedef unsigned long long uint64_t;
 #define MF_LOWER(at, x) ((void)(*(at) = mf_min(*(at), (x))))
 #endif
 
-/* MF_NAME(reset) is grid_reset where MF_ENV is grid: for the shells. */
+/* For the shells: MF_NAME(reset) is grid_reset if MF_ENV is grid. */
 #define MF_JOIN_(a, b) a##_##b
 #define MF_JOIN(a, b) MF_JOIN_(a, b)
 #define MF_NAME(name) MF_JOIN(MF_ENV, name)
@@ -127,7 +126,7 @@ MF_FN int32_t mf_lanes_min(int32_t x) {
     return x;
 }
 
-/* Groups of 1, 2, 4 … lanes exchange their sums with the group beside them. */
+/* Groups of 1, 2, 4 … lanes exchange their sums with the neighbouring group. */
 MF_FN int32_t mf_lanes_sum(int32_t x, int32_t lane, int32_t *total) {
     int32_t below = 0;
     for (int32_t far = 1; far < 32; far *= 2) {
@@ -145,10 +144,10 @@ MF_FN uint8_t *mf_lanes_scratch(void) {
 }
 #endif
 
-/* How many lanes below `lane` have their bit set in a vote. */
+/* Returns how many lanes below `lane` have their bit set in a vote. */
 MF_FN int32_t mf_lanes_before(uint32_t vote, int32_t lane) { return MF_POPCOUNT(vote & ((1u << lane) - 1u)); }
 
-/* Zero bytes from … to-1 of `at`, each a multiple of 8 as is `at`. */
+/* Zeroes bytes from … to-1 of `at`; all three are multiples of 8. */
 MF_FN void mf_zero(uint8_t *at, int64_t from, int64_t to, int32_t lane, int32_t lanes) {
     if (lanes == 1) {
         MF_FILL(at + from, 0, (uint64_t)(to - from));
@@ -158,7 +157,7 @@ MF_FN void mf_zero(uint8_t *at, int64_t from, int64_t to, int32_t lane, int32_t 
         *(uint64_t *)(at + i) = 0;
 }
 
-/* Copy `bytes`, a multiple of 16 as are both addresses, to where none of them lies. */
+/* Copies `bytes` bytes between regions that do not overlap; size and addresses are multiples of 16. */
 typedef struct {
     uint64_t low, high;
 } __attribute__((aligned(16))) mf_sixteen;
@@ -166,7 +165,7 @@ enum { MF_COPY_AHEAD = 4 };
 MF_FN void mf_copy(uint8_t *to, const uint8_t *from, int64_t bytes, int32_t lane, int32_t lanes) {
     const int32_t count = (int32_t)(bytes / 16);
     for (int32_t first = lane; first < count; first += MF_COPY_AHEAD * lanes) {
-        mf_sixteen word[MF_COPY_AHEAD]; /* all are read before one is written: a read waits long */
+        mf_sixteen word[MF_COPY_AHEAD]; /* all are read before one is written, to hide the latency of reads */
         MF_UNROLL
         for (int32_t k = 0; k < MF_COPY_AHEAD; k++)
             word[k] = ((const mf_sixteen *)from)[mf_min(first + k * lanes, count - 1)];

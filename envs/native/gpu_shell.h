@@ -1,21 +1,21 @@
-/* gpu_shell.h: kernels over any rules header of contract.h.
+/* gpu_shell.h: defines the kernels for any rules header of contract.h.
 
      #include "grid_rules.h"
      #define MF_ENV grid
      #include "gpu_shell.h"
 
-     mf_reset          every env anew, from nothing, and its rows        a block per env
-     mf_build          the next episode of each env that has none ready  a warp for MF_BUILD_ENVS envs
-     mf_step           a step and its rows: a warp steps (lane 0, or     a block per env
-                       all, where the rules say how), then every warp
-                       of the block observes
-     mf_step_threads   the step alone                                    a thread per env
-     mf_observe        the observations alone                            a warp per agent
+     mf_reset          starts every env from zero and writes its rows    a block per env
+     mf_build          makes the next episode of each env without one    a warp for MF_BUILD_ENVS envs
+     mf_step           steps and writes rows: a warp steps (lane 0, or   a block per env
+                       all lanes with MF_ADVANCE), then every warp of
+                       the block observes
+     mf_step_threads   steps only                                        a thread per env
+     mf_observe        observes only                                     a warp per agent
 
-   What shell.h does in one call is two here: mf_build makes the next episode of an env long before the present one
-   ends, in memory beside its state, and the step after the end takes it over. So maps need not be built row by row,
-   but once in as many rows as pass between two ends of an env. Compiled with -DMF_PARAMS_BYTES=…, the host's size of
-   ENV_params; metta_fast/vector/gpu.py launches them. */
+   A reset, one call in shell.h, has two stages here. mf_build makes the next episode of an env long before the present
+   one ends, in separate memory; the step after the end copies it. So mf_build need not run for every row, only once
+   between two ends of an env. Compile with -DMF_PARAMS_BYTES=…, the host's size of ENV_params;
+   metta_fast/vector/gpu.py launches the kernels. */
 #include "contract.h"
 
 #ifndef MF_WARM
@@ -27,20 +27,20 @@ MF_FN void mf_warm_sector(const uint8_t *at) {
 
 enum { MF_WARP = 32, MF_BUILD_ENVS = 8 };
 
-/* The record `World` of metta_fast/vector/gpu.py, field for field. */
+/* Has the same fields as `World` in metta_fast/vector/gpu.py. */
 typedef struct {
     uint8_t *states;      /* [total_envs, state_size] */
     uint8_t *next;        /* [total_envs, state_size]: the next episode of each env */
-    uint8_t *ready;       /* [total_envs]: 1 where `next` holds it */
+    uint8_t *ready;       /* [total_envs]: 1 if `next` contains it */
     const uint64_t *seed; /* [1] */
     uint32_t first_env;   /* global id of env 0 */
     int32_t start, stop;  /* envs of this launch */
     int32_t total_envs, max_steps;
-    int32_t warm;    /* bytes at the start of a state that a step reads ahead */
-    int32_t scratch; /* mf_build has a state's size of shared memory */
+    int32_t warm;    /* bytes at the start of a state that a step prefetches */
+    int32_t scratch; /* 1: mf_build has shared memory for one state */
 } mf_world;
 
-/* The record `RowPointers`. Rows of agent 0 of env 0. */
+/* Has the same fields as `RowPointers` in metta_fast/vector/gpu.py; points to the rows of agent 0 of env 0. */
 typedef struct {
     const MF_NAME(action) * action; /* [agents, action_width] */
     uint8_t *obs;                   /* [agents, obs_size] */
@@ -49,7 +49,7 @@ typedef struct {
     float *stats; /* [agents, stats] */
 } mf_rows;
 
-static_assert(sizeof(MF_NAME(params)) == MF_PARAMS_BYTES, "host and device see the parameters differently");
+static_assert(sizeof(MF_NAME(params)) == MF_PARAMS_BYTES, "host and device disagree on the size of the parameters");
 
 #define MF_KERNEL extern "C" __global__ void
 #define MF_GIVEN const __grid_constant__
@@ -58,7 +58,7 @@ MF_FN uint8_t *mf_state(const MF_NAME(params) * p, const mf_world *w, int32_t en
     return w->states + (int64_t)env * MF_NAME(state_size)(p);
 }
 
-/* The rows of a new episode, but for the observations. */
+/* Writes the rows of a new episode, without observations. */
 MF_FN void mf_new_rows(const MF_NAME(params) * p, const mf_rows *r, int32_t env, int32_t lane, int32_t lanes) {
     const int32_t agents = MF_NAME(num_agents)(p);
     const int64_t row = (int64_t)env * agents;
@@ -69,18 +69,18 @@ MF_FN void mf_new_rows(const MF_NAME(params) * p, const mf_rows *r, int32_t env,
     }
 }
 
-/* An ended env's next episode and its rows, but for the observations; by the lanes of a warp. */
+/* Starts the next episode of an ended env and writes its rows, without observations; called by all lanes of a warp. */
 MF_FN void mf_renew(const MF_NAME(params) * p, const mf_world *w, const mf_rows *r, int32_t env, int32_t lane) {
     if (!w->ready[env])
-        __trap(); /* mf_build was left out */
+        __trap(); /* mf_build was not launched */
     MF_NAME(renew)(p, mf_state(p, w, env), w->next + (int64_t)env * MF_NAME(state_size)(p), lane, MF_WARP);
     mf_new_rows(p, r, env, lane, MF_WARP);
-    MF_LANES_SYNC(); /* all have read the flag */
+    MF_LANES_SYNC(); /* until all lanes have read the flag */
     if (lane == 0)
         w->ready[env] = 0;
 }
 
-/* One lane's step of an env whose episode goes on, but for the observations. */
+/* Steps an env whose episode continues, with one lane, without observations. */
 MF_FN void mf_advance(const MF_NAME(params) * p, const mf_world *w, const mf_rows *r, int32_t env) {
     const int32_t agents = MF_NAME(num_agents)(p);
     const int64_t row = (int64_t)env * agents;
@@ -96,7 +96,7 @@ MF_FN void mf_advance(const MF_NAME(params) * p, const mf_world *w, const mf_row
         r->reset[k] = 0;
 }
 
-/* The same by the lanes of a warp. */
+/* Does the same with all lanes of a warp. */
 MF_FN void mf_advance_lanes(const MF_NAME(params) * p, const mf_world *w, const mf_rows *r, int32_t env, int32_t lane) {
 #ifdef MF_ADVANCE
     const int32_t agents = MF_NAME(num_agents)(p);
@@ -112,7 +112,7 @@ MF_FN void mf_advance_lanes(const MF_NAME(params) * p, const mf_world *w, const 
 #endif
 }
 
-/* Observations of an env, by the warps of a block. */
+/* Writes the observations of an env with the warps of a block. */
 MF_FN void mf_observe_env(const MF_NAME(params) * p, const mf_world *w, const mf_rows *r, int32_t env) {
     const int32_t agents = MF_NAME(num_agents)(p), size = MF_NAME(obs_size)(p);
     for (int32_t k = (int32_t)threadIdx.y; k < agents; k += (int32_t)blockDim.y)
@@ -131,14 +131,14 @@ MF_KERNEL mf_reset(MF_GIVEN MF_NAME(params) p, MF_GIVEN mf_world w, MF_GIVEN mf_
                        MF_WARP);
         mf_new_rows(&p, &r, env, lane, MF_WARP);
         if (lane == 0)
-            w.ready[env] = 0; /* made with another seed */
+            w.ready[env] = 0; /* it was made with another seed */
     }
     __syncthreads();
     mf_observe_env(&p, &w, &r, env);
 }
 
-/* Building is a long chain of small reads and writes: in shared memory, where each waits a tenth of the time.
-   Staggered neighbours end together, so a warp's envs lie far apart. */
+/* Builds in shared memory, whose latency is a tenth, since building is a long chain of small reads and writes.
+   Staggered neighbours end at about the same time, so a warp's envs are far apart. */
 MF_KERNEL mf_build(MF_GIVEN MF_NAME(params) p, MF_GIVEN mf_world w) {
     MF_SCRATCH;
     const int32_t lane = (int32_t)threadIdx.x, apart = (w.stop - w.start + MF_BUILD_ENVS - 1) / MF_BUILD_ENVS;
@@ -164,7 +164,7 @@ MF_KERNEL mf_step(MF_GIVEN MF_NAME(params) p, MF_GIVEN mf_world w, MF_GIVEN mf_r
     if (threadIdx.y == 0) {
         uint8_t *state = mf_state(&p, &w, env);
         const int32_t width = MF_NAME(num_agents)(&p) * MF_NAME(action_width), ended = MF_NAME(pending)(&p, state);
-        for (int32_t i = 32 * lane; i < w.warm; i += 32 * MF_WARP) /* a sector of the cache each */
+        for (int32_t i = 32 * lane; i < w.warm; i += 32 * MF_WARP) /* one cache sector each */
             MF_WARM(state + i);
         for (int32_t i = 8 * lane; i < width; i += 8 * MF_WARP)
             MF_WARM((const uint8_t *)(r.action + (int64_t)env * width + i));

@@ -1,8 +1,8 @@
 /* philox.h: counter-based random numbers (Philox4x32-10; Salmon et al., "Parallel random numbers: as easy as
    1, 2, 3", SC 2011).
 
-   key = seed; counter = (env, t, stream, block). The n-th draw of a (env, t, stream) is word n%4 of block n/4,
-   so that any draw is found without the ones before it and nothing depends on threads or history. */
+   key = seed; counter = (env, t, stream, block). The n-th draw of a (env, t, stream) is word n%4 of block n/4. So any
+   draw can be computed without the earlier ones, and nothing depends on threads or history. */
 #ifndef MF_PHILOX_H
 #define MF_PHILOX_H
 
@@ -12,7 +12,7 @@ typedef struct {
     uint32_t key[2];
     uint32_t env, t, stream;
     uint32_t drawn;   /* numbers drawn so far */
-    uint32_t word[4]; /* the current block */
+    uint32_t word[4]; /* current block */
 } mf_rng;
 
 MF_FN void mf_philox(const uint32_t key[2], const uint32_t counter[4], uint32_t out[4]) {
@@ -45,12 +45,12 @@ MF_FN uint32_t mf_rng_next(mf_rng *r) {
     return r->word[word];
 }
 
-/* Uniform in 0 … k-1 (bias below k / 2^32). */
+/* Draws uniformly from 0 … k-1 (bias below k / 2^32). */
 MF_FN int32_t mf_randbelow(mf_rng *r, int32_t k) {
     return (int32_t)(((uint64_t)mf_rng_next(r) * (uint32_t)k) >> 32);
 }
 
-/* As if `n` more numbers had been drawn. */
+/* Skips `n` numbers. */
 MF_FN void mf_rng_skip(mf_rng *r, uint32_t n) {
     r->drawn += n;
     if ((r->drawn & 3u) != 0) {
@@ -59,7 +59,7 @@ MF_FN void mf_rng_skip(mf_rng *r, uint32_t n) {
     }
 }
 
-/* Fisher–Yates from the end. */
+/* Shuffles a list: Fisher–Yates from the end. */
 MF_FN void mf_shuffle(mf_rng *r, uint16_t *list, int32_t n) {
     for (int32_t i = n - 1; i > 0; i--) {
         const int32_t j = mf_randbelow(r, i + 1);
@@ -69,8 +69,8 @@ MF_FN void mf_shuffle(mf_rng *r, uint16_t *list, int32_t n) {
     }
 }
 
-/* list = what mf_shuffle makes of 0 … n-1 with a generator just started. Each lane follows numbers of its own from
-   place to place: the exchanges need not wait for each other. Every lane must come. */
+/* Writes the list that mf_shuffle makes of 0 … n-1 with a newly started generator. Each lane tracks the places of its
+   own numbers, so that the exchanges need not wait for one another. Every lane must call it. */
 MF_FN void mf_shuffled_lanes(const mf_rng *r, uint16_t *list, int32_t n, int32_t lane, int32_t lanes) {
     for (int32_t first = 0; first < n; first += lanes) {
         int32_t place = first + lane;
@@ -91,8 +91,8 @@ MF_FN void mf_shuffled_lanes(const mf_rng *r, uint16_t *list, int32_t n, int32_t
     }
 }
 
-/* The same by lanes, at most 32: each draws blocks of its own, then one of them exchanges. `draws` is scratch for
-   MF_SHUFFLE_DRAWS numbers that no lane reads or writes otherwise. */
+/* Does the same as mf_shuffle with up to 32 lanes: each draws blocks of its own, then one lane exchanges. `draws` is
+   scratch memory for MF_SHUFFLE_DRAWS numbers that no lane uses otherwise. */
 enum { MF_SHUFFLE_DRAWS = 128 };
 MF_FN void mf_shuffle_lanes(mf_rng *r, uint16_t *list, int32_t n, uint16_t *draws, int32_t lane, int32_t lanes) {
     if (lanes == 1) {
@@ -100,7 +100,7 @@ MF_FN void mf_shuffle_lanes(mf_rng *r, uint16_t *list, int32_t n, uint16_t *draw
         return;
     }
     for (int32_t top = n - 1; top > 0;) {
-        /* as many as the lanes' blocks hold; draw k goes with place top - k */
+        /* as many draws as the lanes' blocks hold; draw k belongs to place top - k */
         const uint32_t block = (r->drawn >> 2) + (uint32_t)lane;
         const int32_t count = mf_min(top, 4 * lanes - (int32_t)(r->drawn & 3u));
         const int32_t first = (int32_t)(4 * block - r->drawn);
@@ -113,7 +113,7 @@ MF_FN void mf_shuffle_lanes(mf_rng *r, uint16_t *list, int32_t n, uint16_t *draw
                 draws[k] = (uint16_t)(((uint64_t)word[w] * (uint32_t)(top - k + 1)) >> 32);
         }
         MF_LANES_SYNC();
-        uint16_t next = draws[0]; /* read before the last exchange is written, which it need not wait for */
+        uint16_t next = draws[0]; /* read ahead, so that it need not wait for the last exchange */
         for (int32_t k = 0; lane == 0 && k < count; k++) {
             const uint16_t j = next, swap = list[top - k];
             next = draws[mf_min(k + 1, count - 1)];

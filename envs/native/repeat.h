@@ -1,9 +1,9 @@
-/* repeat.h: one decision of the policy as several steps of an environment (envs/repeat.py).
+/* repeat.h: repeats each action of the policy for several steps of an environment (envs/repeat.py).
 
      mf_repeat_range(lo, hi): for each env: fn(ctx, i, i + 1), up to `repeat` times ─► rewards added up
 
-   The steps end where an episode does: the row then is that of its last step. The call that begins an episode is one
-   call, as its action is ignored. */
+   The repetition stops at an episode's end, and the row is that of its last step. The call that begins an episode is
+   not repeated, since its action is ignored. */
 #ifndef MF_REPEAT_H
 #define MF_REPEAT_H
 
@@ -12,11 +12,11 @@
 typedef int32_t (*mf_repeat_fn)(void *ctx, int32_t lo, int32_t hi);
 
 typedef struct {
-    mf_repeat_fn fn; /* the environments' own */
+    mf_repeat_fn fn; /* the environments' job */
     void *ctx;
-    int32_t agents, repeat; /* agents of an env; steps of a decision, at most */
+    int32_t agents, repeat; /* agents of an env; most steps per decision */
     double *sum;            /* [num_envs * agents] */
-    float *reward;          /* rows of all agents, as the job writes them */
+    float *reward;          /* rows of all agents, written by the job */
     const uint8_t *terminal, *truncation, *reset;
 } mf_repeat;
 
@@ -37,7 +37,7 @@ static int32_t mf_repeat_one(const mf_repeat *r, int32_t i) {
     return 0;
 }
 
-/* A native job itself. Ranges that do not overlap may run in any threads. */
+/* The native job. Ranges that do not overlap may run on any threads. */
 static __attribute__((unused)) int32_t mf_repeat_range(void *repeat, int32_t lo, int32_t hi) {
     for (int32_t i = lo; i < hi; i++) {
         const int32_t fault = mf_repeat_one((const mf_repeat *)repeat, i);

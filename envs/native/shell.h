@@ -1,12 +1,12 @@
-/* shell.h: batches of environments over any rules header of contract.h, for the CPU.
+/* shell.h: defines batches of environments on the CPU for any rules header of contract.h.
 
      #include "grid_rules.h"
      #define MF_ENV grid
-     #include "shell.h"          gives grid_batch, grid_reset_range, grid_step_range
+     #include "shell.h"          defines grid_batch, grid_reset_range, grid_step_range
 
-   A batch is num_envs states in one block and pointers into the caller's rows, [num_envs * agents, …] each.
-   Resets are next-step (Gymnasium's default): the step that ends an episode writes its true last observation
-   with mask 0; the call after it ignores the actions and writes the first row of the next episode. */
+   A batch is num_envs states in one array and pointers into the caller's rows, [num_envs * agents, …] each.
+   Resets happen in the next step (Gymnasium's default): the step that ends an episode writes its true last observation
+   with mask 0; the next call ignores the actions and writes the first row of the next episode. */
 #include "contract.h"
 
 typedef struct {
@@ -14,7 +14,7 @@ typedef struct {
     uint8_t *states; /* [num_envs, state_size], 64-byte aligned */
     uint64_t seed;
     uint32_t first_env;   /* global id of the batch's first env */
-    int32_t stagger_envs; /* reset: 0, or the number of envs in all over which first episodes are staggered */
+    int32_t stagger_envs; /* reset: total number of envs over which first episodes are staggered, or 0 */
     int32_t max_steps;    /* used by the stagger */
     const MF_NAME(action) * action; /* [agents, action_width] */
     uint8_t *obs;                   /* [agents, obs_size] */
@@ -27,7 +27,7 @@ MF_FN uint8_t *MF_NAME(batch_state)(const MF_NAME(batch) * b, int32_t i) {
     return b->states + (int64_t)i * MF_NAME(state_size)(b->params);
 }
 
-/* Everything of a reset but the observations. */
+/* Resets one env, without its observations. */
 MF_FN void MF_NAME(reset_one)(const MF_NAME(batch) * b, int32_t i, int32_t start_step) {
     const int32_t agents = MF_NAME(num_agents)(b->params);
     const int64_t row = (int64_t)i * agents;
@@ -40,7 +40,7 @@ MF_FN void MF_NAME(reset_one)(const MF_NAME(batch) * b, int32_t i, int32_t start
     }
 }
 
-/* Everything of a step but the observations. */
+/* Steps one env, without its observations. */
 MF_FN void MF_NAME(step_one)(const MF_NAME(batch) * b, int32_t i) {
     const MF_NAME(params) *p = b->params;
     uint8_t *state = MF_NAME(batch_state)(b, i);
@@ -68,7 +68,7 @@ MF_FN void MF_NAME(observe_one)(const MF_NAME(batch) * b, int32_t i) {
         MF_NAME(observe)(b->params, MF_NAME(batch_state)(b, i), k, out + (int64_t)k * size, 0, 1);
 }
 
-/* Start envs lo … hi-1 anew, from nothing; their states are zeroed first. */
+/* Starts envs lo … hi-1 from zeroed states. */
 static __attribute__((unused)) void MF_NAME(reset_range)(void *batch, int32_t lo, int32_t hi) {
     const MF_NAME(batch) *b = (const MF_NAME(batch) *)batch;
     for (int32_t i = lo; i < hi; i++) {
@@ -79,7 +79,7 @@ static __attribute__((unused)) void MF_NAME(reset_range)(void *batch, int32_t lo
     }
 }
 
-/* Step envs lo … hi-1. Needs no lock: ranges that do not overlap may run in any threads. */
+/* Steps envs lo … hi-1. Needs no lock: ranges that do not overlap may run on any threads. */
 static __attribute__((unused)) int32_t MF_NAME(step_range)(void *batch, int32_t lo, int32_t hi) {
     const MF_NAME(batch) *b = (const MF_NAME(batch) *)batch;
     for (int32_t i = lo; i < hi; i++) {

@@ -1,4 +1,4 @@
-"""The options of benchmark_performance.py and `metta-fast bench`, and which of them go together."""
+"""Defines the options of benchmark_performance.py and `metta-fast bench`, and checks which go together."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from metta_fast.config.option_parser import OptionParser
 from metta_fast.contracts.errors import UserError
 
 EXAMPLES = """examples:
-  python benchmark_performance.py                      original against ultra_fast on grid_bench
-  python benchmark_performance.py --b "hardware=auto"  against the best profile for this machine
+  python benchmark_performance.py                      compare original with ultra_fast on grid_bench
+  python benchmark_performance.py --b "hardware=auto"  compare original with this machine's best profile
   python benchmark_performance.py --a "hardware=cpu" --b "hardware=cpu vector.backend=workers" --seconds 5
-  python benchmark_performance.py --plot speed.png --json speed.json    and as a picture
-  python benchmark_performance.py --from speed.json --plot speed.png    the picture alone, later or elsewhere
+  python benchmark_performance.py --plot speed.png --json speed.json    also write a chart and the results
+  python benchmark_performance.py --from speed.json --plot speed.png    draw the chart later, on any machine
   python benchmark_performance.py --ablate --plot ladder.png    from original to ultra_fast, one change at a time
-  python benchmark_performance.py --simulator          the grid alone, per core
-  python benchmark_performance.py --vector             what the vector backends cost, beside others'
-  python benchmark_performance.py --advantage          the advantage kernels beside plainer forms
-  python benchmark_performance.py --train              training beside Stable-Baselines3 and PufferLib
-  python benchmark_performance.py --env ant --json ant.json    a robot's stepping against EnvPool, Gymnasium, SB3
-  python benchmark_performance.py --env ant --quick            the same on all threads with 16 envs, for a moment
-  python benchmark_performance.py --sb3 ant            training a robot against Stable-Baselines3's PPO on Gymnasium's
-  python benchmark_performance.py --gpu --json gpu.json     all on the GPU: training, its parts, the simulator
+  python benchmark_performance.py --simulator          the grid without a policy, per core
+  python benchmark_performance.py --vector             the vector backends, and other libraries'
+  python benchmark_performance.py --advantage          the advantage kernels, and plainer implementations
+  python benchmark_performance.py --train              compare training with Stable-Baselines3 and PufferLib
+  python benchmark_performance.py --env ant --json ant.json    compare stepping with EnvPool, Gymnasium, SB3
+  python benchmark_performance.py --env ant --quick            the same on all threads with 16 envs, in short rounds
+  python benchmark_performance.py --sb3 ant            compare training a robot with Stable-Baselines3 on Gymnasium
+  python benchmark_performance.py --gpu --json gpu.json     everything on the GPU: training, its parts, the simulator
   python benchmark_performance.py --gpu --quick             the first shape and the parts, in a minute
-  python benchmark_performance.py --gpu-scale --plot scale.png    speed by size, as a picture
+  python benchmark_performance.py --gpu-scale --plot scale.png    speed by size, as a chart
   metta-fast bench --find-batch                        the largest batch that fits this device's memory"""
 
 
 @dataclass(frozen=True)
 class Length:
-    """Seconds of a round and number of rounds."""
+    """Duration of a round in seconds, and number of rounds."""
 
     seconds: float
     repeats: int
@@ -52,7 +52,7 @@ LENGTHS = {
     "sb3": Length(10.0, 5),
     "gpu": Length(0.5, 5),
 }
-"""What is measured → how long, unless --seconds and --repeats say so."""
+"""Mode → its length, unless --seconds and --repeats are given."""
 QUICK = {
     "ablate": Length(1.0, 2),
     "vector": Length(0.3, 1),
@@ -61,107 +61,90 @@ QUICK = {
     "env": Length(0.3, 1),
     "gpu": Length(0.3, 2),
 }
-"""The same with --quick; --repeats is then at most this."""
+"""Mode → its length with --quick; --repeats is then at most this."""
 
 
 def parser() -> argparse.ArgumentParser:
-    """All options and their defaults."""
+    """Makes the parser of all options."""
     found = OptionParser(
         prog="benchmark_performance.py",
-        description="Measure speed: two settings in turns, or a part alone.",
+        description="Measure speed: compare two settings in turns, or measure one part.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    what = found.add_mutually_exclusive_group()
-    for name, help_text in (
-        ("--ablate", "from side A to side B one change at a time: what each brings"),
-        ("--simulator", "the CPU simulator alone, no policy"),
-        ("--vector", "the vector backends alone, no policy, beside Gymnasium's and PufferLib's"),
-        ("--advantage", "the advantage kernels beside plain loops of NumPy and torch"),
-        (
-            "--train",
-            "training beside Stable-Baselines3 and PufferLib: the same environment, policy and sizes",
-        ),
-        ("--gpu", "all on the GPU: training, its parts, the simulator"),
-        ("--find-batch", "the largest batch that fits this device's memory"),
-    ):
-        what.add_argument(name, action="store_true", help=help_text)
-    what.add_argument(
-        "--env",
-        metavar="NAME",
-        help="the stepping alone of a recipe (ant, hopper, …), against the peers that are installed",
-    )
-    what.add_argument(
-        "--sb3",
-        metavar="NAME",
-        help="training a robot (ant, hopper, …) against Stable-Baselines3's PPO at the same settings",
-    )
-    found.add_argument(
-        "overrides", nargs="*", metavar="KEY=VALUE", help="with --find-batch and --train: as for training"
-    )
-    found.add_argument(
-        "--threads",
-        metavar="LIST",
-        help=f"with --env: numbers of threads, each on as many cores (default: {stepping.THREADS})",
-    )
-    found.add_argument(
-        "--envs", metavar="LIST", help=f"with --env: numbers of environments (default: {stepping.ENVS})"
-    )
-    found.add_argument(
-        "--gpu-scale",
-        action="store_true",
-        help="speed and memory on the GPU by agents, horizon and observation; with --gpu after its tables",
-    )
-    found.add_argument(
-        "--quick",
-        action="store_true",
-        help=f"short rounds and few cases; with {_listed('--' + k for k in QUICK)}",
-    )
-    found.add_argument(
-        "--a", default=ORIGINAL, metavar="OVERRIDES", help=f"side A's overrides (default: {ORIGINAL!r})"
-    )
-    found.add_argument(
-        "--b",
-        default=ULTRA_FAST,
-        metavar="OVERRIDES",
-        help=f"side B's overrides (default: {ULTRA_FAST!r}); the ratio is B / A",
-    )
-    lengths = ", ".join(f"{length.seconds:g} {name}" for name, length in LENGTHS.items())
-    found.add_argument(
-        "--seconds",
-        type=_positive,
-        metavar="N",
-        help=f"per side and round, at least (default: {lengths})",
-    )
-    found.add_argument("--repeats", type=_count, metavar="N", help="rounds of each side (default: 5)")
-    found.add_argument(
-        "--return",
-        type=float,
-        dest="target",
-        metavar="X",
-        help="also the time that each side takes from fresh weights to a mean return of X",
-    )
-    found.add_argument(
-        "--limit",
-        type=_positive,
-        default=300.0,
-        metavar="S",
-        help="with --return: give up after so many seconds (default: 300)",
-    )
-    found.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
-    found.add_argument("--plot", type=Path, metavar="FILE", help="draw the figures: a .png, .svg or .pdf")
-    found.add_argument(
-        "--from",
-        type=Path,
-        dest="figures",
-        metavar="FILE",
-        help="with --plot: draw the figures of this --json file instead of measuring",
-    )
+    _add_modes(found)
+    _add_cases(found)
+    _add_lengths(found)
+    _add_files(found)
     return found
 
 
+def _add_modes(found: argparse.ArgumentParser) -> None:
+    """Adds the options that choose what is measured."""
+    modes = found.add_mutually_exclusive_group()
+    for name, help_text in (
+        ("--ablate", "go from side A to side B one change at a time and measure each"),
+        ("--simulator", "the CPU simulator alone, without a policy"),
+        ("--vector", "the vector backends without a policy, and Gymnasium's and PufferLib's"),
+        ("--advantage", "the advantage kernels, and plain loops of NumPy and torch"),
+        (
+            "--train",
+            "training, compared with Stable-Baselines3 and PufferLib: same environment, policy and sizes",
+        ),
+        ("--gpu", "everything on the GPU: training, its parts, the simulator"),
+        ("--find-batch", "the largest batch that fits this device's memory"),
+    ):
+        modes.add_argument(name, action="store_true", help=help_text)
+    for name, help_text in (
+        ("--env", "stepping a recipe (ant, hopper, …) without a policy, compared with installed libraries"),
+        ("--sb3", "training a robot (ant, hopper, …), compared with Stable-Baselines3's PPO"),
+    ):
+        modes.add_argument(name, metavar="NAME", help=help_text)
+
+
+def _add_cases(found: argparse.ArgumentParser) -> None:
+    """Adds the options that choose the cases of a mode."""
+    add = found.add_argument
+    add("overrides", nargs="*", metavar="KEY=VALUE", help="with --find-batch and --train: as for training")
+    threads = f"with --env: numbers of threads, each on as many cores (default: {stepping.THREADS})"
+    add("--threads", metavar="LIST", help=threads)
+    add("--envs", metavar="LIST", help=f"with --env: numbers of environments (default: {stepping.ENVS})")
+    add(
+        "--gpu-scale",
+        action="store_true",
+        help="speed and memory on the GPU by agents, horizon and observation; with --gpu, after its tables",
+    )
+    quick = f"short rounds and few cases; with {_listed('--' + k for k in QUICK)}"
+    add("--quick", action="store_true", help=quick)
+    add("--a", default=ORIGINAL, metavar="OVERRIDES", help=f"side A's overrides (default: {ORIGINAL!r})")
+    second = f"side B's overrides (default: {ULTRA_FAST!r}); the ratio is B / A"
+    add("--b", default=ULTRA_FAST, metavar="OVERRIDES", help=second)
+
+
+def _add_lengths(found: argparse.ArgumentParser) -> None:
+    """Adds the options that choose how long is measured."""
+    add = found.add_argument
+    lengths = ", ".join(f"{length.seconds:g} {name}" for name, length in LENGTHS.items())
+    seconds = f"least seconds per side and round (default: {lengths})"
+    add("--seconds", type=_positive, metavar="N", help=seconds)
+    add("--repeats", type=_count, metavar="N", help="rounds of each side (default: 5)")
+    target = "also measure the time that each side takes from fresh weights to a mean return of X"
+    add("--return", type=float, dest="target", metavar="X", help=target)
+    limit = "with --return: seconds after which a side gives up (default: 300)"
+    add("--limit", type=_positive, default=300.0, metavar="S", help=limit)
+
+
+def _add_files(found: argparse.ArgumentParser) -> None:
+    """Adds the options that name files."""
+    add = found.add_argument
+    add("--json", type=Path, metavar="FILE", help="write the results to this file")
+    add("--plot", type=Path, metavar="FILE", help="draw the results as a chart: .png, .svg or .pdf")
+    source = "with --plot: draw the results in this --json file instead of measuring"
+    add("--from", type=Path, dest="figures", metavar="FILE", help=source)
+
+
 def mode(given: argparse.Namespace) -> str:
-    """What is to be measured: a name of LENGTHS, or "find_batch"."""
+    """Returns what is to be measured: a name of LENGTHS, or "find_batch"."""
     if given.gpu or given.gpu_scale:
         return "gpu"
     for name in ("ablate", "simulator", "vector", "advantage", "train", "find_batch"):
@@ -171,7 +154,7 @@ def mode(given: argparse.Namespace) -> str:
 
 
 def length(given: argparse.Namespace) -> Length:
-    """How long the rounds are and how many."""
+    """Returns the rounds' duration and number."""
     usual = LENGTHS[mode(given)]
     if given.quick:
         usual = QUICK[mode(given)]
@@ -180,31 +163,37 @@ def length(given: argparse.Namespace) -> Length:
 
 
 def check(given: argparse.Namespace) -> None:
-    """Raises UserError: options that do not go together, files that cannot be written; before anything runs."""
+    """Checks the options before anything runs. Raises UserError: options that contradict, files not writable."""
     what = mode(given)
     others = [
         name for name in (*LENGTHS, "find_batch") if name not in ("gpu", "compare") and getattr(given, name)
     ]
     if given.gpu_scale and others:
-        raise UserError(f"--gpu-scale goes with --gpu or alone, not with --{others[0].replace('_', '-')}")
+        raise UserError(
+            f"--gpu-scale goes with --gpu or alone, not with --{others[0].replace('_', '-')}; remove one of them"
+        )
     if given.quick and (what not in QUICK or (what == "gpu" and not given.gpu)):
         raise UserError(f"--quick goes with {_listed('--' + name for name in QUICK)}")
     if (given.threads or given.envs) and not given.env:
         raise UserError("--threads and --envs go with --env")
     if given.overrides and what not in ("find_batch", "train"):
         raise UserError(
-            f"{given.overrides[0]}: key=value goes with --find-batch and --train; sides have --a and --b"
+            f"{given.overrides[0]}: key=value goes with --find-batch and --train; for sides use --a and --b"
         )
     if what == "find_batch" and (given.json or given.plot):
-        raise UserError("--find-batch gives no figures for --json or --plot: it prints what to type")
+        raise UserError(
+            "--find-batch has no results for --json or --plot: it prints what to type; remove them"
+        )
     if given.target is not None and what not in ("compare", "ablate"):
         raise UserError("--return goes with two sides or --ablate")
     if given.figures is not None and given.plot is None:
-        raise UserError("--from draws figures that were measured before: say where to with --plot FILE")
+        raise UserError("--from draws saved results: name the chart's file with --plot FILE")
     if given.plot is not None:
         chart.check(given.plot)
     if given.json is not None and not given.json.absolute().parent.is_dir():
-        raise UserError(f"--json {given.json}: no folder {given.json.absolute().parent}")
+        raise UserError(
+            f"--json {given.json}: there is no folder {given.json.absolute().parent}; create it first"
+        )
 
 
 def _listed(words: Iterable[str]) -> str:

@@ -1,8 +1,8 @@
-"""The command line of benchmark_performance.py, which is also `metta-fast bench`: what was asked for, into a report.
+"""Runs benchmark_performance.py, which is also `metta-fast bench`: measures what was asked for, and reports it.
 
-    arguments.py ─► mode ─► the part that measures ─► Report ─► table, --json, --plot (chart.py)
+    arguments.py ─► mode ─► the module that measures ─► Report ─► table, --json, --plot (charts/chart.py)
 
-Parts are imported when they are asked for.
+Measuring modules are imported only when they are needed.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from metta_fast.bench.training.two_settings import Comparison, compare
 from metta_fast.contracts.errors import UserError
 
 REPORTS: dict[str, type[Report]] = {"gpu": GpuReport, "env": StepReport, "ablate": LadderReport}
-"""Those that are more than rows and ratios."""
+"""Mode → its own kind of report, where rows and ratios do not suffice."""
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Run a benchmark; 0, 2 after a user's mistake, 1 if a side's process failed."""
+    """Runs a benchmark; returns 0, 2 after a user's mistake, or 1 if a measured process failed."""
     words = list(sys.argv[1:] if words is None else words)
     try:
         given = parser().parse_args(words)
@@ -69,7 +69,7 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def run(what: str, given: argparse.Namespace, report: Report) -> None:
-    """Measure it, into `report`; progress goes to stderr."""
+    """Measures mode `what` into `report`; progress goes to stderr."""
     rounds = length(given)
     seconds, repeats = rounds.seconds, rounds.repeats
     if isinstance(report, GpuReport):
@@ -128,15 +128,15 @@ def run(what: str, given: argparse.Namespace, report: Report) -> None:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """A report's document. Raises UserError: it cannot be read, or is none."""
+    """Reads a report's JSON document. Raises UserError if it cannot be read or is not one."""
     try:
         document = json.loads(path.read_text())
     except OSError as error:
         raise UserError(f"cannot read --from {path}: {error.strerror}") from error
     except ValueError as error:
-        raise UserError(f"--from {path}: expected a file that --json wrote: {error}") from error
+        raise UserError(f"--from {path}: expected a file written by --json: {error}") from error
     if not isinstance(document, dict) or "machine" not in document:
-        raise UserError(f"--from {path}: expected a file that --json wrote, this has no key 'machine'")
+        raise UserError(f"--from {path}: expected a file written by --json, but it has no key 'machine'")
     return document
 
 

@@ -1,6 +1,6 @@
-"""`metta-fast replay`: an episode that a run's policy plays, as a page, in the terminal, as video, picture, data.
+"""`metta-fast replay`: plays an episode with a run's policy and shows it as page, in the terminal, video or picture.
 
-metta-fast replay runs/<name>                                # the page, in the run's folder
+metta-fast replay runs/<name>                                # writes a page into the run's folder
 metta-fast replay runs/<name> --terminal --seed 3 --episode 7
 metta-fast replay runs/<name> --player scripted --video scripted.gif
 """
@@ -39,15 +39,19 @@ if TYPE_CHECKING:
     from metta_fast.policy import Policy
 
 FPS = 10.0
-"""Steps a second of worlds without a time of their own, and in the terminal."""
+"""Steps per second in the terminal, and in videos of worlds without a time unit."""
 MOST_EPISODES = 1_000_000
-NO_PICTURES = "gives no pictures: its actions, rewards and returns are shown"
+NO_PICTURES = "has no pictures: only actions, rewards and returns are shown"
 
-NO_FILM = "with PyAV it would hold a film a tenth as large: pip install 'metta-fast[video]'"
+NO_FILM = "PyAV would make it a film of a tenth of the size: pip install 'metta-fast[video]'"
 
 
 def run_replay_command(words: Sequence[str]) -> int:
-    """`metta-fast replay`; 0, or UserError."""
+    """Runs `metta-fast replay` and returns 0.
+
+    Raises:
+        UserError: an option is wrong, the run cannot be loaded, or a file cannot be written.
+    """
     given = _parser().parse_args(words)
     _check(given)
     config, policy, device, found, factory = load_run(given.run, best=given.best, device="cpu")
@@ -77,14 +81,14 @@ def run_replay_command(words: Sequence[str]) -> int:
         print(f"{name}: {path}")
         if name == "html" and recording.world.kind == "frames" and not has_encoder():
             size = path.stat().st_size / 1e6
-            print(f"note: {path.name} has {size:.1f} MB of single pictures; {NO_FILM}", file=sys.stderr)
+            print(f"note: {path.name} holds {size:.1f} MB of single pictures; {NO_FILM}", file=sys.stderr)
     if given.terminal:
         _show(recording, given)
     return 0
 
 
 def summary(recording: Recording) -> str:
-    """`1000 steps, 4 agents; means per agent: return 3.14, hearts 3, …`."""
+    """Formats `1000 steps, 4 agents; means per agent: return 3.14, hearts 3, …`."""
     figures = {"return": recording.returns()[-1], **recording.stats}
     means = [f"{name} {np.mean(x):.3g}" for name, x in figures.items() if not np.isnan(x).any()]
     agents = f"{recording.agents} agent{'s' * (recording.agents > 1)}"
@@ -94,37 +98,44 @@ def summary(recording: Recording) -> str:
 def _parser() -> argparse.ArgumentParser:
     found = OptionParser(
         prog="metta-fast replay",
-        description="Record one episode on an unseen map and show it. Without --html, --terminal, --video "
-        "and --json the page is written into the run's folder: replays/<checkpoint>-….html.",
+        description="Record one episode on an unseen map and show it. Without --html, --terminal, --video, "
+        "--picture and --json, a page is written into the run's folder: replays/<checkpoint>-….html.",
     )
     add = found.add_argument
     add("run", metavar="RUN", help="a run's folder or name, or one of its checkpoints")
     add("--html", metavar="FILE", type=_path, help="write the page to this file")
-    add("--terminal", action="store_true", help="play it in the terminal; in a pipe: print every step")
+    add("--terminal", action="store_true", help="play it in the terminal; in a pipe, print every step")
     add("--video", metavar="FILE", type=_path, help="write a video: .gif or .mp4")
     add("--picture", metavar="FILE", type=_path, help="write a still picture: .png or .jpg")
     add("--json", metavar="FILE", type=_path, help="write the recording as data (see docs/replay.md)")
-    add("--seed", type=int, default=0, help="of the map and of sampled actions (default: 0)")
-    add("--episode", type=int, default=0, help="which of the seed's maps, as eval counts them (default: 0)")
+    add("--seed", type=int, default=0, help="seed of the map and of sampled actions (default: 0)")
+    add(
+        "--episode",
+        type=int,
+        default=0,
+        help="number of the map among the seed's, counted as in eval (default: 0)",
+    )
     how = found.add_mutually_exclusive_group()
-    how.add_argument("--deterministic", action="store_true", help="the most likely action, not a sample")
     how.add_argument(
-        "--stochastic", dest="deterministic", action="store_false", help="sampled actions (the default)"
+        "--deterministic", action="store_true", help="choose the most likely action instead of sampling"
+    )
+    how.add_argument(
+        "--stochastic", dest="deterministic", action="store_false", help="sample actions (the default)"
     )
     add(
         "--player",
         choices=("policy", "scripted", "random"),
         default="policy",
-        help="who plays: the run's policy (the default), the grid's scripted player, a random one",
+        help="player: the run's policy (the default), the environment's scripted player, or random actions",
     )
-    add("--best", action="store_true", help="the checkpoint with the best score, not the newest")
-    add("--fps", type=float, help="steps a second in terminal and video (default: 10; robots in real time)")
+    add("--best", action="store_true", help="use the checkpoint with the best score, not the newest")
+    add("--fps", type=float, help="steps per second in terminal and video (default: 10; robots in real time)")
     add(
         "--step",
         type=int,
-        help="terminal: the first step shown, in a pipe the only one; picture: its step (default: the middle)",
+        help="terminal: first step shown (in a pipe, the only one); picture: its step (default: the middle)",
     )
-    add("--agent", type=int, help="terminal: the agent that is picked out")
+    add("--agent", type=int, help="terminal: the agent to highlight")
     return found
 
 
@@ -133,7 +144,7 @@ def _path(text: str) -> Path:
 
 
 def _check(given: argparse.Namespace) -> None:
-    """What can be told before anything is loaded."""
+    """Checks the options before anything is loaded. Raises UserError."""
     for name, low, high in (
         ("seed", 0, EVAL_SEED_BIT - 1),
         ("episode", 0, MOST_EPISODES - 1),
@@ -148,9 +159,9 @@ def _check(given: argparse.Namespace) -> None:
             limits = f"{low} or more" if high is None else f"{low} … {high}"
             raise UserError(f"--{name} {value}: expected {limits}")
         if name == "step" and not (given.terminal or given.picture):
-            raise UserError("--step is for terminal and picture: add --terminal or --picture FILE")
+            raise UserError("--step needs a terminal or a picture: add --terminal or --picture FILE")
         if name == "agent" and not given.terminal:
-            raise UserError("--agent is for the terminal: add --terminal")
+            raise UserError("--agent needs the terminal: add --terminal")
     for name in ("html", "video", "picture", "json"):
         if (path := getattr(given, name)) is not None:
             _check_file(f"--{name} {path}", path)
@@ -161,11 +172,11 @@ def _check(given: argparse.Namespace) -> None:
 
 
 def _check_file(what: str, path: Path) -> None:
-    """That the file can be written, before time is spent on it."""
+    """Checks early that the file can be written. Raises UserError."""
     if path.is_dir():
         raise UserError(f"{what} is a folder; give a file's name")
     if not path.parent.is_dir():
-        raise UserError(f"{what}: there is no folder {path.parent}; make it first")
+        raise UserError(f"{what}: there is no folder {path.parent}; create it first")
     if not os.access(path if path.exists() else path.parent, os.W_OK):
         raise UserError(f"{what} cannot be written: no permission; give another file")
 
@@ -174,7 +185,7 @@ Write = Callable[[Recording, Path], None]
 
 
 def _files(given: argparse.Namespace, source: Path) -> list[tuple[str, Path, Write]]:
-    """(option, file, what writes it) of all that is asked for; the page in the run's folder if nothing is."""
+    """Lists (option, file, function that writes it) of all files asked for; by default a page in the run's folder."""
     found: list[tuple[str, Path, Write]] = []
     if given.html is not None:
         found.append(("html", given.html, write_page))
@@ -187,12 +198,12 @@ def _files(given: argparse.Namespace, source: Path) -> list[tuple[str, Path, Wri
     if found or given.terminal:
         return found
     if source.parent.name != "checkpoints":
-        raise UserError(f"{source} lies in no run's folder: give the page's file with --html FILE")
+        raise UserError(f"{source} is not in a run's folder: name the page's file with --html FILE")
     folder = RunDir(source.parent.parent).replays
     try:
         folder.mkdir(exist_ok=True)
     except OSError as error:
-        raise UserError(f"cannot make {folder}: {error.strerror}; give --html FILE") from error
+        raise UserError(f"cannot create {folder}: {error.strerror}; give --html FILE") from error
     who = "" if given.player == "policy" else f"-{given.player}"
     how = "-deterministic" if given.deterministic else ""
     path = folder / f"{source.name}-seed{given.seed}-episode{given.episode}{who}{how}.html"
@@ -215,7 +226,7 @@ def _write_picture(recording: Recording, path: Path, step: int | None) -> None:
 
 
 def _pace(recording: Recording) -> float:
-    """Steps a second: real time where the world has one."""
+    """Returns the steps per second: real time if the world has a time unit, else FPS."""
     step_s = recording.world.facts.get("step_s")
     return 1 / step_s if step_s else FPS
 
@@ -229,7 +240,7 @@ def _step(recording: Recording, step: int) -> int:
 def _player(
     given: argparse.Namespace, config: Config, factory: EnvFactory, policy: Policy, device: torch.device
 ) -> tuple[Player, str]:
-    """Who plays, and in words how."""
+    """Makes the player, and describes it."""
     if given.player == "random":
         return RandomPlayer(factory.spec, given.seed), "random player"
     if given.player == "scripted":

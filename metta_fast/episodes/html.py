@@ -1,8 +1,8 @@
-"""The page of a recording: one HTML file with its data, styles and scripts, which fetches nothing.
+"""Writes the page of a recording: one HTML file that contains its data, styles and scripts and fetches nothing.
 
     write_page(recording, "replay.html")
 
-The parts lie in page/: page.html has the places that are filled in here, in the order of SCRIPTS.
+The parts are in page/. page.html has placeholders, which are filled in here; scripts come in the order of SCRIPTS.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ SCRIPTS = ("data.js", "icons.js", "grid.js", "frames.js", "plot.js", "page.js")
 
 
 def page(recording: Recording) -> str:
-    """The text of the HTML file."""
+    """Returns the text of the HTML file."""
     parts = files("metta_fast.episodes") / "page"
     scripts = "\n".join((parts / name).read_text(encoding="utf-8") for name in SCRIPTS)
-    # within a script element only `</` and `<!--` could end or change it
+    # within a script element only `</` and `<!--` have a meaning
     data = json.dumps(_data(recording), separators=(",", ":")).replace("<", "\\u003c")
     about = recording.about
     title = html.escape(f"{about.get('run') or about.get('env') or 'episode'} · replay")
@@ -43,7 +43,7 @@ def page(recording: Recording) -> str:
 
 
 def _data(recording: Recording) -> dict[str, Any]:
-    """The recording in JSON; images as one film, a tenth of their size, where PyAV is there to make it."""
+    """Converts the recording to JSON values; with PyAV, images become one film of a tenth of their size."""
     data, facts = recording.to_json(), recording.world.facts
     if recording.world.kind != "frames" or not has_encoder() or min(facts["height"], facts["width"]) < 2:
         return data
@@ -55,6 +55,6 @@ def _data(recording: Recording) -> dict[str, Any]:
 
 
 def write_page(recording: Recording, path: str | Path) -> None:
-    """Write the page, whole or not at all: a browser may be reading the file."""
+    """Writes the page atomically, since a browser may be reading the file."""
     with whole(Path(path)) as beside:
         beside.write_text(page(recording), encoding="utf-8")

@@ -1,8 +1,8 @@
-"""Recording an episode: one environment played by some player, with what a recorder sees of its world.
+"""Records an episode of one environment and one player, with its world if the factory has a recorder.
 
     recording = record(factory, PolicyPlayer(…), seed=EVAL_SEED_BIT | 3, episode=7, about={…})
 
-The world is that of environment `episode` under the seed: what `metta-fast eval --seed 3` plays as its eighth.
+The world is that of environment number `episode` under the seed; here the eighth that `metta-fast eval --seed 3` plays.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ def record(
     max_steps: int = 1000,
     about: Mapping[str, Any] | None = None,
 ) -> Recording:
-    """Play one episode of environment `episode` and keep all of it.
+    """Plays one episode of environment number `episode` and records it.
 
     Args:
-        seed: of the environments; with EVAL_SEED_BIT none that training uses.
-        max_steps: the time limit to reckon with where the environment does not tell its own.
-        about: goes into the recording.
+        seed: of the environments; with EVAL_SEED_BIT set, training never uses it.
+        max_steps: time limit to assume if the environment does not report its own.
+        about: copied into the recording.
     """
     seen = _Seen(factory)
     played = play(factory, player, 1, first_env=episode, seed=seed, max_steps=max_steps, watch=seen)
@@ -51,10 +51,10 @@ def record(
 
 
 def about(config: Config, checkpoint: Path, *, player: str, seed: int, episode: int) -> dict[str, str | int]:
-    """What a recording says of where it comes from.
+    """Describes a recording's origin.
 
     Args:
-        checkpoint: its path; the run's name and the steps trained are read from it.
+        checkpoint: path of the checkpoint; the run's name and the steps trained are parsed from it.
     """
     run = checkpoint.parent.parent.name if checkpoint.parent.name == "checkpoints" else ""
     return {
@@ -69,7 +69,7 @@ def about(config: Config, checkpoint: Path, *, player: str, seed: int, episode: 
 
 
 class _Seen:
-    """What `play` shows: called after the reset and after each step."""
+    """Collects rows and the recorder's world; `play` calls it after the reset and after each step."""
 
     def __init__(self, factory: EnvFactory) -> None:
         n = factory.spec.agents_per_env

@@ -1,8 +1,8 @@
-"""An episode in the terminal: played on the screen with keys, or printed step after step.
+"""Shows an episode in the terminal: played on the screen and controlled with keys, or printed step by step.
 
     space play · ← → step · PgUp PgDn ten · home end · n p agent · + − speed · q quit
 
-Without a terminal, or with NO_COLOR, it is plain ASCII; in a pipe every step is printed at once.
+With NO_COLOR, or where the output is not a terminal, it uses plain ASCII. In a pipe all steps are printed at once.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ FASTEST = 100.0
 
 @dataclass
 class Screen:
-    """What is shown: changed by keys and by time."""
+    """Holds what the screen shows; keys and time change it."""
 
     recording: Recording
     step: int
@@ -54,7 +54,7 @@ class Screen:
     over: bool = False
 
     def key(self, key: str) -> None:
-        """One key, by its name in KEYS or itself; an unknown one does nothing."""
+        """Handles one key, named as in KEYS or by its character; unknown keys are ignored."""
         last, agents = self.recording.steps, self.recording.agents
         moves = {"left": -1, "right": 1, "back": -10, "on": 10, "home": -last, "end": last}
         if key in moves:
@@ -73,12 +73,13 @@ class Screen:
             self.over = True
 
     def move(self, by: int) -> None:
+        """Moves by a number of steps, within the episode."""
         self.step = min(max(self.step + by, 0), self.recording.steps)
         if self.step == self.recording.steps:
             self.playing = False
 
     def lines(self, columns: int, rows: int, *, ascii: bool, hint: str = "") -> list[Text]:
-        """At most `rows` lines: where we are, the world, the keys."""
+        """Draws at most `rows` lines: position and return, the world, the keys."""
         rec = self.recording
         rewards = float(rec.reward[: self.step].sum()) / rec.agents
         state = f"step {self.step} of {rec.steps}   mean return {rewards:.2f}"
@@ -91,11 +92,11 @@ class Screen:
 def show_in_terminal(
     recording: Recording, *, fps: float, step: int | None = None, agent: int | None = None
 ) -> None:
-    """Play on the screen if there is a terminal (until q, or Ctrl-C), else print every step.
+    """Plays on the screen until q or Ctrl-C if the output is a terminal; otherwise prints every step.
 
     Args:
-        step: the first one that is shown; without a terminal the only one.
-        agent: the picked one.
+        step: first step shown; without a terminal the only one.
+        agent: the highlighted agent.
     """
     console = Console(highlight=False)
     screen = Screen(recording, step or 0, fps, agent)
@@ -139,7 +140,7 @@ def _sleep(wait: float | None) -> Iterator[str]:
 
 @contextmanager
 def _keys() -> Iterator[bool]:
-    """Keys come one by one and unseen while this is open; False: there is no keyboard."""
+    """Makes the terminal deliver single keys without showing them. Yields False if there is no keyboard."""
     import termios
     import tty
 
@@ -155,7 +156,7 @@ def _keys() -> Iterator[bool]:
 
 
 def _read(wait: float | None) -> Iterator[str]:
-    """The keys pressed within `wait` seconds (None: until one is), by their names."""
+    """Yields the names of the keys pressed within `wait` seconds (None: waits for one)."""
     ready, _, _ = select.select([sys.stdin], [], [], wait)
     if not ready:
         return
@@ -165,6 +166,6 @@ def _read(wait: float | None) -> Iterator[str]:
     while typed:
         sequence = next((known for known in KEYS if len(known) > 1 and typed.startswith(known)), typed[0])
         if sequence == "\x1b" and len(typed) > 1:
-            return  # a key that we do not know
+            return  # an unknown key
         yield KEYS.get(sequence, sequence)
         typed = typed[len(sequence) :]

@@ -1,10 +1,10 @@
-"""Replays written while a run trains: `replays/step_<number>.html` in its folder, every `run.replay_interval` epochs.
+"""Writes pages of episodes during training: `replays/step_<number>.html` every `run.replay_interval` epochs.
 
 The weights are copied into a second policy on the CPU, which plays one episode in evaluation mode on an unseen map
-(that of `metta-fast replay`, with the evaluations' seed). The training's weights, environments and random
-generators are left alone, so a run with replays learns the same, bit for bit, as one without.
+(the same as `metta-fast replay`, with the evaluations' seed). The training's weights, environments and random
+generators are not touched, so training is bit-identical with and without these pages.
 
-Place in the flow: trainer.py calls `write_replay` at a boundary.
+Place in the flow: run/trainer.py calls `write_replay` between epochs.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ _NAME = re.compile(r"step_\d{12,}\.html")
 
 
 def write_replay(config: Config, factory: EnvFactory, policy: Policy, folder: RunDir, step: int) -> Path:
-    """Record an episode and write its page; the newest `run.keep_replays` of such pages are kept.
+    """Records an episode and writes its page; only the newest `run.keep_replays` of these pages are kept.
 
     Args:
-        factory: of the run.
-        policy: the one that trains, on any device.
-        step: agent steps trained.
+        factory: the run's factory.
+        policy: the policy in training, on any device.
+        step: agent steps trained so far.
 
     Raises:
         OSError: the page cannot be written.
@@ -42,7 +42,7 @@ def write_replay(config: Config, factory: EnvFactory, policy: Policy, folder: Ru
 
     from metta_fast.policy import make_policy
 
-    with torch.random.fork_rng(devices=[]):  # initial weights are drawn, and dropped
+    with torch.random.fork_rng(devices=[]):  # initial weights are drawn and then replaced
         copy = make_policy(config.policy, factory.spec)
     copy.load_state_dict({name: value.detach().cpu() for name, value in policy.state_dict().items()})
     likely, given = config.run.evaluate_deterministic, config.run.evaluate_seed
@@ -66,7 +66,7 @@ def write_replay(config: Config, factory: EnvFactory, policy: Policy, folder: Ru
 
 
 def _prune(folder: Path, keep: int) -> None:
-    """Delete all but the pages last written; those of `metta-fast replay` have other names and stay."""
+    """Deletes all but the `keep` newest pages; pages of `metta-fast replay` have other names and are kept."""
     pages = [path for path in folder.iterdir() if _NAME.fullmatch(path.name)]
     for path in sorted(pages, key=lambda path: (path.stat().st_mtime_ns, path.name))[:-keep]:
         path.unlink()

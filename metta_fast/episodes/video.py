@@ -1,11 +1,11 @@
-"""Frames to files: a video (mp4), a moving picture (gif), a still picture (png).
+"""Writes frames to files: a video (mp4, gif) or a still picture (png, jpg).
 
-    check_video("ant.mp4")                        # before work starts: can it be written at all? (check_picture too)
+    check_video("ant.mp4")                        # checks early that it can be written (so does check_picture)
     write_video("ant.mp4", frames, fps=20)        # frames: uint8 [height, width, 3], one after another
     write_picture("ant.png", frame)
-    mp4 = encode_film(frames)                     # bytes, small and made to be jumped about in: for the page
+    mp4 = encode_film(frames)                     # bytes, small and seekable, for the page
 
-Frames are taken one at a time, so they may come from a generator. A file is whole or not there.
+Frames are taken one at a time, so they may come from a generator. A file is complete or absent.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import math
 from collections.abc import Iterable, Iterator
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
@@ -25,65 +25,68 @@ from metta_fast.contracts.env import Array
 from metta_fast.contracts.errors import UserError
 from metta_fast.storage.atomic_file import whole
 
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
 KINDS = (".mp4", ".gif")
 PICTURES = (".png", ".jpg")
-CURE = "pip install 'metta-fast[video]' brings it; a .gif needs nothing"
+CURE = "type pip install 'metta-fast[video]', or write a .gif"
 WATCHED = {"crf": "20"}
-"""x264's options for a file to watch. Constant rate factor: 18 is hardly told from the original, 28 visibly worse."""
+"""x264's options for a video file. Constant rate factor: 18 is visually almost lossless, 28 visibly worse."""
 SOUGHT = {"crf": "29", "g": "25"}
-"""For a film in a page: small, and every 25th image is whole, for a scrubber jumps: none is far from one."""
+"""x264's options for a film in a page: small, with a key frame every 25 images, so that seeking is quick."""
 FILM_FPS = 25
-"""Images a second of a film in a page, which takes its own pace."""
+"""Nominal images per second of a film in a page; the page sets the pace itself."""
 GIF_FPS = 50
-"""Viewers show faster GIFs slowly: their unit is 10 ms, and below 20 ms they take 100."""
+"""Highest rate of a GIF: viewers replace delays below 20 ms by 100 ms."""
 
 
 def check_video(path: str | Path) -> None:
-    """Whether `write_video` can write a file of that name.
+    """Checks that `write_video` can write a file of that name.
 
     Raises:
-        UserError: another kind than .mp4 or .gif, or what writes it is not installed.
+        UserError: the suffix is not .mp4 or .gif, or PyAV is not installed for an .mp4.
     """
     kind = Path(path).suffix.lower()
     if kind not in KINDS:
-        raise UserError(f"{path}: a video is {' or '.join(KINDS)}")
+        raise UserError(f"{path}: a video's name must end in {' or '.join(KINDS)}")
     if kind == ".mp4" and not has_encoder():
         raise UserError(f"{path}: an mp4 needs PyAV, which is not installed: {CURE}")
 
 
 def has_encoder() -> bool:
-    """Whether PyAV is installed, which writes H.264."""
+    """Whether PyAV, the H.264 encoder, is installed."""
     return importlib.util.find_spec("av") is not None
 
 
 def check_picture(path: str | Path) -> None:
-    """Whether `write_picture` can write a file of that name.
+    """Checks that `write_picture` can write a file of that name.
 
     Raises:
-        UserError: another kind of picture.
+        UserError: the suffix is not .png or .jpg.
     """
     if Path(path).suffix.lower() not in PICTURES:
-        raise UserError(f"{path}: a picture is {' or '.join(PICTURES)}")
+        raise UserError(f"{path}: a picture's name must end in {' or '.join(PICTURES)}")
 
 
 def write_video(path: str | Path, frames: Iterable[Array], fps: float) -> int:
-    """Write frames as H.264 (.mp4) or as a GIF (.gif, endless, of 256 colors).
+    """Writes frames as H.264 (.mp4) or as an endless GIF of 256 colors (.gif).
 
     Args:
-        frames: uint8 [height, width, 3], all of one shape. mp4: an odd last row or column is left out.
-        fps: frames a second. gif: above 50 only every second, third, … frame is taken.
+        frames: uint8 [height, width, 3], all of one shape. mp4: an odd last row or column is cut off.
+        fps: frames per second. gif: above 50, only every second, third, … frame is written.
 
     Returns:
         Number of frames written.
 
     Raises:
-        UserError: as `check_video`, or there is no frame.
-        ValueError: a frame of another shape or dtype than the first.
+        UserError: see `check_video`; or there is no frame.
+        ValueError: a frame has another shape or dtype than the first.
         OSError: the file cannot be written.
     """
     check_video(path)
     if not 0 < fps < 1000:
-        raise ValueError(f"fps={fps}: expected frames a second, above 0 and below 1000")
+        raise ValueError(f"fps={fps}: expected frames per second, above 0 and below 1000")
     path = Path(path)
     checked = _checked(frames)
     first = next(checked, None)
@@ -95,10 +98,10 @@ def write_video(path: str | Path, frames: Iterable[Array], fps: float) -> int:
 
 
 def write_picture(path: str | Path, frame: Array) -> None:
-    """Write one frame, uint8 [height, width, 3], as a picture of the kind that the name says (.png, .jpg).
+    """Writes one frame, uint8 [height, width, 3], as .png or .jpg by the name's suffix.
 
     Raises:
-        UserError: as `check_picture`.
+        UserError: see `check_picture`.
         OSError: the file cannot be written.
     """
     from PIL import Image
@@ -115,16 +118,16 @@ def _checked(frames: Iterable[Array]) -> Iterator[Array]:
         if frame.dtype != np.uint8 or frame.ndim != 3 or frame.shape[2] != 3 or frame.shape != shape:
             raise ValueError(
                 f"a frame is {frame.dtype} {frame.shape}, expected uint8 (height, width, 3)"
-                + (f", as the first {shape}" if frame.shape != shape else "")
+                + (f", like the first {shape}" if frame.shape != shape else "")
             )
         yield frame
 
 
 def encode_film(frames: Iterable[Array]) -> bytes:
-    """An mp4 (H.264) of FILM_FPS frames a second, for random access; needs PyAV.
+    """Encodes an mp4 (H.264) of FILM_FPS frames per second, for random access; needs PyAV.
 
     Args:
-        frames: uint8 [height, width, 3], all of one shape, 2 × 2 at least. An odd last row or column is left out.
+        frames: uint8 [height, width, 3], all of one shape, at least 2 × 2. An odd last row or column is cut off.
     """
     checked = _checked(frames)
     first = next(checked)
@@ -133,12 +136,12 @@ def encode_film(frames: Iterable[Array]) -> bytes:
     return file.getvalue()
 
 
-def _write_mp4(path: Path, frames: Iterator[Array], size: Any, fps: float) -> int:
+def _write_mp4(path: Path, frames: Iterator[Array], size: tuple[int, ...], fps: float) -> int:
     return _encode(str(path), frames, size, fps, WATCHED)
 
 
 def _encode(
-    file: str | BinaryIO, frames: Iterator[Array], size: Any, fps: float, options: dict[str, str]
+    file: str | BinaryIO, frames: Iterator[Array], size: tuple[int, ...], fps: float, options: dict[str, str]
 ) -> int:
     import av
 
@@ -146,7 +149,7 @@ def _encode(
     if not height or not width:
         raise ValueError(f"frames of {size[0]} × {size[1]} pixels are too small for a video")
     count = 0
-    # to begin before all has come, a file is rewritten with its index in front
+    # faststart moves the index to the front, so that a player can start before the whole file has arrived
     layout = {"movflags": "faststart"} if isinstance(file, str) else {}
     with av.open(file, "w", format="mp4", options=layout) as container:
         stream: Any = container.add_stream("libx264", rate=Fraction(fps).limit_denominator(1000))
@@ -160,7 +163,7 @@ def _encode(
     return count
 
 
-def _write_gif(path: Path, frames: Iterator[Array], size: Any, fps: float) -> int:
+def _write_gif(path: Path, frames: Iterator[Array], size: tuple[int, ...], fps: float) -> int:
     from PIL import Image
 
     every = math.ceil(fps / GIF_FPS)
@@ -169,8 +172,8 @@ def _write_gif(path: Path, frames: Iterator[Array], size: Any, fps: float) -> in
     return len(images)
 
 
-def _of_256_colors(image: Any) -> Any:
-    """Exact where it has no more; else by an octree, ten times faster than Pillow's own way and smaller in a file."""
+def _of_256_colors(image: Image) -> Image:
+    """Reduces a picture to 256 colors: exactly if it has no more, else with an octree (fast, small files)."""
     from PIL import Image
 
     few = image.getcolors(256) is not None

@@ -1,4 +1,4 @@
-"""What shows each kind of world in a terminal and in a video. The page's are in page/, by the same names.
+"""Draws each kind of world for the terminal and for videos. The page's views are in page/, under the same names.
 
 lines = world_lines(recording, step, agent, columns=80, rows=24, ascii=True)     # rich.text.Text
 for frame in world_frames(recording): …                                          # uint8 [height, width, 3]
@@ -18,7 +18,12 @@ from metta_fast.contracts.recording import Recording
 def world_lines(
     recording: Recording, step: int, agent: int | None, *, columns: int, rows: int, ascii: bool
 ) -> list[Text]:
-    """The world after `step` steps in at most `rows` lines; `agent` is picked out, `ascii` keeps to ASCII."""
+    """Draws the world after `step` steps in at most `rows` lines.
+
+    Args:
+        agent: the highlighted agent.
+        ascii: use ASCII characters only.
+    """
     if recording.world.kind == "grid":
         from metta_fast.envs.grid.text import world_lines
 
@@ -27,7 +32,7 @@ def world_lines(
 
 
 def _figures(recording: Recording, step: int, rows: int) -> list[Text]:
-    """Each agent's action, reward and return."""
+    """Lists each agent's action, reward and return."""
     returns = recording.returns()[step]
     lines = []
     for agent in range(min(recording.agents, rows)):
@@ -40,7 +45,7 @@ def _figures(recording: Recording, step: int, rows: int) -> list[Text]:
 
 
 def world_frames(recording: Recording) -> tuple[Iterator[Array], int]:
-    """Pictures of the world, uint8 [height, width, 3], all of one size; and how many steps one stands for.
+    """Returns pictures of the world, uint8 [height, width, 3] of one size, and the number of steps per picture.
 
     Raises:
         UserError: this world has no pictures.
@@ -55,5 +60,5 @@ def world_frames(recording: Recording) -> tuple[Iterator[Array], int]:
         return frames(recording), int(recording.world.facts["every"])
     raise UserError(
         f"{recording.about.get('env', 'this environment')} has no pictures to make a video of; "
-        'an environment in Gymnasium\'s API has, if it is made with render_mode="rgb_array"'
+        'an environment in Gymnasium\'s API has them if it is made with render_mode="rgb_array"'
     )

@@ -24,12 +24,15 @@ import os
 import re
 import uuid
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from metta_fast.config.keys import Config, WandbConfig, config_to_dict
 from metta_fast.contracts.errors import UserError
 from metta_fast.metrics.loggers import Row, Thinned, read_rows
 from metta_fast.storage.run_folder import RunDir
+
+if TYPE_CHECKING:
+    from wandb.sdk.wandb_run import Run
 
 GAP_S = 0.1
 """Least seconds between two rows: logging a row takes about a millisecond, and an epoch on a GPU only a few."""
@@ -87,12 +90,14 @@ class WandbLogger:
         """
         import wandb
 
-        self._wandb: Any = wandb
+        self._wandb = wandb
         self._log = logging.getLogger(__name__)
         self._id = _run_id(folder.wandb)
         self._thinned = Thinned(GAP_S)
         try:
-            self._run: Any = self._init(config, folder, config.wandb.mode)
+            self._run: Run | None = self._init(
+                config, folder, "online" if config.wandb.mode == "online" else "offline"
+            )
         except wandb.errors.Error as error:
             if REFUSED.search(str(error)):
                 raise UserError(
@@ -127,7 +132,7 @@ class WandbLogger:
         except Exception as error:  # no error of W&B may end a training
             self._log.warning("W&B failed at the end of the run: %s", _line(error))
 
-    def _init(self, config: Config, folder: RunDir, mode: str) -> Any:
+    def _init(self, config: Config, folder: RunDir, mode: Literal["offline", "online"]) -> Run:
         asked = config.wandb
         quiet = self._wandb.Settings(
             console="off",

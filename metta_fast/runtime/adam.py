@@ -1,21 +1,20 @@
-"""torch.optim.Adam without torch._dynamo, whose import takes some seconds that only torch.compile needs.
+"""Provides torch.optim.Adam without importing torch._dynamo, which takes seconds and is needed by torch.compile only.
 
-torch's optimizers import it in each of the methods below, to tell a compiler that none is running to leave them out.
+torch decorates the methods below so that a compiler skips them, and each decorator imports torch._dynamo.
 """
 
 from __future__ import annotations
 
 from inspect import unwrap
-from typing import Any
 
 import torch
 
 
 class Adam(torch.optim.Adam):
-    """The same numbers, the same states. Not for use inside torch.compile."""
+    """Computes the same numbers and keeps the same state as torch's Adam. Do not use it inside torch.compile."""
 
-    add_param_group: Any = unwrap(torch.optim.Adam.add_param_group)
-    zero_grad: Any = unwrap(torch.optim.Adam.zero_grad)
-    state_dict: Any = unwrap(torch.optim.Adam.state_dict)
-    load_state_dict: Any = unwrap(torch.optim.Adam.load_state_dict)
-    step: Any = torch.no_grad()(unwrap(torch.optim.Adam.step))
+    add_param_group = unwrap(torch.optim.Adam.add_param_group)
+    zero_grad = unwrap(torch.optim.Adam.zero_grad)
+    state_dict = unwrap(torch.optim.Adam.state_dict)
+    load_state_dict = unwrap(torch.optim.Adam.load_state_dict)
+    step = torch.no_grad()(unwrap(torch.optim.Adam.step))

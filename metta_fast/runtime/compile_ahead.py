@@ -1,15 +1,16 @@
-"""Triton's kernels compiled side by side instead of one after the other.
+"""Compiles Triton kernels in parallel instead of one after another.
 
     ahead = Ahead(torch.device("cuda"), threads=16)
     with ahead:
-        work()        # launches no kernel of Triton: each is compiled by a thread, or taken from Triton's cache
-    ahead.wait()      # now launches find them
+        work()        # launches no Triton kernel: a thread compiles each, or finds it in Triton's cache
+    ahead.wait()      # later launches find the compiled kernels
 
-`work` is the host's part of real work, on tensors whose contents do not count: sizes, types and addresses decide what
-is compiled. It may use threads of its own, as autograd does; nobody else may launch Triton's kernels meanwhile.
+`work` is the host's part of real work. The contents of its tensors do not matter; their sizes, dtypes and addresses
+decide what is compiled. It may use threads of its own, as autograd does, but no other thread may launch Triton kernels
+at the same time.
 
-A compilation holds Python's lock for its first tenth only: LLVM, ptxas and the C compiler of the launcher do without.
-What fails here is compiled again where it is launched, and fails there with its message.
+A compilation holds the GIL only at its beginning; LLVM, ptxas and the launcher's C compiler run without it. A kernel
+that fails here is compiled again at its launch, and the error is raised there.
 """
 
 from __future__ import annotations
@@ -20,26 +21,26 @@ from typing import Any, Self
 
 import torch
 
-# What Triton imports when it compiles for the first time, in a circle: two threads would see each other's halves.
+# Triton imports this cyclically at its first compilation; two threads would see partly initialised modules.
 import triton.compiler.code_generator  # noqa: F401
 from triton.runtime import JITFunction, driver
 
 PARSES = 8
-"""How often a kernel's source is parsed again. Two threads in `ast.parse` can disturb each other up to Python 3.12.2:
-SystemError, "AST constructor recursion depth mismatch" (CPython's issue 106905)."""
+"""Attempts to parse a kernel's source. Up to Python 3.12.2 two threads in `ast.parse` may raise SystemError, "AST
+constructor recursion depth mismatch" (CPython issue 106905)."""
 
 
 class Ahead:
-    """See the module's docstring."""
+    """Compiles the Triton kernels that a block of code would launch; see the module's docstring."""
 
     def __init__(self, device: torch.device, threads: int) -> None:
         self._device = device
         self._pool = ThreadPoolExecutor(threads, "triton", self._begin)
         self.kernels: list[str] = []
-        """What would have been launched."""
+        """Names of the kernels that would have been launched."""
         self.failed: list[str] = []
-        """Of these, whose compilation failed, and why."""
-        self._run: Any = JITFunction.run
+        """Names of the kernels whose compilation failed, with the error."""
+        self._run = JITFunction.run
 
     def _begin(self) -> None:
         if self._device.type == "cuda":
@@ -60,14 +61,14 @@ class Ahead:
         self._pool.shutdown(wait=False)
 
     def wait(self) -> None:
-        """Until all are compiled and loaded."""
+        """Waits until all kernels are compiled and loaded."""
         self._pool.shutdown(wait=True)
 
     def _compile(self, kernel: Any, args: tuple[Any, ...], grid: Any, keys: dict[str, Any]) -> None:
         try:
             compiled = self._patiently(kernel, *args, grid=grid, warmup=True, **keys)
-            _ = compiled.run  # its launcher is built, its code on the device
-        except Exception as error:  # told in full where the kernel is launched
+            _ = compiled.run  # builds its launcher and loads its code on the device
+        except Exception as error:  # raised again at the kernel's launch
             self.failed.append(f"{kernel.fn.__qualname__}: {type(error).__name__}: {error}")
             logging.getLogger(__name__).debug("not compiled ahead: %s", self.failed[-1])
 

@@ -1,36 +1,45 @@
-"""Work on static tensors, replayed as one CUDA graph.
+"""Captures a function as a CUDA graph and replays it with one launch.
 
     first call     runs launch by launch: compiles, tunes, allocates
     second call    is captured, then replayed
     later calls    are one launch each
 
-The work must read and write tensors that stay where they are, and must not wait for the device. What cannot be
-captured (a user's policy that reads a number, say) goes on launch by launch, and that is said.
+The function must read and write tensors with fixed addresses, and must not wait for the device. A function that cannot
+be captured (e.g. because a user's policy reads a value on the host) keeps running launch by launch, with a warning.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
+
+if TYPE_CHECKING:
+    from torch.cuda import _POOL_HANDLE
 
 Say = Callable[[str], None]
 
 
 class Graph:
-    """Call it in place of `work`.
+    """Replaces `work`: call the graph instead.
 
     Args:
-        name: what it is called in the log.
-        enabled: False: `work` is called as it is.
-        say: told why the work cannot be captured, if so.
-        pool: memory shared with other graphs (torch.cuda.graph_pool_handle), none of which needs what another
-            has left there; None: its own.
+        name: name in the log.
+        enabled: False: calls `work` directly.
+        say: receives the reason if the work cannot be captured.
+        pool: memory pool shared with other graphs (torch.cuda.graph_pool_handle()), none of which may read another's
+            intermediate results; None: a pool of its own.
     """
 
     def __init__(
-        self, name: str, work: Callable[[], None], *, enabled: bool, say: Say, pool: Any = None
+        self,
+        name: str,
+        work: Callable[[], None],
+        *,
+        enabled: bool,
+        say: Say,
+        pool: _POOL_HANDLE | None = None,
     ) -> None:
         self.name, self.enabled = name, enabled
         self._work, self._say, self._pool = work, say, pool
@@ -54,7 +63,7 @@ class Graph:
             self._work()
 
     def _first(self) -> None:
-        """On a stream of its own, as capture will be: what autograd and libraries remember fits both."""
+        """Runs on a side stream, as the capture will: state kept by autograd and libraries then suits both."""
         here, side = torch.cuda.current_stream(), torch.cuda.Stream()
         side.wait_stream(here)
         with torch.cuda.stream(side):
@@ -71,7 +80,9 @@ class Graph:
         except RuntimeError as error:
             torch.cuda.synchronize()
             generator = torch.cuda.default_generators[torch.cuda.current_device()]
-            generator.graphsafe_set_state(generator.clone_state())  # it still thinks of itself as captured
+            generator.graphsafe_set_state(
+                generator.clone_state()
+            )  # otherwise it stays in its capturing state
             self.enabled = False
             self._say(
                 f"the {self.name} runs without a CUDA graph, which is slower: it cannot be captured "

@@ -1,4 +1,4 @@
-"""Random numbers keyed by what they are for: no order of calls matters, and a resume needs no RNG state.
+"""Generates random numbers keyed by their purpose: the order of calls does not matter, a resume needs no RNG state.
 
 generator = Keyed(seed, device)
 noise = torch.rand(shape, generator=generator(NOISE, epoch))
@@ -11,11 +11,11 @@ import torch
 from metta_fast.contracts.env import EVAL_SEED_BIT
 
 NOISE, ORDER, ENVS, SAMPLE = range(4)
-"""Streams: sampling noise, order of segments, environments' seed after a resume, features' own sampling."""
+"""Keys of the streams: sampling noise, order of segments, environments' seed after a resume, sampling in features."""
 
 
 def mix(seed: int, *key: int) -> int:
-    """A 64-bit number that looks random and depends on `seed` and all of `key` (splitmix64's finisher)."""
+    """Hashes `seed` and all of `key` to a 64-bit number (splitmix64's finisher)."""
     word = seed
     for part in key:
         word = (word + 0x9E3779B97F4A7C15 * (part + 1)) % 2**64
@@ -26,17 +26,17 @@ def mix(seed: int, *key: int) -> int:
 
 
 def env_seed(seed: int, epoch: int) -> int:
-    """The seed environments start with: `seed` itself at the run's start, another one after each resume."""
+    """Returns the environments' seed: `seed` itself at the run's start, a different one after each resume."""
     return seed if epoch == 0 else mix(seed, ENVS, epoch) & ~EVAL_SEED_BIT
 
 
 class Keyed:
-    """One generator, seeded anew for each key."""
+    """Holds one generator that is seeded again for each key."""
 
     def __init__(self, seed: int, device: torch.device) -> None:
         self.seed = seed
         self._generator = torch.Generator(device)
 
     def __call__(self, *key: int) -> torch.Generator:
-        """The generator at the start of the key's stream; good until the next call."""
+        """Returns the generator at the start of the key's stream; valid until the next call."""
         return self._generator.manual_seed(mix(self.seed, *key))

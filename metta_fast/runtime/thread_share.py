@@ -1,4 +1,4 @@
-"""Threads for the policy's own C kernels, as many as torch uses for its."""
+"""Runs C kernels in parallel on as many threads as torch uses."""
 
 from __future__ import annotations
 
@@ -11,7 +11,11 @@ import torch
 
 
 def share(work: Callable[[int, int], None], total: int, grain: int) -> None:
-    """work(lo, hi) over pieces of [0, total), whole grains each, on at most torch's number of threads."""
+    """Calls work(lo, hi) on parts of [0, total) in parallel, on at most as many threads as torch uses.
+
+    Args:
+        grain: the boundaries of the parts are multiples of this.
+    """
     grains = max(total // grain, 1)
     threads = min(torch.get_num_threads(), grains)
     cuts = [grains * i // threads * grain for i in range(threads)] + [total]

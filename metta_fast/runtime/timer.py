@@ -1,6 +1,6 @@
-"""Where an epoch's wall time goes: a stopwatch that is handed from phase to phase.
+"""Measures how an epoch's wall time is divided between its phases.
 
-With environments on the GPU the host only launches; there DeviceTimer asks the device instead.
+With environments on the GPU the host only launches kernels; there DeviceTimer measures on the device.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from time import perf_counter
 import torch
 
 PHASES = ("env", "inference", "copy", "advantage", "update")
-"""env: waiting for a ready block; inference: policy and sampling; copy: rows in, actions out; …"""
+"""Phases: env waits for a ready block; inference runs policy and sampling; copy moves rows in and actions out; …"""
 
 
 class Timer:
-    """Seconds by phase. On a GPU a phase counts what the host launches and waits for.
+    """Measures the host's seconds in each phase. On a GPU these are launching and waiting, not the kernels.
 
     timer.start(); …; timer.lap("env"); …; timer.lap("copy")     # each lap ends its phase and starts the next
     """
@@ -25,45 +25,45 @@ class Timer:
         self._last = perf_counter()
 
     def clear(self) -> None:
-        """Begin an epoch."""
+        """Begins an epoch."""
         for phase in PHASES:
             self._seconds[phase] = 0.0
         self._last = perf_counter()
 
     def start(self) -> None:
-        """Leave out the time since the last lap."""
+        """Skips the time since the last lap."""
         self._last = perf_counter()
 
     def lap(self, phase: str) -> None:
-        """The time since the last lap or start belongs to `phase`."""
+        """Adds the time since the last lap or start to `phase`."""
         now = perf_counter()
         self._seconds[phase] += now - self._last
         self._last = now
 
     def mark(self, phase: str) -> None:
-        """The device's work of a phase was launched."""
+        """Marks that all of a phase's work has been launched on the device."""
 
     def phases(self) -> dict[str, float]:
-        """Seconds by phase since `clear`."""
+        """Returns the seconds of each phase since `clear`."""
         return dict(self._seconds)
 
 
 class ExactTimer(Timer):
-    """Waits for the GPU at the end of each phase, so that its work counts where it belongs. That costs speed."""
+    """Waits for the GPU at the end of each phase, so that its work is counted in that phase. This costs speed."""
 
     def start(self) -> None:
         torch.cuda.synchronize()
         super().start()
 
     def lap(self, phase: str) -> None:
-        if torch.cuda.is_current_stream_capturing():  # its launches' work is not done now
+        if torch.cuda.is_current_stream_capturing():  # the launches are recorded, not executed
             return
         torch.cuda.synchronize()
         super().lap(phase)
 
 
 class DeviceTimer(Timer):
-    """Seconds between marks as the GPU saw them; what the host does in the meantime is not counted.
+    """Measures the seconds between marks on the GPU; the host's work in the meantime is not counted.
 
     timer.clear(); …; timer.mark("rollout"); …; timer.mark("update"); (synchronise); timer.phases()
     """
@@ -74,7 +74,7 @@ class DeviceTimer(Timer):
         self._done: list[tuple[str, torch.cuda.Event]] = []
 
     def clear(self) -> None:
-        """Begin an epoch; the marks of the one before are what `phases` tells of."""
+        """Begins an epoch; until it has marks, `phases` reports the one before."""
         self._done, self._marks = self._marks, []
         self.mark("")
 

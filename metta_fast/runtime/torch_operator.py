@@ -1,4 +1,4 @@
-"""Functions of tensors as torch operators: autograd and torch.compile take each as one piece.
+"""Registers functions of tensors as torch operators, which autograd and torch.compile treat as one unit.
 
     @operator("double", "cuda")
     def double(x: Tensor) -> Tensor: …
@@ -6,7 +6,7 @@
     double.register_fake(lambda x: torch.empty_like(x))
     double(x)                             # also torch.ops.metta_fast.double(x)
 
-As torch.library.custom_op, which at its first call imports torch._dynamo: seconds that only torch.compile needs.
+It does the same as torch.library.custom_op without importing torch._dynamo at the first call, which takes seconds.
 """
 
 from __future__ import annotations
@@ -18,36 +18,36 @@ import torch
 
 
 def operator(name: str, *devices: str) -> Callable[[Callable[..., Any]], Operator]:
-    """Of a typed function that neither changes nor returns its arguments.
+    """Decorates a typed function that neither changes nor returns its arguments.
 
     Args:
-        devices: where it works; none: everywhere but where `register_kernel` names another.
+        devices: device types that the function supports; none given: all except those of `register_kernel`.
     """
     return lambda function: Operator(name, function, devices or ("default",))
 
 
 class Operator:
-    """metta_fast::`name`; use `operator`."""
+    """The operator metta_fast::`name`; create it with `operator`."""
 
     def __init__(self, name: str, function: Callable[..., Any], devices: tuple[str, ...]) -> None:
         self.name = f"metta_fast::{name}"
         schema = torch.library.infer_schema(function, mutates_args=())
         torch.library.define(self.name, schema, tags=(torch.Tag.pt2_compliant_tag,))
         torch.library.impl(self.name, devices, function)
-        self.overload: Any = getattr(torch.ops.metta_fast, name).default
-        """As torch's own tools want it."""
+        self.overload: torch._ops.OpOverload = getattr(torch.ops.metta_fast, name).default
+        """The operator as torch's own tools (e.g. opcheck) expect it."""
 
     def __call__(self, *args: Any) -> Any:
         return self.overload(*args)
 
     def register_kernel(self, device: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-        """The function for a device."""
+        """Decorates the function that implements the operator on a device type."""
         return lambda function: torch.library.impl(self.name, device, function) or function
 
     def register_fake(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Empty results of the right shapes and dtypes, for torch.compile."""
+        """Registers a function that returns empty tensors of the results' shapes and dtypes, for torch.compile."""
         return torch.library.register_fake(self.name, function)
 
     def register_autograd(self, backward: Callable[..., Any], *, setup_context: Callable[..., Any]) -> None:
-        """See torch.library.register_autograd."""
+        """Registers the backward pass; see torch.library.register_autograd."""
         torch.library.register_autograd(self.name, backward, setup_context=setup_context)

@@ -1,13 +1,13 @@
-"""`metta-fast new-robot NAME`: the files of a robot of one's own, in the checkout, ready to build and to train.
+"""`metta-fast new-robot NAME`: writes the files of your own robot into the checkout, ready to build and train.
 
     metta-fast new-robot arm                      # an arm of two links
-    metta-fast new-robot crab --model crab.xml    # an MJCF model that you have
+    metta-fast new-robot crab --model crab.xml    # your own MJCF model
 
     envs/robot/tasks/NAME.xml   the model          configs/env/NAME.yaml       the recipe: env=NAME
     envs/robot/tasks/NAME.h     the rules          tests/robot/test_NAME.py    their test
     envs/robot/tasks/NAME.py    names, options
 
-The build finds the header by itself. What stands in it is whole: the robot must hold its model's first pose.
+The build finds the header by itself. Its rules are a complete task: the robot must hold its model's first pose.
 """
 
 from __future__ import annotations
@@ -32,38 +32,38 @@ PLACES = {
     "robot_recipe": "configs/env/{}.yaml",
     "robot_test": "tests/robot/test_{}.py",
 }
-"""Template → where its text goes."""
+"""Template → path of the file written from it."""
 
 
 def checkout() -> Path:
-    """The folder of the checkout that this package runs from.
+    """Returns the folder of the checkout that this package runs from.
 
     Raises:
-        UserError: it was installed from a wheel.
+        UserError: the package was installed from a wheel.
     """
     root = Path(__file__).resolve().parents[2]
     if not all(
         (root / part).exists() for part in ("setup.py", "envs/robot/tasks", "configs/env", "tests/robot")
     ):
         raise UserError(
-            f"new-robot writes into a checkout, where the robots are built; {root} is an installed copy. Clone "
-            "metta_fast, run ./run_ultra_fast.sh --setup-only there, and give the command in that folder as "
-            "python -m metta_fast new-robot NAME. (A robot in Python needs none of it: docs/robots.md)"
+            f"new-robot needs a checkout, where robots are built, but {root} is an installed copy. Clone metta_fast, "
+            "run ./run_ultra_fast.sh --setup-only in its folder, then type python -m metta_fast new-robot NAME "
+            "there. (A robot written in Python does not need this: docs/robots.md)"
         )
     return root
 
 
 def new_robot(name: str, root: Path, model: Path | None = None) -> list[Path]:
-    """Write the files of robot `name` below `root`; all of them or none.
+    """Writes the files of robot `name` below `root`; all of them or none.
 
     Args:
-        model: an MJCF file that is copied; None: the arm of templates/.
+        model: an MJCF file to copy; None: the arm of templates/.
 
     Returns:
         The files written.
 
     Raises:
-        UserError: a name that cannot be or is taken, a model that MuJoCo cannot load or that cannot move.
+        UserError: the name is invalid or taken, or the model cannot be loaded or has nothing to move.
     """
     _check_name(name)
     texts = {key: (TEMPLATES / f"{key}.txt").read_text() for key in PLACES}
@@ -73,7 +73,9 @@ def new_robot(name: str, root: Path, model: Path | None = None) -> list[Path]:
     }
     for path in files:
         if path.exists():
-            raise UserError(f"the name {name!r} is taken: there is {path.relative_to(root)}; choose another")
+            raise UserError(
+                f"the name {name!r} is taken: {path.relative_to(root)} exists; choose another name"
+            )
     model_file = next(iter(files))
     if model is not None:
         files[model_file] = _read(model)
@@ -96,8 +98,8 @@ def new_robot(name: str, root: Path, model: Path | None = None) -> list[Path]:
 def _check_name(name: str) -> None:
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or len(name) > LONGEST or keyword.iskeyword(name):
         raise UserError(
-            f"robot name {name!r}: expected a lower-case letter and then such letters, digits and _ "
-            f"({LONGEST} at most, no word of Python's), as two_link_arm"
+            f"robot name {name!r}: expected a lower-case letter, then lower-case letters, digits and _ "
+            f"(at most {LONGEST}, not a Python keyword), e.g. two_link_arm"
         )
 
 
@@ -109,39 +111,45 @@ def _read(model: Path) -> str:
 
 
 def _check_model(model: Path, copied: Path) -> None:
-    """Raises UserError unless MuJoCo loads the copy, and it has something to move."""
+    """Checks that MuJoCo loads the copy and that it has joints and actuators. Raises UserError if not."""
     try:
         import mujoco
     except ImportError as error:
         raise UserError("--model needs MuJoCo: pip install 'metta-fast[robots]'") from error
     mujoco.set_mju_user_warning(
         lambda message: print(f"MuJoCo: {message}", file=sys.stderr)
-    )  # else to a file
+    )  # otherwise MuJoCo writes them to a file
     try:
         loaded = mujoco.MjModel.from_xml_path(str(copied))
     except ValueError as error:
         raise UserError(
             f"--model {model}: MuJoCo cannot load a copy of it in {copied.parent}: {' '.join(str(error).split())} "
-            "(meshes and files that it includes must lie there too, or be named by their full path)"
+            "(included files and meshes must be in that folder too, or be given by their full path)"
         ) from error
     finally:
         mujoco.set_mju_user_warning(None)
     if loaded.nq == 0 or loaded.nu == 0:
         raise UserError(
-            f"--model {model}: it has {loaded.nq} joints and {loaded.nu} actuators: a robot needs both"
+            f"--model {model}: it has {loaded.nq} joint positions and {loaded.nu} actuators; a robot needs both"
         )
 
 
 def run_new_robot_command(words: Sequence[str]) -> int:
-    """The command line; 0."""
+    """Runs `metta-fast new-robot` and returns 0.
+
+    Raises:
+        UserError: see `new_robot` and `checkout`.
+    """
     parser = OptionParser(
         prog="metta-fast new-robot",
-        description="Write the files of a robot of your own into the checkout: model, rules, recipe, test.",
+        description="Write the files of your own robot into the checkout: model, rules, recipe, test.",
         epilog=(__doc__ or "").partition("\n\n")[2],
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("name", metavar="NAME", help="of the robot: lower case, as two_link_arm")
-    parser.add_argument("--model", type=Path, metavar="FILE", help="an MJCF file to copy (default: an arm)")
+    parser.add_argument("name", metavar="NAME", help="the robot's name in lower case, e.g. two_link_arm")
+    parser.add_argument(
+        "--model", type=Path, metavar="FILE", help="MJCF file to copy (default: an arm of two links)"
+    )
     given = parser.parse_args(list(words))
     root = checkout()
     files = new_robot(given.name, root, given.model)

@@ -51,37 +51,15 @@ class RunDir:
     path: Path
     _lock: IO[str] | None = None
 
-    @property
-    def name(self) -> str:
-        return self.path.name
-
-    @property
-    def config(self) -> Path:
-        return self.path / "config.yaml"
-
-    @property
-    def metrics(self) -> Path:
-        return self.path / "metrics.jsonl"
-
-    @property
-    def tensorboard(self) -> Path:
-        return self.path / "tensorboard"
-
-    @property
-    def wandb(self) -> Path:
-        return self.path / "wandb"
-
-    @property
-    def checkpoints(self) -> Path:
-        return self.path / "checkpoints"
-
-    @property
-    def replays(self) -> Path:
-        return self.path / "replays"
-
-    @property
-    def log(self) -> Path:
-        return self.path / "train.log"
+    def __post_init__(self) -> None:
+        self.name = self.path.name
+        self.config = self.path / "config.yaml"
+        self.metrics = self.path / "metrics.jsonl"
+        self.tensorboard = self.path / "tensorboard"
+        self.wandb = self.path / "wandb"
+        self.checkpoints = self.path / "checkpoints"
+        self.replays = self.path / "replays"
+        self.log = self.path / "train.log"
 
     def lock(self) -> None:
         """Locks the run for this process; the system releases the lock whenever the process ends.

@@ -1,1 +1,1 @@
-"""The benchmark tool: rounds in turns, other programs' load, report, command line."""
+"""Tests the benchmark tool: alternating rounds, load of other programs, reports, command line."""

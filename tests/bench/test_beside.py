@@ -1,4 +1,4 @@
-"""Parts beside others': advantages in every form, CartPole through every vector, training beside other trainers."""
+"""Tests comparisons with other libraries: advantage kernels, CartPole in every vector backend, training."""
 
 import importlib.util
 import sys
@@ -20,7 +20,7 @@ from metta_fast.bench.sizing import advantage
 from metta_fast.bench.stepping import vector_peers
 from metta_fast.bench.training import peers as beside
 from metta_fast.bench.training.peer_env import Stepper
-from metta_fast.bench.training.peer_variants import PUFFER_ON_GPU, SB3_ON_GPU, Way, on_cpu, ways
+from metta_fast.bench.training.peer_variants import PUFFER_ON_GPU, SB3_ON_GPU, Variant, on_cpu, variants
 from metta_fast.config.keys import TrainerConfig
 from metta_fast.contracts.errors import UserError
 from metta_fast.resolve.compose import compose
@@ -149,8 +149,8 @@ def test_a_peer_is_stopped_between_its_turns():
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["policy=lstm"], "leave out policy.core=lstm"),
-        (["features=prioritized_replay"], "leave out features="),
+        (["policy=lstm"], "remove policy.core=lstm"),
+        (["features=prioritized_replay"], "remove features="),
         (["env.num_env=3"], "env.num_envs"),
     ],
 )
@@ -215,24 +215,24 @@ def test_blocks_come_in_their_order():
 
 def test_ways_of_a_peer_by_device():
     config = resolve(compose(SMALL)).config
-    assert [way.label for way in ways("puffer", config, [1, 8])] == ["1 thread", "8 threads"]
-    assert on_cpu([8]) == [Way("", ("trainer.torch_threads=8",))]
+    assert [variant.label for variant in variants("puffer", config, [1, 8])] == ["1 thread", "8 threads"]
+    assert on_cpu([8]) == [Variant("", ("trainer.torch_threads=8",))]
     config.trainer.compile = True
-    assert [way.options for way in ways("puffer", config, [1])] == [{"compile_mode": "default"}]
-    assert [way.options for way in ways("sb3", config, [1])] == [{}]
+    assert [variant.options for variant in variants("puffer", config, [1])] == [{"compile_mode": "default"}]
+    assert [variant.options for variant in variants("sb3", config, [1])] == [{}]
     config.trainer.device = "cuda"
-    assert ways("puffer", config, [1]) == list(PUFFER_ON_GPU)
-    assert ways("sb3", config, [1]) == list(SB3_ON_GPU)
+    assert variants("puffer", config, [1]) == list(PUFFER_ON_GPU)
+    assert variants("sb3", config, [1]) == list(SB3_ON_GPU)
     for found in (SB3_ON_GPU, PUFFER_ON_GPU):
-        assert len({way.label for way in found}) == len(found)
-        assert [way.plain for way in found].count(True) == 1
-        for way in found:
-            compose([*beside.words(SMALL), *way.words])
+        assert len({variant.label for variant in found}) == len(found)
+        assert [variant.plain for variant in found].count(True) == 1
+        for variant in found:
+            compose([*beside.words(SMALL), *variant.words])
 
 
 def test_ours_stands_beside_the_fastest_way_and_the_one_without_our_kernels():
     def entrant(name, *, plain=False):
-        return beside.Entrant(name, None, dict, way=Way(options={"plain": plain}))
+        return beside.Entrant(name, None, dict, variant=Variant(options={"plain": plain}))
 
     speeds = {"a": [3.0], "b": [2.0], "c": [1.0]}
     assert beside.theirs_to_compare([entrant("b"), entrant("a")], speeds) == ["a"]
@@ -322,5 +322,5 @@ def test_a_short_comparison(capsys):
 
 
 def test_a_mistake_is_not_a_peers_failure():
-    with pytest.raises(UserError, match="memory"):
+    with pytest.raises(UserError, match="without a core"):
         beside.check(["hardware=cpu", "policy=mingru"])

@@ -1,4 +1,4 @@
-"""Pictures of figures that nobody measured: what is written in them, and mistakes told before anything runs."""
+"""Tests charts of made-up results: their texts, and mistakes that are reported before anything runs."""
 
 import importlib.util
 import json
@@ -146,14 +146,14 @@ def test_a_picture_from_figures_measured_before(tmp_path, capsys):
     assert picture.read_bytes().startswith(b"\x89PNG")
     file.write_text(json.dumps({"machine": {}, "rows": []}))
     assert main(["--from", str(file), "--plot", str(picture)]) == 2
-    assert "no figures to draw" in capsys.readouterr().err
+    assert "no results to draw" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
         (None, "cannot read --from"),
-        ("{", "expected a file that --json wrote"),
+        ("{", "expected a file written by --json"),
         ("[]", "has no key 'machine'"),
     ],
 )
@@ -173,7 +173,7 @@ def test_a_file_that_is_none_of_ours(content, message, tmp_path, capsys):
     [
         (["--plot", "x.jpg"], "expected a name that ends in .png, .svg, .pdf"),
         (["--plot", "/no/such/x.png"], "no folder /no/such"),
-        (["--from", "x.json"], "say where to with --plot"),
+        (["--from", "x.json"], "name the chart's file with --plot"),
         (["--quick"], "--quick goes with --ablate, --vector"),
         (["--ablate", "--simulator"], "not allowed with"),
         (["--ablate", "env=grid"], "env=grid: key=value goes with --find-batch"),

@@ -1,4 +1,4 @@
-"""The command line: mistakes, the JSON file, and a real comparison of a few seconds."""
+"""Tests the benchmark's command line: mistakes, the JSON file, and a real comparison of a few seconds."""
 
 import json
 

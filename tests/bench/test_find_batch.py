@@ -1,4 +1,4 @@
-"""The largest batch: the search, sizes that divide, and a trial that runs out of memory alone."""
+"""Tests --find-batch: the search, valid sizes, and a trial that runs out of memory without harm to others."""
 
 import dataclasses
 from pathlib import Path
@@ -79,7 +79,7 @@ def test_what_it_says(monkeypatch, capsys):
     monkeypatch.setattr(
         find_batch, "_trial", lambda config, limit: GIB if config.trainer.batch_size <= 1_000_000 else None
     )
-    monkeypatch.setattr(find_batch, "reckoned_to_fit", lambda config, spec, machine: True)
+    monkeypatch.setattr(find_batch, "estimated_to_fit", lambda config, spec, machine: True)
     words = ["hardware=cpu", "env=counter", "env.num_envs=64", "trainer.bptt_horizon=32"]
     assert main(["--find-batch", *words]) == 0
     out, err = capsys.readouterr()
@@ -87,7 +87,7 @@ def test_what_it_says(monkeypatch, capsys):
     assert 1_000_000 / CLOSE - 65536 <= size <= 1_000_000
     assert "fits, 1.0 GiB used" in err
     assert "does not fit" in err
-    assert f"It is {size // 64} rows of each of 64 agents" in out
+    assert f"Each of 64 agents makes {size // 64} steps" in out
 
 
 def test_what_a_training_would_refuse_is_not_tried(monkeypatch):
@@ -106,7 +106,7 @@ def test_what_a_training_would_refuse_is_not_tried(monkeypatch):
 def test_nothing_fits(monkeypatch):
     monkeypatch.setattr(find_batch, "_trial", lambda config, limit: None)
     with pytest.raises(
-        UserError, match=r"not even the smallest batch fits this machine: .* give env\.num_envs= fewer"
+        UserError, match=r"not even the smallest batch fits this machine: .* give a smaller env\.num_envs="
     ):
         search(["hardware=cpu", "env=counter"], lambda line: None)
 
@@ -143,12 +143,12 @@ def test_the_estimate_on_the_cpu_is_what_a_trial_takes(core):
         f"policy.core={core}",
         "trainer.torch_threads=1",
     ]
-    taken, reckoned = [], []
+    taken, estimated = [], []
     for rows in (32768, 98304):  # what a program takes before it trains hides less
         config = resolve(
             compose([*words, f"trainer.batch_size={rows}", f"trainer.minibatch_size={rows}"])
         ).config
         taken.append(find_batch._trial(config, 8 * GIB))
-        reckoned.append(memory.total(memory.estimate(config, make_factory(config.env).spec), on_gpu=False))
-    assert taken[1] < reckoned[1]
-    assert reckoned[1] - reckoned[0] == pytest.approx(taken[1] - taken[0], rel=0.25)
+        estimated.append(memory.total(memory.estimate(config, make_factory(config.env).spec), on_gpu=False))
+    assert taken[1] < estimated[1]
+    assert estimated[1] - estimated[0] == pytest.approx(taken[1] - taken[0], rel=0.25)

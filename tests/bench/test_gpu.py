@@ -1,4 +1,4 @@
-"""`--gpu`: its options, its tables and JSON from made-up figures, a child that fails, and a short run on a card."""
+"""Tests `--gpu`: its options, tables and JSON from made-up results, a failing child, and a short run on a GPU."""
 
 import json
 import sys

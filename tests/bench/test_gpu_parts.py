@@ -1,4 +1,4 @@
-"""Parts of an epoch, measured on a run over a stand-in of the GPU's vector, with torch's compiler left out."""
+"""Tests the parts of an epoch on a run with a stand-in for the GPU's vector, without torch's compiler."""
 
 import pytest
 import torch

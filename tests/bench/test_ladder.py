@@ -1,4 +1,4 @@
-"""The ladder: one change at a time, from one setting to exactly the other; its figures and its table."""
+"""Tests the ladder: one change at a time from one setting exactly to the other; its results and its table."""
 
 import itertools
 import statistics
@@ -91,13 +91,13 @@ def test_two_equal_sides_are_a_mistake(capsys):
     with pytest.raises(UserError, match="they are the same"):
         steps(compose(ORIGINAL), compose(ORIGINAL))
     assert main(["--ablate", "--a", "hardware=cpu", "--b", "hardware=cpu"]) == 2
-    assert "one change at a time, but they are the same" in capsys.readouterr().err
+    assert "but they are the same; change --a or --b" in capsys.readouterr().err
 
 
 def test_a_step_that_cannot_run_is_named():
     a = compose(["hardware=cpu", "env.num_envs=8", "trainer.batch_size=1024", "trainer.minibatch_size=1024"])
     b = compose(["hardware=cpu", "env.num_envs=16", "trainer.batch_size=4096", "trainer.bptt_horizon=64"])
-    with pytest.raises(UserError, match=r"with the change of \w+ a run is not possible: trainer\."):
+    with pytest.raises(UserError, match=r"no run is possible after the change of \w+: trainer\."):
         steps(a, compose(["hardware=cpu", "env.num_envs=16", "trainer.batch_size=1000"]))
     assert steps(a, b)[-1].config == resolve(b).config
 
@@ -214,5 +214,5 @@ def test_a_short_ladder(tmp_path, capsys):
     assert rows[1]["changes"] == {"trainer.minibatch_size": "256 → 1024"}
     assert rows[1]["to_return"]["reached"]
     assert rows[2]["reckoned"]
-    assert any("reckoned, not measured: one of each takes replay " in note for note in document["notes"])
+    assert any("estimated, not measured: one of each takes replay " in note for note in document["notes"])
     assert picture.read_bytes().startswith(b"\x89PNG")

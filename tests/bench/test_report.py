@@ -1,4 +1,4 @@
-"""The figures and the JSON document."""
+"""Tests the report's statistics and its JSON document."""
 
 import json
 

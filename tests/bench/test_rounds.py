@@ -1,4 +1,4 @@
-"""Rounds in turns, and what is done about other programs."""
+"""Tests alternating rounds, and the handling of other programs' load."""
 
 import subprocess
 import sys

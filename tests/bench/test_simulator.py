@@ -1,4 +1,4 @@
-"""The simulator and the backends alone, for a moment."""
+"""Tests the benchmarks of the simulator and the vector backends with very short rounds."""
 
 import numpy as np
 import pytest

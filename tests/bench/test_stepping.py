@@ -1,4 +1,4 @@
-"""`--env`: what counts as a step for each stepper, the cases, and the command with peers present and absent."""
+"""Tests `--env`: what counts as a step for each stepper, the cases, and the command with and without peers."""
 
 import json
 
@@ -95,7 +95,7 @@ def test_cases_are_every_number_of_threads_with_every_number_of_environments(mon
     assert {case.threads for case in stepping.cases(stepping.THREADS, "1")} == {1, 2, 4}
     monkeypatch.setattr(stepping.hardware, "allowed_cores", lambda: 1)
     assert {case.threads for case in stepping.cases(stepping.THREADS, "1")} == {1}
-    with pytest.raises(UserError, match="there are 1 cores"):
+    with pytest.raises(UserError, match="may use 1 cores"):
         stepping.cases("2", "1")
 
 

@@ -1,4 +1,4 @@
-"""Composition: precedence, origins, the guide's two settings, and every mistake as a user meets it."""
+"""Tests composition: precedence, origins, the guide's two settings, and the message for every mistake."""
 
 from __future__ import annotations
 

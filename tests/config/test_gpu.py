@@ -1,4 +1,4 @@
-"""Environments on the GPU: what auto becomes on which machine, what is refused and how, and the memory reckoned."""
+"""Tests the resolution of environments on the GPU: auto values, refusals and their messages, memory estimates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The machine as containers and schedulers show it, and the profile that is taken for it."""
+"""Tests hardware detection in containers and under schedulers, and the choice of the profile."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""No key without an effect: each key of the schema is read somewhere outside the configuration itself."""
+"""Tests that every key has an effect: each key of the schema is read outside the configuration itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `auto` becomes on which machine, what is refused, and what --help, --explain and --cfg print."""
+"""Tests how `auto` is resolved on each machine, what is refused, and the output of --help, --explain and --cfg."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sizes: whatever is asked for, either everything divides or the message names values that work."""
+"""Tests sizes: for any request, either everything divides or the message names values that work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""GpuVector without a card: its kernels compiled by g++ over emulator.h, its tensors on the CPU.
+"""Runs GpuVector without a GPU: its kernels are compiled by g++ with emulator.h, its tensors are on the CPU.
 
 vec = GpuVector(factory, 8, device="cpu", load=Emulator)
 """

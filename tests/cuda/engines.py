@@ -1,4 +1,4 @@
-"""Where GpuVector runs in a test: emulated on the CPU, or on a card; and what its rows are compared with."""
+"""Chooses where a test runs GpuVector (emulated on the CPU, or on a GPU), and its reference."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Times of the GPU engine's kernels, captured in a graph as the rollout has them (needs a card).
+"""Measures the GPU engine's kernels, captured in a graph as in the rollout (needs a GPU).
 
 python -m tests.cuda.measure                          # 2048 envs of the recipe `grid_bench`, every shape
 python -m tests.cuda.measure grid_arena tokens 341    # another recipe, observation, number of envs

@@ -1,4 +1,4 @@
-"""Play every map builder and observation on the GPU, for compute-sanitizer to watch (needs a card).
+"""Plays every map builder and observation on the GPU under compute-sanitizer (needs a GPU).
 
     for tool in "memcheck --report-api-errors no" racecheck initcheck; do
         compute-sanitizer --tool $tool --error-exitcode 1 python -m tests.cuda.sanitize

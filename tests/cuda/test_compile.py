@@ -1,4 +1,4 @@
-"""NVRTC without a card: kernels compile, the cache is kept and mended, errors show the line."""
+"""Tests NVRTC without a GPU: kernels compile, the cache is kept and repaired, errors show the line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is begun while torch is imported: nothing depends on it, and nothing is done twice."""
+"""Tests work that is started while torch is imported: nothing depends on it, and nothing is done twice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""GpuVector: the vector contract, rows into buffers, states that CPU backends go on from, CUDA graphs."""
+"""Tests GpuVector: the vector contract, rows into buffers, states shared with CPU backends, CUDA graphs."""
 
 from __future__ import annotations
 

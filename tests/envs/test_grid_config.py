@@ -1,4 +1,4 @@
-"""The grid's configuration record: its builder's errors and sizes, and its agreement with the C struct."""
+"""Tests the grid's configuration struct: the builder's errors and sizes, and its agreement with the C struct."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The grid's C rules on their own: conservation, caches, simple behaviour, episode ends, batching.
+"""Tests the grid's C rules: conservation, caches, simple behaviour, episode ends, batching.
 
 The step-by-step comparison with the plain Python rules is in tests/parity/.
 """

@@ -1,4 +1,4 @@
-"""Each decision of the grid's rules as a small game on a drawn map, played on the native env.
+"""Tests each rule of the grid as a small game on a drawn map, played on the native env.
 
 `@` agents are numbered in scan order and face up; m mine, g generator, a altar, F factory, T temple,
 b block, # wall.

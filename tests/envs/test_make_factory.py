@@ -1,4 +1,4 @@
-"""Which factory `env.factory` names, and the counter."""
+"""Tests which factory `env.factory` selects, and the counter environment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Python environments: episode ends, autoreset modes, spaces, seeds, statistics."""
+"""Tests Python environments: episode ends, autoreset modes, spaces, seeds, statistics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""env.action_repeat: against a plain loop over the environment's own steps, whatever makes it."""
+"""Compares env.action_repeat with a plain loop over the environment's steps, for every kind of environment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The scripted agent: it plays by the rules that it is given, well, and does not get stuck."""
+"""Tests the scripted player: it follows the rules, plays well, and does not get stuck."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A headless Chromium driven over a pipe by its DevTools protocol: nothing to install but the browser.
+"""Drives a headless Chromium through a pipe with its DevTools protocol; needs only the browser.
 
     with Browser() as page:
         page.open(path)

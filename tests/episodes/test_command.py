@@ -1,4 +1,4 @@
-"""`metta-fast replay` as a user types it: files, the terminal, mistakes."""
+"""Tests `metta-fast replay` as typed by a user: files, the terminal, mistakes."""
 
 import json
 import os
@@ -116,7 +116,7 @@ def test_in_a_pipe_every_step_is_printed_in_ascii(run, capsys):
         (["RUN", "--html", "RUN"], "is a folder"),
         (["RUN", "--json", "RUN/none/a.json"], "there is no folder"),
         (["RUN", "--html", "/proc/a.html"], "--html /proc/a.html cannot be written"),
-        (["RUN", "--video", "a.avi"], "a video is .mp4 or .gif"),
+        (["RUN", "--video", "a.avi"], "a video's name must end in .mp4 or .gif"),
         (["RUN", "--player", "me"], "invalid choice: 'me'"),
         (["RUN", "--deterministic", "--stochastic"], "not allowed with"),
     ],

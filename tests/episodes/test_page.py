@@ -1,4 +1,4 @@
-"""The page in a headless Chromium: by its pixels, by clicks and by keys."""
+"""Tests the page in a headless Chromium: pixels, clicks and keys."""
 
 import json
 import re

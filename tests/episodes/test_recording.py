@@ -1,4 +1,4 @@
-"""A recording against the engine: its actions, played again in a fresh env, give what it says of every step."""
+"""Compares recordings with the engine: replaying the actions in a fresh env gives every recorded value."""
 
 import copy
 import json

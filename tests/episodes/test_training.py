@@ -1,4 +1,4 @@
-"""Replays during training: written when due and at the end, and without a trace in what is learnt."""
+"""Tests replays during training: written when due and at the end, without any effect on the training."""
 
 import json
 import os

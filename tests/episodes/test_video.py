@@ -1,4 +1,4 @@
-"""Videos and pictures: what was written is read again."""
+"""Tests videos and pictures by reading the written files again."""
 
 from __future__ import annotations
 
@@ -84,13 +84,13 @@ def test_a_picture_is_the_frame(tmp_path: Path) -> None:
 def test_what_cannot_be_written_is_named_and_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(UserError, match=r"a\.avi: a video is \.mp4 or \.gif"):
+    with pytest.raises(UserError, match=r"a\.avi: a video's name must end in \.mp4 or \.gif"):
         check_video(tmp_path / "a.avi")
-    with pytest.raises(UserError, match=r"a picture is \.png"):
+    with pytest.raises(UserError, match=r"a picture's name must end in \.png"):
         write_picture(tmp_path / "a.xyz", frames()[0])
     with pytest.raises(UserError, match="no frame"):
         write_video(tmp_path / "a.gif", [], 10)
-    with pytest.raises(ValueError, match=r"\(50, 64, 3\), expected .* as the first \(49, 64, 3\)"):
+    with pytest.raises(ValueError, match=r"\(50, 64, 3\), expected .* like the first \(49, 64, 3\)"):
         write_video(tmp_path / "a.gif", frames() + frames(1, height=50), 10)
     with pytest.raises(ValueError, match="float64"):
         write_video(tmp_path / "a.gif", [np.zeros((4, 4, 3))], 10)

@@ -1,4 +1,4 @@
-"""Recordings for the tests: a busy grid world with every kind of change, played at random."""
+"""Provides recordings for tests: a grid world with every kind of change, played at random."""
 
 import numpy as np
 

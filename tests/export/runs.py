@@ -1,4 +1,4 @@
-"""Runs that were never trained: a configuration and a checkpoint of random weights."""
+"""Makes runs without training: a configuration, and a checkpoint of random weights."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Exported files give what `load_policy` gives; what goes wrong is told and leaves nothing behind."""
+"""Compares exported files with `load_policy`; failures are reported and leave no file behind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The plug-in interface, with prioritized replay as its proof."""
+"""Tests the plug-in interface, with prioritized replay as an example."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Statistics of gradients against what autograd gave, and a run that is the same with and without them."""
+"""Compares gradient statistics with autograd; a run is the same with and without them."""
 
 from __future__ import annotations
 

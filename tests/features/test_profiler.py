@@ -1,4 +1,4 @@
-"""Times that add up, traces when asked, and nothing left behind."""
+"""Tests the profiler: times add up, traces are written when asked for, and nothing is left behind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ranks, dead units and drift where they are known; and a run that is the same with and without."""
+"""Tests ranks, dead units and drift on known cases; a run is the same with and without them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Play random games against the plain reference for a given time: state, observations, rewards, flags, each step.
+"""Plays random games for a given time and compares every step with the plain reference.
 
     python -m tests.parity.fuzz --seconds 3600
     python -m tests.parity.fuzz --seconds 1 --seed 4711   # the round that a failure names, again

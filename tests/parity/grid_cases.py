@@ -1,4 +1,4 @@
-"""Random configurations, maps and actions for the grid's differential tests.
+"""Generates random configurations, maps and actions for the grid's differential tests.
 
 `cases()` is a hypothesis strategy; `record(**changes)` is the classic game with changes; `Actor` makes
 actions that are random but biased to do something where the agent stands.

@@ -1,4 +1,4 @@
-"""The GPU's kernels against the CPU's code, bit for bit at every step: state, observations, rewards, flags, stats.
+"""Compares the GPU's kernels with the CPU's code bit by bit: state, observations, rewards, flags, stats.
 
 python -m pytest tests/parity/test_gpu_parity.py            # emulated: few small envs
 python -m pytest -m gpu tests/parity/test_gpu_parity.py     # on a card: thousands

@@ -1,4 +1,4 @@
-"""Map builders: the native ones against the reference at full size, and what the maps promise."""
+"""Compares the native map builders with the reference at full size, and checks the maps' guarantees."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the three observations relate: dense holds all that tokens hold; compact is a function of dense."""
+"""Tests how the observations relate: dense contains tokens; compact is a function of dense."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The native rules against the plain-Python reference: state, observations, rewards, flags, step by step.
+"""Compares the native rules with the plain-Python reference step by step.
 
 python -m pytest tests/parity/test_grid_parity.py --hypothesis-profile=thorough --timeout 0
 """

@@ -1,4 +1,4 @@
-"""Specs and observations that the policy tests share."""
+"""Provides specs and observations for the policy tests."""
 
 import numpy as np
 import torch

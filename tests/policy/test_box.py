@@ -1,4 +1,4 @@
-"""Continuous actions: the distributions, the bounds, and that PPO learns with them."""
+"""Tests continuous actions: distributions, bounds, and that PPO learns with them."""
 
 from __future__ import annotations
 

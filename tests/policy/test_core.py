@@ -1,4 +1,4 @@
-"""The LSTM: resets inside the sequence, one row at a time or all at once, and its hand-written gradient."""
+"""Tests the LSTM: resets within the sequence, one row at a time or all at once, its hand-written gradient."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""The policy on a GPU, eager and compiled, against the CPU: every byte, each layout, both precisions.
+"""Compares the policy on a GPU, eager and compiled, with the CPU: every byte, each layout, both precisions.
 
 python -m pytest -m gpu tests/policy/test_cuda.py
 """

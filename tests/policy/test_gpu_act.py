@@ -1,4 +1,4 @@
-"""The kernel of a rollout's row against the network: values, log-probabilities and actions.
+"""Compares the fused act kernel with the network: values, log-probabilities and actions.
 
 On a GPU it runs there in bf16; else under Triton's interpreter, which has no bf16 products, in float32 and fp16, in
 a process of its own, as it is chosen at import:

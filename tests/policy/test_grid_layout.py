@@ -1,4 +1,4 @@
-"""The grid's observations as inputs: what each column says, and the C kernel against torch."""
+"""Tests the grid's input columns: their meaning, and the C kernel against torch."""
 
 from functools import cache
 

@@ -1,4 +1,4 @@
-"""Action heads: sampling, log-probabilities, masks, unequal branches."""
+"""Tests action heads: sampling, log-probabilities, masks, branches of different sizes."""
 
 import math
 

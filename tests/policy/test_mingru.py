@@ -1,4 +1,4 @@
-"""minGRU: its recurrence by every kernel against plain autograd, resets inside the sequence, and the core.
+"""Compares every minGRU kernel with plain autograd, and tests resets within the sequence and the core.
 
 On a GPU the Triton kernels run there; else under Triton's interpreter, in a process of its own, as it is chosen at
 import:

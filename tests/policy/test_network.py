@@ -1,4 +1,4 @@
-"""The policies: every observation, core and head together."""
+"""Tests the policies: every combination of observation, core and head."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""A user's own policy by its dotted name: what works, and what each mistake is told."""
+"""Tests a user's own policy by its dotted name: what works, and the message for each mistake."""
 
 import re
 from importlib.metadata import EntryPoint

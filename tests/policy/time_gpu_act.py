@@ -1,4 +1,4 @@
-"""How long the kernel of a rollout's row takes, against the compiled policy, on a GPU.
+"""Measures the fused act kernel and the compiled policy on a GPU.
 
     python -m tests.policy.time_gpu_act [rows] [width]
 

@@ -1,4 +1,4 @@
-"""How long the first layer over compact observations takes on a GPU, forward and backward.
+"""Measures the first layer over compact observations on a GPU, forward and backward.
 
     python -m tests.policy.time_gpu_sparse [kind] [width]
 

@@ -1,4 +1,4 @@
-"""A vector as the GPU's is (attach, build_ahead, step_row), over a serial one on the CPU: for tests without a card."""
+"""Provides a vector like the GPU's (attach, build_ahead, step_row) over a serial one on the CPU, for tests."""
 
 from __future__ import annotations
 

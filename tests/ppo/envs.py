@@ -1,4 +1,4 @@
-"""Small environments whose every row is known: what a step shows can be told from the step's number alone."""
+"""Provides small environments with known rows: every value follows from the step's number."""
 
 from __future__ import annotations
 

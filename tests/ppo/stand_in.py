@@ -1,4 +1,4 @@
-"""A small policy and helpers for the tests of the PPO loop: metta_fast/policy's contract, nothing more."""
+"""Provides a minimal policy that fulfils metta_fast/policy's contract, and helpers for the tests of PPO."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Advantages: worked by hand as users meet them, and every kernel against the plain reference."""
+"""Tests advantages: cases computed by hand, and every kernel against the plain reference."""
 
 import numpy as np
 import pytest

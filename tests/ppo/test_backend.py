@@ -1,4 +1,4 @@
-"""torch's global switches follow the configuration; what they were comes back after each test."""
+"""Tests that torch's global switches follow the configuration; each test restores them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A grid policy's rollout in C is torch's: the same actions, log-probabilities and values up to rounding."""
+"""Compares a grid policy's rollout in C with torch's: same actions, log-probabilities and values up to rounding."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The loop with the policy on a GPU: rows as on the CPU, buffers on either side, graphs, half precision.
+"""Tests the loop with the policy on a GPU: rows as on the CPU, buffers on either side, graphs, half precision.
 
 python -m pytest -m gpu tests/ppo/test_cuda.py
 """

@@ -1,4 +1,4 @@
-"""Environments on the policy's device: the same buffers, weights and figures as with any other vector."""
+"""Tests environments on the policy's device: same buffers, weights and metrics as with any other vector."""
 
 from __future__ import annotations
 

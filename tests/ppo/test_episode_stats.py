@@ -1,4 +1,4 @@
-"""Episode statistics against a plain loop over rows."""
+"""Compares episode statistics with a plain loop over rows."""
 
 from __future__ import annotations
 

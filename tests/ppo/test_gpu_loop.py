@@ -1,4 +1,4 @@
-"""Environments, policy and update on the GPU, with and without CUDA graphs, against environments on the CPU.
+"""Compares environments, policy and update on the GPU, with and without CUDA graphs, with the CPU's.
 
 python -m pytest -m gpu tests/ppo/test_gpu_loop.py
 """

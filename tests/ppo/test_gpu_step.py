@@ -1,4 +1,4 @@
-"""The fused optimizer step against torch's clipping and Adam.
+"""Compares the fused optimizer step with torch's clipping and Adam.
 
 On a GPU its kernels run there; else under Triton's interpreter, in a process of its own, as it is chosen at import:
 

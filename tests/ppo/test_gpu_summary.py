@@ -1,4 +1,4 @@
-"""The Triton kernels of rollout summary and advantage against torch's operations and the plain reference.
+"""Compares the Triton kernels of summary and advantage with torch's operations and the plain reference.
 
 On a GPU they run there; else under Triton's interpreter, in a process of its own, as it is chosen at import:
 

@@ -1,4 +1,4 @@
-"""The learner's kernels from the first layer to the loss and back, against the network, loss.py and autograd.
+"""Compares the learner's kernels, from the first layer to the loss and back, with the network and autograd.
 
 On a GPU they run there in bf16; else under Triton's interpreter in float32, in a process of its own, as it is chosen
 at import:

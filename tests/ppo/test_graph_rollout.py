@@ -1,4 +1,4 @@
-"""The rollout whose rows are graphs: launch by launch on the CPU it gives the plain one's rows, bit for bit.
+"""Tests the rollout with rows as graphs: launch by launch on the CPU it gives the plain one's rows bit by bit.
 
 test_cuda.py and test_gpu_loop.py compare the graphs themselves, on a card.
 """

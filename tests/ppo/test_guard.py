@@ -1,4 +1,4 @@
-"""NaN and infinity stop the run with field and environment, before anything is learnt from them."""
+"""Tests that NaN and infinity stop the run with field and environment, before anything learns from them."""
 
 from __future__ import annotations
 

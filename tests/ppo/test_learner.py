@@ -1,4 +1,4 @@
-"""The update: sees what the rollout saw, is blind to masked rows, and the same again after a resume."""
+"""Tests the update: it sees what the rollout saw, ignores masked rows, and repeats exactly after a resume."""
 
 from __future__ import annotations
 

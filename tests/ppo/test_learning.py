@@ -1,4 +1,4 @@
-"""The whole loop learns: the counter is solved in seconds, eager and compiled."""
+"""Tests that the whole loop learns: it solves the counter in seconds, eager and compiled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The loss by hand, and its masks."""
+"""Tests the loss on cases computed by hand, and its masks."""
 
 from __future__ import annotations
 

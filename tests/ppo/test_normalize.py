@@ -1,4 +1,4 @@
-"""Observation normalisation: moments over unmasked rows, frozen within an epoch, kept with the policy."""
+"""Tests observation normalisation: moments over unmasked rows, fixed within an epoch, saved with the policy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A value that reads other leaves than the actions: equal to the bit where they hold the same, better where more."""
+"""Tests asymmetric critics: bit-identical if both read the same leaves, better if the critic reads more."""
 
 from __future__ import annotations
 

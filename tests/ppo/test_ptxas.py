@@ -1,4 +1,4 @@
-"""The assembler that comes with Triton, on the kernels with products by warp groups. No card is needed.
+"""Tests Triton's assembler on kernels with warp-group products; no GPU is needed.
 
 ptxas 12.8 can lose an address on its way to a product (wgmma): the instruction that adds an offset to it reads a
 uniform register that nobody has written. What is multiplied then is whatever lies there, without an error. Whether it

@@ -1,4 +1,4 @@
-"""Kernels compiled ahead: the rehearsal names all that an epoch launches, and leaves everything as it was.
+"""Tests compiling ahead: the rehearsal names all kernels of an epoch, and changes nothing.
 
 No card is needed: nothing is launched here. test_gpu_loop.py compares results on one.
 """

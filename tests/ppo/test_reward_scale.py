@@ -1,4 +1,4 @@
-"""Reward scaling: the variance of the discounted return over all rows, merged by epochs; only ever a factor."""
+"""Tests reward scaling: the variance of the discounted return over all rows, merged by epochs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What users of other trainers report, and what is right: numbers as in the list of right behaviour.
+"""Tests cases that users of other trainers report as bugs, numbered as in the list of right behaviour.
 
 Each test is written as a user would meet it: a Gymnasium environment through the real vector and loop.
 """

@@ -1,4 +1,4 @@
-"""A rollout's rows: what stands where, over epochs and blocks, whatever the order of arrival."""
+"""Tests a rollout's rows: their order over epochs and blocks, for any order of arrival."""
 
 from __future__ import annotations
 

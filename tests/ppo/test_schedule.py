@@ -1,4 +1,4 @@
-"""Learning rates by agent steps."""
+"""Tests learning rates by agent steps."""
 
 from __future__ import annotations
 

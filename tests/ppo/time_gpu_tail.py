@@ -1,4 +1,4 @@
-"""How long the learner's kernels from the first layer to the loss and back take, on a GPU.
+"""Measures the learner's kernels from the first layer to the loss and back, on a GPU.
 
     python -m tests.ppo.time_gpu_tail [rows] [width] [core]
 

@@ -1,1 +1,1 @@
-"""Slow, plain references of the fast code; tests alone import them."""
+"""Slow, plain references of the fast code; imported by tests only."""

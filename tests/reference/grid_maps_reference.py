@@ -1,4 +1,4 @@
-"""The four map builders of the grid world, in plain Python.
+"""Implements the grid's four map builders in plain Python.
 
 Each takes the config (see `grid_reference.Config`) and the episode's random numbers and gives a `Map`.
 """

@@ -1,4 +1,4 @@
-"""The three observations of the grid world in plain Python, made from a `GridReference`.
+"""Implements the grid's three observations in plain Python, from a `GridReference`.
 
 `tokens` and `dense` both come from the state; `compact` is computed from dense and the recipes, as its
 documentation promises; `dense_of_tokens` is the relation between the first two.

@@ -1,4 +1,4 @@
-"""The grid world's rules in plain Python: what envs/grid/grid_rules.h must equal in every byte.
+"""Implements the grid's rules in plain Python; envs/grid/grid_rules.h must equal it in every byte.
 
 One function per rule; everything is Python integers and lists. The attributes of `GridReference` carry the
 same names as `state_views` of the native state. Where the rules left room, a docstring gives the reading.

@@ -1,4 +1,4 @@
-"""Philox4x32-10 (Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3", SC 2011), in plain Python.
+"""Implements Philox4x32-10 (Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3", SC 2011) in Python.
 
 key = the 64-bit seed (low word first); counter = (env id, t, stream, n // 4); the n-th number is word n % 4.
 """

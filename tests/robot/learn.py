@@ -1,4 +1,4 @@
-"""What robots learn: runs of several tasks and seeds, each on a core of its own, beside published scores.
+"""Trains robots on several tasks and seeds, each on its own core, and compares with published scores.
 
     python -m tests.robot.learn                        # five seeds of four tasks, as many at once as cores
     python -m tests.robot.learn --tasks ant humanoid --seeds 3 --jobs 8 --seconds 3000 --out learnt

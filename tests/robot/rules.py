@@ -1,4 +1,4 @@
-"""A robot task's header, compiled by itself and driven over the arrays of any mjData: `Rules`.
+"""Compiles a robot task's header by itself and runs it on the arrays of any mjData: `Rules`.
 
 The physics is the caller's (Gymnasium's, in the oracle tests), so what differs can only be the rules.
 """

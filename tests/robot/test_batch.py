@@ -1,4 +1,4 @@
-"""Robots as environments: our stepping against Gymnasium's v5, and the promises of `EnvBatch`.
+"""Compares robot stepping with Gymnasium's v5, and tests the guarantees of `EnvBatch`.
 
 test_oracle.py compares the rules on Gymnasium's own physics; here the physics is ours too.
 """

@@ -1,4 +1,4 @@
-"""Robots on CPU threads, the learner on a GPU: its update is the CPU's up to rounding, with normaliser and rate.
+"""Tests robots on CPU threads with the learner on a GPU: its update is the CPU's up to rounding.
 
 python -m pytest -m gpu tests/robot/test_cuda.py
 """

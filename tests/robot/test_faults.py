@@ -1,4 +1,4 @@
-"""What goes wrong with robots, as a user meets it: unstable and broken simulations, another MuJoCo, wrong models."""
+"""Tests failures with robots: unstable and broken simulations, another MuJoCo version, wrong models."""
 
 from __future__ import annotations
 

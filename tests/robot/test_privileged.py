@@ -1,4 +1,4 @@
-"""env.params.privileged: what the critic sees of a robot is MuJoCo's, and the actor sees what it always did."""
+"""Tests env.params.privileged: the critic sees MuJoCo's values, and the actor's observation is unchanged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pictures of robots: what they show, and what is said where nothing can draw."""
+"""Tests pictures of robots: their content, and the message where nothing can be drawn."""
 
 from __future__ import annotations
 
@@ -169,11 +169,11 @@ def test_a_run_is_replayed_as_video_picture_and_page(
         monkeypatch.setattr(module, "has_encoder", lambda: False)
     assert main(["replay", str(run), "--html", str(files["html"])]) == 0
     assert "data:image/jpeg" in files["html"].read_text()
-    assert "MB of single pictures; with PyAV it would hold a film" in capfd.readouterr().err
+    assert "MB of single pictures; PyAV would make it a film" in capfd.readouterr().err
     assert main(["replay", str(run), "--picture", str(files["png"]), "--step", "999"]) == 2
     assert "--step 999: the episode has" in capfd.readouterr().err
     assert main(["replay", str(run), "--picture", str(tmp_path / "a.xyz")]) == 2
-    assert "a picture is .png or .jpg" in capfd.readouterr().err
+    assert "a picture's name must end in .png or .jpg" in capfd.readouterr().err
 
 
 def test_a_replay_where_nothing_can_draw_says_what_to_install(

@@ -1,4 +1,4 @@
-"""MuJoCo's window during training: on a display of its own where Xvfb is installed, and its messages where none is."""
+"""Tests MuJoCo's window during training: on its own display if Xvfb is installed, and its messages without one."""
 
 from __future__ import annotations
 

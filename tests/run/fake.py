@@ -1,4 +1,4 @@
-"""A tiny algorithm for the trainer's tests: its weight shows whether a resume went on exactly."""
+"""Provides a tiny algorithm for the trainer's tests; its weight shows whether a resume is exact."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A stand-in for nvidia-ml-py's module pynvml: cards whose readings a test sets, errors it chooses."""
+"""Provides a stand-in for the module pynvml: GPUs with readings and errors that a test chooses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kill a grid run at random moments, look at what is on disk after each, and compare its end with an unbroken run.
+"""Kills a grid run at random moments, checks the disk after each, and compares the end with an unbroken run.
 
     python -m tests.run.kills --kills 100
     python -m tests.run.kills --kills 20 vector.backend=workers vector.num_workers=2      # keys for both runs

@@ -1,4 +1,4 @@
-"""Whether host memory stays flat: over minutes of training, and over episodes of every vector backend.
+"""Checks that host memory stays constant: over minutes of training, and over episodes of every backend.
 
     python -m tests.run.memory --minutes 10                        # training, all that a run writes switched on
     python -m tests.run.memory --minutes 10 env=counter vector.backend=workers     # with other keys

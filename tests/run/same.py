@@ -1,4 +1,4 @@
-"""Whether two runs are the same, bit for bit: their states, and their metrics but for how long things took."""
+"""Compares two runs bit by bit: their states, and their metrics except durations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checkpoints are whole or absent, found by number, and hold arrays and tensors exactly."""
+"""Tests checkpoints: complete or absent, found by number, exact for arrays and tensors."""
 
 import errno
 import json

@@ -1,4 +1,4 @@
-"""The command line: exit codes, no tracebacks for a user's mistakes; doctor."""
+"""Tests the command line: exit codes, no tracebacks for a user's mistakes; doctor."""
 
 import dataclasses
 import importlib.util

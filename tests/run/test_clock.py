@@ -1,4 +1,4 @@
-"""The time of day is set while a run lasts: no speed, interval or order of checkpoints depends on it."""
+"""Tests a clock that is set during a run: no speed, interval or order of checkpoints depends on it."""
 
 import itertools
 import os

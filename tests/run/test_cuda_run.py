@@ -1,4 +1,4 @@
-"""A run whose environments and policy live on a GPU: what it writes, and its policy used afterwards.
+"""Tests a run whose environments and policy are on a GPU: its output, and later use of its policy.
 
 python -m pytest -m gpu tests/run/test_cuda_run.py
 """

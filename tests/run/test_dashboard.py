@@ -1,4 +1,4 @@
-"""What the dashboards show."""
+"""Tests the contents of the dashboards."""
 
 import io
 import time

@@ -1,4 +1,4 @@
-"""A disk that is full, a folder that is read-only, a name that two runs want: what a user sees, and what is kept.
+"""Tests full disks, read-only folders and two runs with one name: messages, and what is kept.
 
 The disk is a real one of 1 MiB (tmpfs); without the right to mount one these tests are left out, and those of
 test_checkpoint.py and test_loggers.py, where the system's calls fail, remain.

@@ -1,4 +1,4 @@
-"""Whole runs with the counter environment and PPO: stopped, killed, resumed; exact where that is promised."""
+"""Tests whole PPO runs on the counter: stopped, killed, resumed; exact where that is promised."""
 
 import os
 import random

@@ -1,4 +1,4 @@
-"""Evaluation: whole episodes on unseen seeds, core state, comparison of players, the command."""
+"""Tests evaluation: whole episodes on unseen seeds, core state, comparison of players, the command."""
 
 import dataclasses
 import json

@@ -1,4 +1,4 @@
-"""init_from=RUN: a new run that begins with another's policy."""
+"""Tests init_from=RUN: a new run that starts with another run's policy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Signals: at once where allowed, later where something must be whole."""
+"""Tests signals: handled at once where allowed, delayed where a write must be completed."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""A trained policy used by itself, as a user's program does."""
+"""Tests a trained policy in a user's own program."""
 
 from __future__ import annotations
 

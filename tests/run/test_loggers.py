@@ -1,4 +1,4 @@
-"""metrics.jsonl and TensorBoard go on after a resume without doubled or broken rows."""
+"""Tests that metrics.jsonl and TensorBoard continue after a resume without duplicate or damaged rows."""
 
 import json
 import math

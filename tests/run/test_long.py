@@ -1,4 +1,4 @@
-"""The long trials, kills.py and memory.py, for a moment: that they run, and that they see what they look for."""
+"""Tests the long trials kills.py and memory.py with short runs: they run, and they detect failures."""
 
 import mmap
 import subprocess

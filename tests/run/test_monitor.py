@@ -1,4 +1,4 @@
-"""Readings of the machine: NVML's cards (a stand-in, and the real one), the run's processes, the thread."""
+"""Tests readings of the machine: NVML (a stand-in and the real one), the run's processes, the thread."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""metta_fast.train: training from a program, with callbacks."""
+"""Tests metta_fast.train: training from a program, with callbacks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Workers that die, hang or raise: the run ends and names them, or starts them anew and loses one epoch's work."""
+"""Tests workers that die, hang or raise: the run ends and names them, or restarts them and loses one epoch."""
 
 import signal
 import sys

@@ -1,4 +1,4 @@
-"""resume=auto|PATH: which run and checkpoint, and what configuration it goes on with."""
+"""Tests resume=auto|PATH: which run and checkpoint are chosen, and with which configuration."""
 
 import os
 

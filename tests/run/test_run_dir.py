@@ -1,4 +1,4 @@
-"""A run's folder: its name, and the lock."""
+"""Tests a run's folder: its name, and the lock."""
 
 import subprocess
 import sys

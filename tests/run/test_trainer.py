@@ -1,4 +1,4 @@
-"""The loop with a fake algorithm: checkpoints, resume, failures and signals."""
+"""Tests the loop with a fake algorithm: checkpoints, resume, failures and signals."""
 
 import dataclasses
 import os

@@ -1,4 +1,4 @@
-"""Weights & Biases holds each step once, through resumes, and nothing that it does ends a training."""
+"""Tests Weights & Biases: each step is logged once across resumes, and no failure of it ends a training."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""`metta-fast monitor`: what it finds, what it shows, how it ends."""
+"""Tests `metta-fast monitor`: what it finds, what it shows, how it ends."""
 
 from __future__ import annotations
 

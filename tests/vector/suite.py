@@ -1,4 +1,4 @@
-"""What the contract's tests share: backends, environments, and how a tape of actions is played."""
+"""Provides what the contract's tests share: backends, environments, and playing a tape of actions."""
 
 from __future__ import annotations
 

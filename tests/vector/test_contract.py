@@ -1,4 +1,4 @@
-"""Every sentence of the vector contract (DESIGN: Vector), against every backend."""
+"""Tests every sentence of the vector contract (DESIGN: Vector) on every backend."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What goes wrong in environments and workers, as a user meets it: named at once, and nothing left behind.
+"""Tests failures in environments and workers: reported by name at once, and nothing is left behind.
 
 Scripts run in a process of their own, without an `if __name__ == "__main__"` guard. Each starts with PRELUDE.
 """

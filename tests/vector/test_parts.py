@@ -1,4 +1,4 @@
-"""The parts under the backends: ranges and slices, joined states, the pool and the bell without a futex."""
+"""Tests the backends' parts: ranges and slices, joined states, the pool, and the bell without a futex."""
 
 from __future__ import annotations
 

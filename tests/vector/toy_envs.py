@@ -1,4 +1,4 @@
-"""Small Python environments for the vector tests, of one agent (Gymnasium) and of several."""
+"""Provides small Python environments for the vector tests, with one agent (Gymnasium) and with several."""
 
 from __future__ import annotations
 

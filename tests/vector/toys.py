@@ -1,4 +1,4 @@
-"""A batch whose every byte is known, for the vector tests. Imported in workers: no torch, no gymnasium."""
+"""Provides a batch whose every byte is known, for the vector tests; imports neither torch nor gymnasium."""
 
 from __future__ import annotations
 

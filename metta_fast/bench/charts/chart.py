@@ -1,10 +1,11 @@
-"""Figures as a picture: `--plot FILE`, right after measuring or from a JSON file (`--from FILE`).
+"""Draws results as a chart: `--plot FILE`, right after measuring or from a JSON file (`--from FILE`).
 
-    draw(document, Path("figures.png"))      # the document of report.py, ablate.py or gpu_report.py
+    draw(document, Path("speed.png"))      # the document of report.py, ablate.py or gpu/report.py
 
     "training" in it  ─► gpu_chart.py        rows with `changes` ─► the ladder        else ─► bars, phases below
 
-matplotlib (extra `bench`) is imported when a picture is drawn, without its windows; .png, .svg or .pdf by the name.
+matplotlib (extra `bench`) is imported only for drawing, and opens no windows. The file's suffix chooses .png, .svg or
+.pdf.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from metta_fast.bench.charts.drawing import (
     BLUE,
@@ -26,39 +27,43 @@ from metta_fast.bench.charts.drawing import (
     RED,
     ROW,
     Row,
-    _title,
-    _wrapped,
     bars,
     count,
+    headline,
     plain,
     sheet,
+    wrapped,
 )
 from metta_fast.contracts.errors import UserError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 KINDS = (".png", ".svg", ".pdf")
 
 
 def check(path: Path) -> None:
-    """Raises UserError: the picture could not be written, for want of matplotlib, a folder or a known ending."""
+    """Checks that the chart can be written. Raises UserError: no matplotlib, no such folder, an unknown suffix."""
     if path.suffix.lower() not in KINDS:
         raise UserError(f"--plot {path}: expected a name that ends in {', '.join(KINDS)}")
     if not path.absolute().parent.is_dir():
-        raise UserError(f"--plot {path}: no folder {path.absolute().parent}")
+        raise UserError(f"--plot {path}: there is no folder {path.absolute().parent}; create it first")
     if importlib.util.find_spec("matplotlib") is None:
         raise UserError(
-            "--plot needs matplotlib: pip install matplotlib (the extra `bench`); figures written by --json can be "
+            "--plot needs matplotlib: pip install matplotlib (the extra `bench`); results written with --json can be "
             "drawn later, also on another machine: --from FILE --plot FILE"
         )
 
 
 def draw(document: Row, path: Path) -> None:
-    """Write the picture of a report's JSON document. Raises UserError: nothing to draw, or no place to write."""
+    """Draws a report's JSON document. Raises UserError: it has no results, or the file cannot be written."""
     if any(document.get(name) for name in ("training", "parts", "simulator", "scale")):
         from metta_fast.bench.charts.gpu_chart import draw_gpu
 
         figure = draw_gpu(document)
     elif not document.get("rows"):
-        raise UserError("there are no figures to draw")
+        raise UserError("there are no results to draw")
     elif any("changes" in row for row in document["rows"]):
         figure = draw_ladder(document)
     else:
@@ -69,8 +74,8 @@ def draw(document: Row, path: Path) -> None:
         raise UserError(f"cannot write --plot {path}: {error.strerror}") from error
 
 
-def draw_ladder(document: Row) -> Any:
-    """Steps from one setting to the other, and the time to a return beside them."""
+def draw_ladder(document: Row) -> Figure:
+    """Draws the steps from one setting to the other, and the time to a return next to them."""
     rows = document["rows"]
     timed = any("to_return" in row for row in rows)
     total = rows[-1].get("total", {"value": 1.0})["value"]
@@ -92,7 +97,7 @@ def draw_ladder(document: Row) -> Any:
     bars(axes[0], rows, [_step_name(row) for row in rows], colors, label)
     axes[0].tick_params(axis="y", labelsize=8)
     axes[0].set_title(
-        "× the step before; green faster, red slower, grey not sure; hatched: reckoned",
+        "× the previous step; green: faster, red: slower, grey: unclear; hatched: estimated",
         fontsize=8,
         color=FAINT,
         loc="left",
@@ -110,8 +115,8 @@ def _step_name(row: Row) -> str:
     return "\n".join([row["name"], *short])
 
 
-def _to_return(axes: Any, rows: Sequence[Row]) -> None:
-    """Seconds to the stated return; an empty bar where it was not reached."""
+def _to_return(axes: Axes, rows: Sequence[Row]) -> None:
+    """Draws the seconds to the target return; an empty bar if it was not reached."""
     found = [row.get("to_return") for row in rows]
     longest = max(one["seconds"] for one in found if one)
     for i, one in enumerate(found):
@@ -129,16 +134,16 @@ def _to_return(axes: Any, rows: Sequence[Row]) -> None:
     axes.set_title(f"time to a return of {target:g}, from fresh weights", fontsize=8, color=FAINT, loc="left")
 
 
-def draw_rows(document: Row) -> Any:
-    """Bars of all rows; below them the phases of those that have them, and the time to a return."""
+def draw_rows(document: Row) -> Figure:
+    """Draws bars of all rows; below them phases and the time to a return, for rows that have them."""
     rows = document["rows"]
-    names = [_wrapped(row["name"]) for row in rows]
+    names = [wrapped(row["name"]) for row in rows]
     split = [row for row in rows if row.get("phases")]
     timed = [row for row in rows if "to_return" in row]
     heights = [max(len(rows), 2) * ROW + 0.5]
     heights += [max(len(split), 2) * ROW + 0.75] if split else []
     heights += [max(len(timed), 2) * ROW + 0.6] if timed else []
-    figure = sheet(document, _title(document), 9.5, 1.1 + sum(heights))
+    figure = sheet(document, headline(document), 9.5, 1.1 + sum(heights))
     axes = figure.subplots(len(heights), 1, height_ratios=heights, squeeze=False)[:, 0]
     groups = list(dict.fromkeys(map(_group, rows)))
     colors = [COLORS[groups.index(_group(row)) % len(COLORS)] for row in rows]
@@ -147,18 +152,18 @@ def draw_rows(document: Row) -> Any:
         _phases(axes[1], split)
     if timed:
         _to_return(axes[-1], timed)
-        axes[-1].set_yticks(range(len(timed)), [_wrapped(row["name"]) for row in timed])
+        axes[-1].set_yticks(range(len(timed)), [wrapped(row["name"]) for row in timed])
         axes[-1].set_ylim(len(timed) - 0.45, -0.55)
     return figure
 
 
 def _group(row: Row) -> str:
-    """What rows of one colour share: who is measured, or the words before the first comma or colon."""
+    """Returns the key of a row's colour: its peer, or the words before the first comma or colon of its name."""
     return row.get("peer") or row["name"].replace(":", ",").split(",")[0]
 
 
-def _phases(axes: Any, rows: Sequence[Row]) -> None:
-    """Shares of the time, one bar a row."""
+def _phases(axes: Axes, rows: Sequence[Row]) -> None:
+    """Draws the phases' shares of the time, one bar per row."""
     names = list(dict.fromkeys(name for row in rows for name in row["phases"]))
     for i, row in enumerate(rows):
         total, left = sum(row["phases"].values()), 0.0
@@ -169,16 +174,16 @@ def _phases(axes: Any, rows: Sequence[Row]) -> None:
                 i, part, 0.66, left=left, color=color, label=name if i == 0 else None, edgecolor="white"
             )
             if part > 0.06:
-                style = {"ha": "center", "va": "center", "fontsize": 7.5, "color": "white"}
+                style: Row = {"ha": "center", "va": "center", "fontsize": 7.5, "color": "white"}
                 axes.text(left + part / 2, i, f"{100 * part:.0f} %", **style)
             left += part
-    axes.set_yticks(range(len(rows)), [_wrapped(row["name"]) for row in rows])
+    axes.set_yticks(range(len(rows)), [wrapped(row["name"]) for row in rows])
     axes.set_ylim(len(rows) - 0.45, -0.55)
     plain(axes)
     axes.grid(visible=False)
     axes.set_xticks([])
     axes.set_xlim(0, 1)
     axes.spines["bottom"].set_visible(False)
-    place = {"loc": "upper left", "bbox_to_anchor": (0, -0.02)}
+    place: Row = {"loc": "upper left", "bbox_to_anchor": (0, -0.02)}
     axes.legend(ncols=len(names), frameon=False, fontsize=8, handlelength=1, labelcolor=INK, **place)
     axes.set_title("where the time goes", fontsize=8, color=FAINT, loc="left")

@@ -1,13 +1,14 @@
-"""`--gpu` and `--gpu-scale` as a picture: training, parts of an epoch, the engine alone, and speed by size.
+"""Draws the results of `--gpu` and `--gpu-scale`: training, parts of an epoch, the engine alone, speed by size.
 
-Only the panels that the document (gpu_report.py) has; what failed says so in its place.
+Panels are drawn for the results that the document (gpu/report.py) contains; a failed case shows the word "failed".
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import groupby
-from typing import Any
+from typing import TYPE_CHECKING
 
 from metta_fast.bench.charts.drawing import (
     BLUE,
@@ -25,36 +26,43 @@ from metta_fast.bench.charts.drawing import (
     sheet,
 )
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
 FORMS = {"ours": BLUE, "compiled": GREEN, "eager": GREY}
-"""How a part of an epoch is written (gpu_parts.py) → its colour."""
+"""Form of a part of an epoch (gpu/parts.py) → its colour."""
 PALE = "#b9c2cb"
 LINES_HEIGHT = 2.6
 """Inches of the panels of speed by size."""
 
 
-def draw_gpu(document: Row) -> Any:
-    """The figure of a GpuReport's document."""
-    panels: list[tuple[float, Any, Any]] = []
+def draw_gpu(document: Row) -> Figure:
+    """Draws a GpuReport's document."""
+    panels: list[tuple[float, Callable[[Axes], None]]] = []
     training = [row for shape in document["training"] for row in _shape_rows(shape)]
     if training:
-        panels.append((_bars_height(training), _training, training))
+        panels.append((_bars_height(training), partial(_training, rows=training)))
     for run in document["parts"]:
         if run.get("parts"):
-            panels.append((len(run["parts"]) * ROW * 1.25 + 0.7, _parts, run))
+            panels.append((len(run["parts"]) * ROW * 1.25 + 0.7, partial(_parts, run=run)))
     if document["simulator"]:
-        panels.append((_bars_height(document["simulator"]), _simulator, document["simulator"]))
+        simulator = document["simulator"]
+        panels.append((_bars_height(simulator), partial(_simulator, rows=simulator)))
     lines = [(name, list(points)) for name, points in groupby(document["scale"], key=lambda row: row["line"])]
-    heights = [height for height, _, _ in panels] + ([LINES_HEIGHT] if lines else [])
+    heights = [height for height, _ in panels] + ([LINES_HEIGHT] if lines else [])
     best = max(
         (row["steps_per_s"] for row in training + document["scale"] if "failed" not in row), default=0.0
     )
     title = (
-        f"All on the GPU: up to {count(best)} agent steps a second in training" if best else "All on the GPU"
+        f"All on the GPU: up to {count(best)} agent steps per second in training"
+        if best
+        else "All on the GPU"
     )
     figure = sheet(document, title, 11.0, 1.1 + sum(heights))
     rows = figure.subfigures(len(heights), 1, height_ratios=heights, squeeze=False)[:, 0]
-    for part, (_, draw, what) in zip(rows, panels, strict=False):
-        draw(part.subplots(), what)
+    for part, (_, draw) in zip(rows, panels, strict=False):
+        draw(part.subplots())
     if lines:
         most = max((row["high"] for _, points in lines for row in points if "failed" not in row), default=1.0)
         widths = [max(len(points), 3) for _, points in lines]
@@ -68,7 +76,7 @@ def draw_gpu(document: Row) -> Any:
 
 
 def _shape_rows(shape: Row) -> list[Row]:
-    """A shape and what it is compared with, as rows with `label` and `group`."""
+    """Returns a shape and the overrides it is compared with, as rows with `label` and `group`."""
     others = [row | {"label": f"  {row['name']}", "group": shape["name"]} for row in shape["against"]]
     return [shape | {"label": shape["name"], "group": shape["name"]}, *others]
 
@@ -77,23 +85,25 @@ def _bars_height(rows: Sequence[Row]) -> float:
     return len(rows) * ROW * 0.85 + 0.75
 
 
-def _training(axes: Any, rows: Sequence[Row]) -> None:
+def _training(axes: Axes, rows: Sequence[Row]) -> None:
     groups = list(dict.fromkeys(row["group"] for row in rows))
     colors = [
         COLORS[groups.index(row["group"]) % len(COLORS)] if row["label"] == row["group"] else PALE
         for row in rows
     ]
     bars(axes, rows, [row["label"] for row in rows], colors, log=False)
-    axes.set_title("training, end to end (pale: with one thing changed)", fontsize=9.5, color=INK, loc="left")
+    axes.set_title(
+        "training, end to end (pale: with one setting changed)", fontsize=9.5, color=INK, loc="left"
+    )
 
 
-def _simulator(axes: Any, rows: Sequence[Row]) -> None:
+def _simulator(axes: Axes, rows: Sequence[Row]) -> None:
     bars(axes, rows, [row["name"] for row in rows], [BLUE] * len(rows), log=False)
     axes.set_title("the engine alone", fontsize=9.5, color=INK, loc="left")
 
 
-def _parts(axes: Any, run: Row) -> None:
-    """Microseconds of each part, in each form, side by side."""
+def _parts(axes: Axes, run: Row) -> None:
+    """Draws the microseconds of each part in each form, side by side."""
     parts = run["parts"]
     tall = 0.8 / len(FORMS)
     for i, part in enumerate(parts):
@@ -107,7 +117,7 @@ def _parts(axes: Any, run: Row) -> None:
                 )  # fmt: skip
     axes.set_yticks(range(len(parts)), [part["name"] for part in parts])
     axes.set_ylim(len(parts) - 0.45, -0.55)
-    plain(axes, "µs a call, logarithmic")
+    plain(axes, "µs per call, logarithmic")
     axes.set_xscale("log")
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
     axes.xaxis.set_minor_formatter(lambda value, _: "")
@@ -115,8 +125,8 @@ def _parts(axes: Any, run: Row) -> None:
     axes.set_title(f"parts of an epoch: {run['run']}", fontsize=9.5, color=INK, loc="left")
 
 
-def _line(axes: Any, name: str, points: Sequence[Row], most: float) -> None:
-    """Speed by one quantity: median with the band of single epochs, memory written below."""
+def _line(axes: Axes, name: str, points: Sequence[Row], most: float) -> None:
+    """Draws speed by one quantity: the median with the band of single epochs, and the memory below."""
     good = [(i, row) for i, row in enumerate(points) if "failed" not in row]
     at = [i for i, _ in good]
     axes.fill_between(

@@ -1,4 +1,4 @@
-"""What `--gpu` and `--gpu-scale` measure: configurations as arguments, with sizes, so that every card does the same.
+"""Lists the configurations that `--gpu` and `--gpu-scale` measure, with explicit sizes, the same on every GPU.
 
 SHAPES × VARIANTS   training end to end
 SIMULATORS          the engine alone
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 BASE = ("hardware=auto", "env=grid_bench", "trainer.bptt_horizon=32")
 PROFILE = ("env.num_envs=2048", "trainer.batch_size=262144", "trainer.minibatch_size=32768")
-"""8192 agents, horizon 32, 8 optimizer steps an epoch."""
+"""8192 agents, horizon 32, 8 optimizer steps per epoch."""
 SEEDS = ("env.num_envs=512", "trainer.batch_size=262144", "trainer.minibatch_size=32768")
 """2048 agents, horizon 128."""
 
@@ -26,18 +26,18 @@ VARIANTS: dict[str, tuple[str, ...]] = {
     "trainer.cuda_graphs=false": ("trainer.cuda_graphs=false",),
     "trainer.compile=false trainer.cuda_graphs=false": ("trainer.compile=false", "trainer.cuda_graphs=false"),
 }
-"""What each shape is compared with."""
+"""Overrides that each shape is compared with."""
 
 PARTS: dict[str, tuple[str, ...]] = {
     "feed-forward": SHAPES["feed-forward, 8192 agents × 32"],
     "minGRU": SHAPES["minGRU, 8192 agents × 32"],
 }
-"""The runs whose parts are measured."""
+"""Runs whose parts are measured."""
 
 
 @dataclass(frozen=True)
 class Simulator:
-    """An environment stepped alone, with random actions."""
+    """An environment stepped without a policy, with random actions."""
 
     recipe: str
     observation: str
@@ -60,7 +60,7 @@ class Point:
     """One configuration of the scale curve."""
 
     line: str
-    """The quantity that is varied."""
+    """Name of the quantity that is varied."""
     value: str
     agents: int
     horizon: int = 32
@@ -74,7 +74,7 @@ class Point:
 
     @property
     def overrides(self) -> list[str]:
-        """8 optimizer steps an epoch, whatever the size."""
+        """Overrides with 8 optimizer steps per epoch for every size."""
         batch = self.agents * self.horizon
         policy = ["policy=tokens"] if self.observation == "tokens" else []
         return [
@@ -93,7 +93,7 @@ AGENTS = 8192
 
 
 def scale_points() -> list[Point]:
-    """Every line passes through the profile's own values; they are measured once for each line."""
+    """Returns the points of all lines; every line contains the profile's own values."""
     agents = [Point("agents", str(n), n) for n in (64, 256, 1024, 2048, 4096, 8192, 16384, 32768, 65536)]
     an_env = [
         Point("agents an env", str(each), AGENTS // (8 * each) * 8 * each, recipe=recipe, agents_per_env=each)

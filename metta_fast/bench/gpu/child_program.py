@@ -1,14 +1,14 @@
-"""The child's program of `--gpu`: builds one of its configurations, then answers (serve.py)."""
+"""Runs as the child of `--gpu`: builds one configuration, then answers messages (harness/child_loop.py)."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from metta_fast.bench.harness.child_loop import serve
+from metta_fast.bench.harness.child_loop import Served, serve
 
 
-def build(kind: str, **what: Any) -> Any:
-    """An object whose methods are what can be asked: `ready()`, and `round`, `parts`, …"""
+def build(kind: str, **what: Any) -> Served:
+    """Builds the object whose methods the parent calls: `ready()`, and `round`, `measure`, …"""
     if kind == "train":
         from metta_fast.bench.gpu.training import Training
 

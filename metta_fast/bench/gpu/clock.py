@@ -1,4 +1,4 @@
-"""Microseconds of a call on the device: many calls in one CUDA graph, so that launching them is not measured."""
+"""Measures the microseconds of a call on the device, with many calls in one CUDA graph so that launches don't count."""
 
 from __future__ import annotations
 
@@ -12,23 +12,24 @@ import torch
 from metta_fast.runtime.cuda_graph import Graph
 
 Call = Callable[[int], object]
-"""Takes a running number: calls work on different rows, so that caches help no more than in a run."""
+"""Takes a running number and works on different rows for each, so that caches help no more than in a run."""
 
 MOST_CALLS, GRAPH_S, REPLAYS = 32, 0.004, 12
-"""Calls in a graph: at most so many, or as many as take so long launched one by one."""
+"""Most calls in a graph, seconds of calls in a graph (launched one by one), and replays of it."""
 
 
 @dataclass(frozen=True)
 class Time:
-    """What a call takes."""
+    """Duration of a call."""
 
     us: float
+    """Microseconds."""
     why_launched: str = ""
-    """Why it was launched call by call, with gaps between its kernels; "": it was replayed as a CUDA graph."""
+    """Reason why it was launched call by call, with gaps between kernels; "": it was replayed as a CUDA graph."""
 
 
 def microseconds(call: Call, device: torch.device, replays: int = REPLAYS) -> Time:
-    """The median over replays. `call` has run once or more already (compiled)."""
+    """Measures the median over replays. `call` must have run before, so that it is compiled."""
     cuda = device.type == "cuda"
     began = _now(device)
     call(0)
@@ -53,7 +54,7 @@ def _now(device: torch.device) -> float:
 
 
 def _replay(run: Callable[[], None], device: torch.device) -> float:
-    """Seconds on the device."""
+    """Runs once and returns the seconds on the device."""
     if device.type != "cuda":
         began = time.perf_counter()
         run()

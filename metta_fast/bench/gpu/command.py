@@ -1,12 +1,12 @@
-"""`benchmark_performance.py --gpu`: training end to end, its parts, the engine alone; `--gpu-scale`: the scale curve.
+"""Measures `benchmark_performance.py --gpu` (training, its parts, the engine alone) and `--gpu-scale` (scale curve).
 
-    gpu_cases.py ─► child.py ══ a process for each configuration ══► gpu_worker.py ─► gpu_train.py
-                         │                                                         ├─► gpu_parts.py, gpu_plain.py
-                         ▼                                                         └─► gpu_simulator.py
-                     in turns ─► gpu_report.py: tables, JSON; gpu_chart.py
+    cases.py ─► harness/child_handle.py ══ one process per configuration ══► child_program.py ─► training.py
+                         │                                                                    ├─► parts.py
+                         ▼                                                                    └─► simulator.py
+                     in turns ─► report.py: tables, JSON; charts/gpu_chart.py
 
-Configurations that are compared are built at the same time and then measured in turns, one at a time. What cannot be
-measured is one line of the table; the rest goes on.
+Configurations to be compared are built at the same time, then measured in turns, one at a time. A configuration that
+fails becomes one line of the table; the others continue.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ Save = Callable[[], None]
 TOGETHER = 4
 """Configurations of the scale curve that are built at the same time."""
 UTILIZATION_S = 1.2
-"""The driver samples a few times a second."""
+"""Seconds over which utilisation is read; the driver samples it a few times a second."""
 SCALE_REPEATS = 3
+"""Most rounds of a point of the scale curve."""
 
 
 def check_machine(machine: hardware.Machine | None = None) -> None:
-    """Raises UserError where `--gpu` has nothing to measure."""
+    """Checks that there is a GPU for `--gpu`. Raises UserError if not."""
     machine = machine or hardware.detect()
     if not machine.gpus:
         why = machine.notes[0] if machine.notes else "no GPU was found that the installed torch can use"
         raise UserError(
-            f"--gpu measures environments, policy and update on an NVIDIA GPU: {why}; without one, "
-            "--simulator measures the environments on the CPU"
+            f"--gpu needs an NVIDIA GPU: {why}; --simulator measures the environments on the CPU instead"
         )
     missing = card_obstacle(machine)
     if missing:
@@ -50,7 +50,7 @@ def check_machine(machine: hardware.Machine | None = None) -> None:
 
 
 class Turns:
-    """One configuration in its child; after a failure it takes no more turns."""
+    """Handles one configuration in its child; after a failure it takes no more turns."""
 
     def __init__(self, child: Child) -> None:
         self.child = child
@@ -58,7 +58,7 @@ class Turns:
         self.failed: Failed | None = None
 
     def ask(self, **message: Any) -> Row:
-        """The child's answer, or {} once it has failed."""
+        """Returns the child's answer, or {} after a failure."""
         if self.failed is None:
             try:
                 return self.child.ask(**message)
@@ -67,24 +67,26 @@ class Turns:
         return {}
 
     def build(self, what: Mapping[str, Any]) -> None:
+        """Builds the configuration in the child."""
         self.ready = self.ask(limit_s=BUILD_LIMIT_S, do="build", **what)
 
     def round(self, seconds: float) -> Row:
+        """Measures one round; 0 steps per second after a failure."""
         return self.ask(do="round", seconds=seconds) or {"steps_per_s": 0.0}
 
     def why(self) -> Row:
-        """What stands in a row in place of figures."""
+        """Returns the failure, which a row holds in place of values."""
         assert self.failed is not None
         return {"failed": self.failed.why, "printed": self.failed.printed}
 
     def _fail(self, failed: Failed) -> None:
         self.failed = failed
-        self.child.close()  # it must not go on computing beside the others
+        self.child.close()  # it must not keep computing while others are measured
 
 
 @contextmanager
 def built(cases: Mapping[str, Mapping[str, Any]], say: Say) -> Iterator[dict[str, Turns]]:
-    """Children that have built their cases (messages of gpu_worker.build), all at the same time."""
+    """Yields children that have built their cases (messages of child_program.build), all at the same time."""
     turns = {name: Turns(Child(name, beside=len(cases))) for name in cases}
     try:
         say(f"building {', '.join(cases)}")
@@ -100,7 +102,7 @@ def built(cases: Mapping[str, Mapping[str, Any]], say: Say) -> Iterator[dict[str
 def take_turns(
     turns: Mapping[str, Turns], seconds: float, repeats: int, say: Say
 ) -> tuple[dict[str, list[Row]], list[str]]:
-    """Rounds of each that has not failed, in turns; and notes on disturbed ones."""
+    """Measures rounds in turns of all that have not failed; also returns notes on disturbed rounds."""
     alive = {name: one for name, one in turns.items() if one.failed is None}
     if not alive:
         return {}, []
@@ -114,7 +116,12 @@ def take_turns(
 def trained(
     cases: Mapping[str, Sequence[str]], seconds: float, repeats: int, say: Say, driver: Container[str]
 ) -> tuple[dict[str, Row], list[str]]:
-    """Training runs by name → overrides, in turns: a row for each. driver: of which to ask it for utilisation."""
+    """Measures training runs in turns and returns a row for each, with notes.
+
+    Args:
+        cases: name → overrides.
+        driver: names of the runs whose GPU utilisation is read.
+    """
     messages = {name: {"kind": "train", "overrides": list(words)} for name, words in cases.items()}
     rows: dict[str, Row] = {}
     with built(messages, say) as turns:
@@ -139,7 +146,11 @@ def measure_training(
     save: Save,
     quick: bool = False,
 ) -> None:
-    """Each shape beside the variants of it. quick: the driver is asked for figures of the shape only."""
+    """Measures each shape together with its variants.
+
+    Args:
+        quick: read the GPU's utilisation for the shape only.
+    """
     for shape, words in shapes.items():
         cases = {shape: words} | {name: [*words, *more] for name, more in VARIANTS.items()}
         rows, notes = trained(cases, seconds, repeats, headed(say, shape), {shape} if quick else set(cases))
@@ -155,7 +166,7 @@ def measure_training(
 
 
 def measure_alone(report: GpuReport, seconds: float, repeats: int, say: Say, save: Save) -> None:
-    """Parts of an epoch, and the engine alone."""
+    """Measures the parts of an epoch, and the engine alone."""
     parts: dict[str, dict[str, Any]] = {
         name: {"kind": "parts", "overrides": list(words)} for name, words in PARTS.items()
     }
@@ -179,7 +190,7 @@ def measure_alone(report: GpuReport, seconds: float, repeats: int, say: Say, sav
 
 
 def measure_scale(report: GpuReport, seconds: float, repeats: int, say: Say, save: Save) -> None:
-    """One quantity varied at a time; what several lines share is measured once."""
+    """Measures the scale curve; a configuration shared by several lines is measured once."""
     points = scale_points()
     different = list({tuple(one.overrides): one for one in reversed(points)}.values())[::-1]
     found: dict[tuple[str, ...], Row] = {}
@@ -207,12 +218,13 @@ def measure(
     say: Say,
     save: Save,
 ) -> None:
-    """Everything that was asked for, into `report`.
+    """Measures everything that was asked for, into `report`.
 
     Args:
-        tables: training, parts and engine. scale: the curve.
-        quick: of `tables` the first shape only.
-        save: called when something was added, so that a run that is cut off has given what it had.
+        tables: measure training, parts and engine.
+        scale: measure the scale curve.
+        quick: measure only the first shape of the tables.
+        save: called after each addition, so that an interrupted benchmark keeps its results so far.
     """
     if tables:
         first = dict([next(iter(SHAPES.items()))])

@@ -1,4 +1,4 @@
-"""The table of an epoch's parts: what ours take, torch eager, torch.compile, and the share of the epoch."""
+"""Formats the table of an epoch's parts: time of our kernels, torch eager and torch.compile; share of the epoch."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ FORMS = ("ours", "eager", "compiled")
 
 
 def with_shares(run: str, measured: dict[str, Any]) -> dict[str, Any]:
-    """What a child measured (gpu_parts.Parts.measure) as a row of the report: each part's share of the epoch, 0 … 1."""
+    """Turns the result of parts.Parts.measure into a row of the report, with each part's share of the epoch, 0 … 1."""
     epoch = measured["epoch_us"]
     parts = [
         part | {"share": part["calls"] * part["us"]["ours"] / epoch if "ours" in part["us"] else None}
@@ -19,7 +19,7 @@ def with_shares(run: str, measured: dict[str, Any]) -> dict[str, Any]:
 
 
 def parts_lines(row: dict[str, Any]) -> Iterable[str]:
-    """One line for each part; below, why a form is missing or was launched call by call."""
+    """Formats one line per part, then the reasons why a form is missing or was launched call by call."""
     if "failed" in row:
         yield f"parts: {row['run']}: failed: {row['failed']}"
         return

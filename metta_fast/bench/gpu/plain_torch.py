@@ -1,10 +1,10 @@
-"""Parts of an epoch in plain torch, for the comparison: what would run without kernels of ours."""
+"""Writes the parts of an epoch in plain torch, without our own kernels, for the comparison."""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from typing import Any
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -12,19 +12,25 @@ from torch.nn import functional as F
 
 from metta_fast.algorithms.ppo.advantage import Inputs
 from metta_fast.algorithms.ppo.advantage.on_tensors import advantage_on_tensors
+from metta_fast.algorithms.ppo.learner import Learner
 from metta_fast.algorithms.ppo.loss import ppo_loss
 from metta_fast.algorithms.ppo.minibatch import Gather, Minibatch
+from metta_fast.algorithms.ppo.ppo import PPO
 from metta_fast.algorithms.ppo.step import ADAM_EPSILON
 from metta_fast.policy.cores import MinGRUCore
+from metta_fast.policy.encoders import MLPEncoder
 from metta_fast.policy.grid.sparse_layer import SparseLayer
 from metta_fast.policy.mingru.scan import reference
+from metta_fast.policy.network import Network
 from metta_fast.rollout.episode_stats import EpisodeStats
 from metta_fast.rollout.reward_scale import RewardScale
 from metta_fast.rollout.summary import Summary
 
+AnyNetwork = TypeVar("AnyNetwork", bound=nn.Module)
+
 
 class PlainMinGRU(nn.Module):
-    """MinGRUCore with its recurrence left to torch, a row after the other."""
+    """MinGRUCore with its recurrence in torch operators, one row after another."""
 
     def __init__(self, core: MinGRUCore) -> None:
         super().__init__()
@@ -36,9 +42,9 @@ class PlainMinGRU(nn.Module):
         return y.to(gates.dtype), last.unsqueeze(0)
 
 
-def plain_policy(policy: nn.Module) -> Any:
-    """A copy with weights of its own whose first layer decodes its inputs into memory."""
-    plain: Any = copy.deepcopy(policy)
+def plain_policy(policy: AnyNetwork) -> AnyNetwork:
+    """Copies the policy with its weights; the copy's first layer decodes its inputs into memory."""
+    plain = copy.deepcopy(policy)
     for module in plain.modules():
         if isinstance(module, SparseLayer):
             module.triton = False
@@ -47,8 +53,8 @@ def plain_policy(policy: nn.Module) -> Any:
     return plain
 
 
-def minibatch_loss(learner: Any, policy: Any) -> Callable[[Tensor], Tensor]:
-    """Segments [B] → the loss: gather, policy, loss."""
+def minibatch_loss(learner: Learner, policy: Network) -> Callable[[Tensor], Tensor]:
+    """Returns a function from segments [B] to their loss: gather, policy, loss."""
     gather = Gather(learner.buffers, learner.device)
     gather._picks_bytes = None
 
@@ -61,11 +67,13 @@ def minibatch_loss(learner: Any, policy: Any) -> Callable[[Tensor], Tensor]:
     return loss
 
 
-def tail_loss(learner: Any, policy: Any) -> Callable[[Tensor, Minibatch], Tensor]:
-    """First layer's output [L, B, H] and the minibatch's rows → the loss."""
+def tail_loss(learner: Learner, policy: Network) -> Callable[[Tensor, Minibatch], Tensor]:
+    """Returns a function from the first layer's output [L, B, H] and the minibatch's rows to the loss."""
+    encoder = policy.encoder
+    assert isinstance(encoder, MLPEncoder)
 
     def loss(x: Tensor, batch: Minibatch) -> Tensor:
-        hidden = F.relu(policy.encoder.second(F.relu(x)))
+        hidden = F.relu(encoder.second(F.relu(x)))
         with torch.autocast(x.device.type, enabled=False):
             out = policy.heads(hidden.float())
         logprob, entropy = policy.head.logprob_entropy(out[..., :-1], batch.action)
@@ -74,8 +82,8 @@ def tail_loss(learner: Any, policy: Any) -> Callable[[Tensor, Minibatch], Tensor
     return loss
 
 
-def optimizer_step(learner: Any, gradients: list[Tensor], *, fused: bool) -> Callable[[], None]:
-    """Clip to max_grad_norm and step, for copies of the learner's weights."""
+def optimizer_step(learner: Learner, gradients: list[Tensor], *, fused: bool) -> Callable[[], None]:
+    """Returns a function that clips to max_grad_norm and steps, on copies of the learner's weights."""
     weights = [p.detach().clone().requires_grad_() for p in learner.policy.parameters()]
     for weight, gradient in zip(weights, gradients, strict=True):
         weight.grad = gradient.clone()
@@ -93,8 +101,8 @@ def optimizer_step(learner: Any, gradients: list[Tensor], *, fused: bool) -> Cal
     return step
 
 
-def summary(algorithm: Any) -> Callable[[], None]:
-    """The rollout's summary by torch's operators, with sums of its own."""
+def summary(algorithm: PPO) -> Callable[[], None]:
+    """Returns the rollout's summary in torch operators, with sums of its own."""
     device = algorithm.device
     scale = None
     if algorithm.reward_scale is not None:
@@ -109,8 +117,8 @@ def summary(algorithm: Any) -> Callable[[], None]:
     return found.run
 
 
-def advantage(algorithm: Any) -> Callable[[], None]:
-    """GAE by torch's operators."""
+def advantage(algorithm: PPO) -> Callable[[], None]:
+    """Returns GAE in torch operators."""
     b = algorithm.buffers
     inputs = Inputs.of(b, algorithm.config.trainer, algorithm.spec.has_final_obs)
 

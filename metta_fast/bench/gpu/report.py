@@ -1,4 +1,4 @@
-"""What `--gpu` gives: training, parts, simulator and scale curve, as tables and as JSON.
+"""Reports the results of `--gpu`: training, parts, simulator and scale curve, as tables and as JSON.
 
     {"machine", "command",
      "training":  [{"name", "overrides", "steps_per_s", "low", "high", "rounds", "epoch_ms", "gpu_utilization",
@@ -7,8 +7,8 @@
      "simulator": [{"name", "agents", "steps_per_s", "low", "high", "us_per_row", "memory_mib"}],
      "scale":     [{"line", "value", "overrides", "steps_per_s", "low", "high", "memory_mib"}]}
 
-What could not be measured has "failed" (one line) and "printed" in place of figures. In `training` and `scale` low and
-high are the 10th and 90th percentile of single epochs, else the slowest and the fastest round.
+A configuration that failed has "failed" (one line) and "printed" in place of values. In `training` and `scale`, low
+and high are the 10th and 90th percentile of single epochs; elsewhere the slowest and the fastest round.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SPEEDS = f"{'M steps/s':>9} {'10 %':>8} {'90 %':>8}"
 
 @dataclass
 class GpuReport(Report):
-    """As Report; the rows are in the lists below."""
+    """A Report whose rows are in the lists below."""
 
     training: list[Row] = field(default_factory=list)
     parts: list[Row] = field(default_factory=list)
@@ -40,7 +40,7 @@ class GpuReport(Report):
         return document | ({"notes": self.notes} if self.notes else {})
 
     def show(self) -> str:
-        """All tables as plain text."""
+        """Formats all tables as plain text."""
         lines = [self.head(), self.command]
         for row in self.training:
             lines += ["", *training_lines(row)]
@@ -65,7 +65,7 @@ class GpuReport(Report):
 
 
 def epochs_row(rounds: Sequence[Row]) -> Row:
-    """Rounds of training as one row: steps per second is the median of the rounds, low and high of single epochs."""
+    """Summarises rounds of training: median steps per second of the rounds; low and high of single epochs."""
     speeds = sorted(speed for one in rounds for speed in one["epoch_steps_per_s"])
     phases = {
         name: statistics.median(one["phases_ms"][name] for one in rounds) for name in rounds[0]["phases_ms"]
@@ -82,7 +82,7 @@ def epochs_row(rounds: Sequence[Row]) -> Row:
 
 
 def rounds_row(rounds: Sequence[Row]) -> Row:
-    """Rounds of the simulator as one row."""
+    """Summarises rounds of the simulator."""
     speeds = [one["steps_per_s"] for one in rounds]
     return {
         "steps_per_s": statistics.median(speeds),
@@ -94,13 +94,13 @@ def rounds_row(rounds: Sequence[Row]) -> Row:
 
 
 def ratio(above: Row, below: Row) -> Row:
-    """above / below, round by round."""
+    """Computes above / below, round by round."""
     pairs = [a / b for a, b in zip(above["rounds"], below["rounds"], strict=True)]
     return {"ratio": statistics.median(pairs), "ratio_low": min(pairs), "ratio_high": max(pairs)}
 
 
 def training_lines(row: Row) -> Iterable[str]:
-    """A shape, and one line for each setting that it is compared with."""
+    """Formats a shape, and one line for each override it is compared with."""
     yield f"{'training: ' + row['name']:50} {SPEEDS} {'ms/epoch':>9} {'GPU':>5} {'MiB':>7}  phases, ms"
     yield _training_line("", row)
     for other in row["against"]:

@@ -1,7 +1,7 @@
-"""The GPU engine alone, for `--gpu` (in a child: gpu_worker.py): maps and steps, random actions, no policy.
+"""Measures the GPU engine alone, for `--gpu` (in a child): maps and steps with random actions, without a policy.
 
-HORIZON rows into buffers as a rollout has them, as one CUDA graph; episodes are staggered, so that map building takes
-its share; masked rows are not counted.
+One CUDA graph writes HORIZON rows into buffers like a rollout's. Episodes are staggered, so that building maps takes
+its usual share of the time. Masked rows are not counted.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from metta_fast.vector.gpu import build_and_step
 
 HORIZON = 16
 BURN_IN = 20
-"""Replays: away from the reset's rows."""
+"""Replays before measuring, to leave the first episodes behind."""
 REPLAYS = 16
-"""Between two looks at the clock; the last one's masked rows stand for all."""
+"""Replays between two readings of the clock; masked rows are counted in the last one and taken for all."""
 
 
 class Stepping:
-    """Environments stepped by replays of one graph."""
+    """Steps environments by replaying one graph."""
 
     def __init__(self, recipe: str, observation: str, num_envs: int, device: str = "cuda") -> None:
         self.device = torch.device(device)
@@ -59,7 +59,7 @@ class Stepping:
         return {"agents": self.vec.num_agents, "notes": self.notes}
 
     def round(self, seconds: float) -> dict[str, Any]:
-        """Replays for at least so many seconds: agent steps per second, microseconds a row."""
+        """Replays for at least `seconds` seconds; returns agent steps per second, microseconds per row, memory."""
         rows, live, elapsed = 0, torch.zeros((), dtype=torch.int64, device=self.device), 0.0
         start = self._sync()
         while elapsed < seconds:

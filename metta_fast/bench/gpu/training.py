@@ -1,7 +1,7 @@
-"""Training as a run does it, epoch by epoch, for `--gpu` (in a child: gpu_worker.py).
+"""Trains as a run does, epoch by epoch, for `--gpu` (in a child: child_program.py).
 
-An epoch is collect, update and the copies that a checkpoint would need. The host waits where a run does: once an epoch
-for its figures. The device is synchronised before the first and after the last epoch of a round, nowhere else.
+An epoch is collect, update and the copies that a checkpoint would need. As in a run, the host waits once per epoch,
+for its metrics. The device is synchronised only before the first and after the last epoch of a round.
 """
 
 from __future__ import annotations
@@ -13,31 +13,35 @@ from typing import Any
 
 import torch
 
+from metta_fast.algorithms.ppo.ppo import PPO
 from metta_fast.machine.nvml import card_of
 from metta_fast.resolve.compose import compose
 from metta_fast.resolve.resolve import resolve
 from metta_fast.run.build import build_parts
 
 BURN_IN_EPOCHS, BURN_IN_S = 5, 0.3
-"""At least so many epochs (compile, capture, replay), and so long after them."""
+"""Least number of burn-in epochs (compile, capture, replay), and seconds of burn-in after them."""
 SETTLE_S = 0.1
-"""Epochs at the start of a turn that are not counted: the card's clock rises."""
+"""Seconds at the start of a turn that are not counted, while the GPU's clock rises."""
 DRIVER_S = 0.3
-"""Training before the driver is asked: its next samples are of this run only."""
+"""Seconds of training before the driver is polled, so that its samples are of this run only."""
 _NEVER = 10**15
-"""Steps: a benchmark does not reach the end of its schedule."""
+"""Steps of the schedule: so many that a benchmark never reaches its end."""
 
 
 class Training:
-    """The parts of a run, driven epoch by epoch."""
+    """Builds a run and trains it epoch by epoch."""
 
     def __init__(self, overrides: list[str]) -> None:
+        """Builds the run and burns it in."""
         began = time.perf_counter()
         resolved = resolve(compose([f"trainer.total_timesteps={_NEVER}", *overrides]))
         self.config = resolved.config
         self.notes = [note for note in resolved.notes if not note.startswith("hardware=auto")]
         self.parts = build_parts(self.config, resolved.factory)
-        self.algorithm: Any = self.parts.algorithm
+        algorithm = self.parts.algorithm
+        assert isinstance(algorithm, PPO), f"--gpu measures PPO, not {type(algorithm).__name__}"
+        self.algorithm = algorithm
         self.device = self.parts.device
         self._with_env = self.config.trainer.deterministic or self.parts.spec.cheap_state
         self._epochs_for(0.0, least=BURN_IN_EPOCHS)
@@ -68,7 +72,7 @@ class Training:
         }
 
     def epoch(self) -> None:
-        """One epoch and the copies of its boundary."""
+        """Trains one epoch and makes the copies that a checkpoint needs."""
         self.algorithm.collect()
         self.algorithm.update()
         self.algorithm.state_dict()
@@ -76,14 +80,18 @@ class Training:
             self.algorithm.env_state()
 
     def sync(self) -> float:
-        """Wait for the device; the time now."""
+        """Waits for the device and returns the time."""
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
         return time.perf_counter()
 
     def round(self, seconds: float) -> dict[str, Any]:
-        """Epochs for at least so many seconds: steps per second over all of them, figures of the single epochs
-        (`epoch_ms`, `epoch_steps_per_s`), milliseconds an epoch by phase."""
+        """Trains for at least `seconds` seconds.
+
+        Returns:
+            Steps per second over all epochs, values of the single epochs (`epoch_ms`, `epoch_steps_per_s`), and
+            median milliseconds of each phase (`phases_ms`).
+        """
         self._epochs_for(SETTLE_S)
         steps, walls, phases = [self.algorithm.steps], [self.sync()], []
         while len(walls) < 4 or walls[-1] - walls[0] < seconds:
@@ -103,10 +111,10 @@ class Training:
         }
 
     def utilization(self, seconds: float) -> dict[str, Any]:
-        """The driver's figures over so many seconds of training (0: none), and this process's memory.
+        """Reads the driver's values over `seconds` seconds of training (0: none), and this process's memory.
 
-        gpu_utilization is percent or None, with `why`; memory_mib is the most that torch has reserved (pools of CUDA
-        graphs included, CUDA's context not).
+        gpu_utilization is percent, or None with the reason in `why`. memory_mib is the most that torch has reserved
+        (with the pools of CUDA graphs, without CUDA's context).
         """
         cuda, why, row = self.device.type == "cuda", "", {}
         if seconds and cuda:

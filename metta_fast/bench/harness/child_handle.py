@@ -1,4 +1,4 @@
-"""The parent's handle of one measured configuration: a process of its own, with a time limit on every answer.
+"""Runs one measured configuration in a process of its own, with a time limit on every answer.
 
     parent                                         child: python -m metta_fast.bench.gpu.child_program
     {"do": "build", "kind": "train", …}      ──►   builds, burns in
@@ -6,9 +6,9 @@
     {"do": "round", …}                       ──►   {"steps_per_s": …}
     end of the pipe                          ──►   ends
 
-A process each, since memory pools, torch's switches and compiled code belong to the process; compile caches on disk
-are shared. Between its turns a child sleeps on its pipe. What fails becomes `Failed`: one line, and the end of what
-the child printed.
+Each configuration has its own process, because memory pools, torch's switches and compiled code belong to the process.
+Compile caches on disk are shared. Between its turns a child sleeps on its pipe. A failure is raised as `Failed`: one
+line, and the end of the child's output.
 """
 
 from __future__ import annotations
@@ -24,15 +24,18 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, TypeVar
 
 from metta_fast.machine import hardware
 
+T = TypeVar("T")
+
 BUILD_LIMIT_S = 300.0
-"""Building and burning in, on a cold compile cache."""
+"""Time limit for building and burning in with a cold compile cache."""
 TURN_LIMIT_S = 90.0
+"""Time limit for other answers."""
 PATIENCE_S = 5.0
-"""From the end of its pipe to a child's own end."""
+"""Seconds that a child has to exit after its pipe was closed."""
 WORKER = (sys.executable, "-m", "metta_fast.bench.gpu.child_program")
 
 
@@ -45,10 +48,16 @@ class Failed(Exception):
 
 
 class Child:
-    """Use it in a `with`."""
+    """Starts a child process and talks to it; use it in a `with`."""
 
     def __init__(self, name: str, *, beside: int = 1, command: Sequence[str] = WORKER) -> None:
-        """beside: children that are built at the same time share the cores for compiling."""
+        """Starts the process.
+
+        Args:
+            name: name of the configuration.
+            beside: number of children built at the same time, which share the cores for compiling.
+            command: the child's program.
+        """
         self.name = name
         self._stderr = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed in close()
         threads = str(max(1, hardware.allowed_cores() // beside))
@@ -65,7 +74,11 @@ class Child:
         self._closed = False
 
     def ask(self, limit_s: float = TURN_LIMIT_S, **message: Any) -> dict[str, Any]:
-        """Send a message and wait for its answer. Raises Failed; the child is of no use then."""
+        """Sends a message and waits for its answer.
+
+        Raises:
+            Failed: the child failed or did not answer in time; it cannot be used any more.
+        """
         assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.write(json.dumps(message).encode() + b"\n")
@@ -93,9 +106,9 @@ class Child:
         return "\n".join(self._stderr.read().splitlines()[-25:])
 
     def alone(self, limit_s: float = TURN_LIMIT_S, **message: Any) -> dict[str, Any]:
-        """`ask`, after which the process and what it started are stopped until the next one.
+        """Asks like `ask`, then stops the process and its children (SIGSTOP) until the next call.
 
-        For peers whose processes spin while they wait: they would run beside the others' turns.
+        For libraries whose processes spin while they wait, and would slow the others' turns.
         """
         self._signal(signal.SIGCONT)
         answer = self.ask(limit_s, **message)
@@ -107,7 +120,7 @@ class Child:
             os.killpg(self._process.pid, number)
 
     def close(self) -> None:
-        """End the process and what it started; may be called twice."""
+        """Ends the process and its children; may be called twice."""
         if self._closed:
             return
         self._closed = True
@@ -129,10 +142,10 @@ class Child:
         self.close()
 
 
-def all_at_once(work: Sequence[Callable[[], Any]]) -> list[Any]:
-    """Call all in threads of their own: results, or the Failed that was raised, in order."""
+def all_at_once(work: Sequence[Callable[[], T]]) -> list[T | Failed]:
+    """Calls all functions in parallel threads; returns in order their results, or the Failed that was raised."""
 
-    def one(call: Callable[[], Any]) -> Any:
+    def one(call: Callable[[], T]) -> T | Failed:
         try:
             return call()
         except Failed as failed:

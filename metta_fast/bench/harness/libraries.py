@@ -1,4 +1,4 @@
-"""Other libraries that parts are measured beside: whether they are there, and the command that installs them."""
+"""Lists the libraries that we compare with: whether they are installed, and the command that installs them."""
 
 from __future__ import annotations
 
@@ -9,16 +9,18 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Library:
-    """A library by the name that it is imported by."""
+    """A library that may be installed."""
 
     name: str
     module: str
+    """Name in an import statement."""
     packages: tuple[str, ...]
-    """What it may be installed as."""
+    """Names of the packages that provide it."""
     install: str
+    """Command that installs it."""
 
     def version(self) -> str:
-        """The installed version, "" if it is not there."""
+        """Returns the installed version, or "" if it is not installed."""
         if importlib.util.find_spec(self.module) is None:
             return ""
         for package in self.packages:
@@ -29,7 +31,7 @@ class Library:
         return "of unknown version"
 
     def absent(self, why: str = "not installed") -> str:
-        """A note that it could not be measured, with what to do."""
+        """Returns a note that it could not be measured, with the command that installs it."""
         return f"absent: {self.name}: {why} ({self.install})"
 
 
@@ -45,4 +47,4 @@ PUFFERLIB = Library(
     ("pufferlib-core", "pufferlib"),
     "pip install --no-deps pufferlib-core pyro-ppl pyro-api opt-einsum tqdm rich-argparse",
 )
-"""Its wheel pins a torch of its own; its kernel loads beside torch for CUDA only."""
+"""Installed without dependencies, since its wheel pins a torch version; its kernel loads only with torch for CUDA."""

@@ -1,4 +1,4 @@
-"""The machine and the software that a figure was measured on."""
+"""Describes the machine and the software of a measurement."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from metta_fast.version import __version__
 
 
 def describe() -> dict[str, Any]:
-    """cpu, cores (allowed), memory_gb, gpu (names), driver, python, torch, metta_fast, commit; if known."""
+    """Returns cpu, cores (allowed), memory_gb, gpu (names), driver, python, torch, metta_fast, commit; if known."""
     machine = hardware.detect()
     found: dict[str, Any] = {
         "cpu": _cpu(),
@@ -43,7 +43,7 @@ def _cpu() -> str:
 
 
 def _driver() -> str | None:
-    """The NVIDIA driver's version, None for other cards."""
+    """Returns the NVIDIA driver's version, or None for other GPUs."""
     import pynvml
 
     try:
@@ -54,7 +54,7 @@ def _driver() -> str | None:
 
 
 def _commit() -> str | None:
-    """The checkout's commit, with `+` where tracked files were changed; None outside a checkout."""
+    """Returns the checkout's commit, with `+` if tracked files were changed; None outside a checkout."""
     root = Path(__file__).resolve().parents[3]
     if not (root / ".git").exists():
         return None

@@ -1,12 +1,12 @@
-"""How busy other programs are: a round in which they used more than a tenth of a core says nothing.
+"""Measures how busy other programs are; a round in which they use more than a tenth of a core is not valid.
 
     watch = OtherLoad()
     …                          # a round
     used = watch.stop()        # used.cores, used.worst
 
-CPU seconds are summed over all processes that can be seen, with those of their children that have ended, so
-that short-lived ones count too; this process and everything below it are ours. Inside a container the
-processes of others cannot be seen, and are not counted.
+CPU seconds are summed over all visible processes, including their ended children, so that short-lived processes count
+too. This process and its descendants are left out. Inside a container, processes outside it are invisible and not
+counted.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from dataclasses import dataclass
 import psutil
 
 LIMIT = 0.1
-"""Cores of other programs above which a round is repeated."""
+"""Most cores that other programs may use before a round is repeated."""
 DISTURBED = "disturbed by other programs"
-"""Notes of a report say it in these words; its picture has them too."""
+"""Wording of a report's notes, which charts look for."""
 
 
 @dataclass(frozen=True)
 class Used:
-    """What other programs used during a watch."""
+    """CPU use of other programs."""
 
     cores: float
     worst: str
-    """The busiest of them, by name and number of its process; "" if none can be told."""
+    """Name and process number of the busiest program; "" if unknown."""
 
     @property
     def quiet(self) -> bool:
@@ -40,22 +40,22 @@ class Used:
 
 
 class OtherLoad:
-    """Watches from construction to `stop()`."""
+    """Measures from construction to `stop()`."""
 
     def __init__(self) -> None:
         self._time = time.monotonic()
         self._before, self._parents = _seconds()
 
     def stop(self) -> Used:
-        """Cores used by others since the construction."""
+        """Returns the cores used by other programs since construction."""
         elapsed = max(time.monotonic() - self._time, 1e-3)
         after, _ = _seconds()
         grown = {pid: value - self._before.get(pid, 0.0) for pid, value in after.items()}
         for pid, value in self._before.items():
             if pid in after:
                 continue
-            # A parent that waits takes over all that its child used, also before the watch; if it ended too, its own
-            # parent has both.
+            # A waiting parent inherits all CPU seconds of its ended child, also those before the measurement; if the
+            # parent ended too, its own parent has both.
             heir = self._parents[pid]
             while heir not in grown and heir in self._parents:
                 heir = self._parents[heir]
@@ -67,7 +67,7 @@ class OtherLoad:
 
 
 def _seconds() -> tuple[dict[int, float], dict[int, int]]:
-    """CPU seconds of every visible process that is not ours, its ended children included; and all parents."""
+    """Returns the CPU seconds of every visible process that is not ours (with ended children), and all parents."""
     parents: dict[int, int] = {}
     spent: dict[int, float] = {}
     for process in psutil.process_iter():
@@ -75,7 +75,7 @@ def _seconds() -> tuple[dict[int, float], dict[int, int]]:
             parents[process.pid] = process.ppid()
             spent[process.pid] = sum(process.cpu_times()[:4])
         except (psutil.NoSuchProcess, psutil.AccessDenied):
-            continue  # it ended meanwhile: its seconds are in its parent's figure
+            continue  # it ended in the meantime: its parent has its seconds
     own = os.getpid()
 
     def ours(pid: int) -> bool:

@@ -1,12 +1,12 @@
-"""What a benchmark gives: rows of steps per second and ratios, as a table and as JSON.
+"""Reports a benchmark's results: rows of steps per second and ratios, as a table and as JSON.
 
     {"machine": {…}, "command": "…",
      "rows": [{"name", "steps_per_s", "low", "high", "n", …}], "ratios": [{"name", "value", "low", "high"}]}
 
-A row's value is the median of its `n` rounds, low and high are the slowest and the fastest one. A ratio's
-value is the median over the pairs of neighbouring rounds, low and high its extremes. Rows may carry more
-keys: `phases` (seconds by phase over all rounds), `gpu_utilization` (percent), `settings`, `to_return`
-{"target", "limit", "reached", "seconds", "steps", "return"}.
+A row's value is the median of its `n` rounds; low and high are the slowest and the fastest one. A ratio's value is
+the median over pairs of neighbouring rounds; low and high are its extremes. Rows may have more keys: `phases` (seconds
+by phase over all rounds), `gpu_utilization` (percent), `settings`, `to_return` {"target", "limit", "reached",
+"seconds", "steps", "return"}.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from metta_fast.contracts.errors import UserError
 
 @dataclass
 class Report:
-    """Rows and ratios of one command."""
+    """Collects the rows and ratios of one command."""
 
     machine: dict[str, Any]
     command: str
     rows: list[dict[str, Any]] = field(default_factory=list)
     ratios: list[dict[str, Any]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    """Shown under the table, and in the JSON."""
+    """Lines below the table, also in the JSON."""
 
     def add_row(self, name: str, speeds: Sequence[float], **more: Any) -> None:
-        """A row from the steps per second of each round; `more` keys that are None are left out."""
+        """Adds a row from the steps per second of each round; `more` keys that are None are left out."""
         extra = {key: value for key, value in more.items() if value is not None}
         self.rows.append(
             {
@@ -47,14 +47,14 @@ class Report:
         )
 
     def add_ratio(self, name: str, above: Sequence[float], below: Sequence[float]) -> None:
-        """above / below, pair by pair."""
+        """Adds the ratio above / below, pair by pair."""
         pairs = [a / b for a, b in zip(above, below, strict=True)]
         self.ratios.append(
             {"name": name, "value": statistics.median(pairs), "low": min(pairs), "high": max(pairs)}
         )
 
     def to_json(self) -> dict[str, Any]:
-        """The document described above."""
+        """Returns the JSON document described above."""
         document = {
             "machine": self.machine,
             "command": self.command,
@@ -64,18 +64,18 @@ class Report:
         return document | ({"notes": self.notes} if self.notes else {})
 
     def write(self, path: Path) -> None:
-        """Write the JSON document. Raises UserError where that is not possible."""
+        """Writes the JSON document. Raises UserError if the file cannot be written."""
         try:
             path.write_text(json.dumps(self.to_json(), indent=1) + "\n")
         except OSError as error:
             raise UserError(f"cannot write --json {path}: {error.strerror}") from error
 
     def head(self) -> str:
-        """The machine in one line."""
+        """Formats the machine in one line."""
         return ", ".join(f"{key} {_short(value)}" for key, value in self.machine.items())
 
     def show(self) -> str:
-        """The table as plain text; long names are cut, the command above has them whole."""
+        """Formats the table as plain text; long names are shortened, the command above shows them in full."""
         names = [_cut(row["name"]) for row in self.rows]
         width = max(map(len, [*names, *(ratio["name"] for ratio in self.ratios)]), default=4)
         lines = [self.head(), self.command, ""]
@@ -100,7 +100,7 @@ def _cut(name: str, most: int = 60) -> str:
 
 
 def _details(row: dict[str, Any]) -> str:
-    """Phase split in percent, GPU utilisation, time to a return."""
+    """Formats the phases in percent, the GPU's utilisation and the time to a return."""
     words = []
     phases = row.get("phases") or {}
     total = sum(phases.values())
@@ -114,7 +114,7 @@ def _details(row: dict[str, Any]) -> str:
 
 
 def returned(found: dict[str, Any]) -> str:
-    """A row's `to_return` in words."""
+    """Formats a row's `to_return`."""
     if found["reached"]:
         return f"{found['seconds']:.1f} s, {found['steps']:,} steps"
     last = "no episode ended" if found["return"] is None else f"last {found['return']:.3g}"
@@ -122,7 +122,7 @@ def returned(found: dict[str, Any]) -> str:
 
 
 def show_count(value: float) -> str:
-    """Ten characters, three significant digits: `   12.3 M`."""
+    """Formats a number in ten characters with three significant digits: `   12.3 M`."""
     for limit, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if value >= limit:
             return f"{value / limit:8.3g} {unit}"

@@ -1,9 +1,9 @@
-"""Rounds in turns: A B A B …, each pair repeated while other programs disturb it.
+"""Measures rounds in turns: A B A B …; a pair disturbed by other programs is repeated.
 
     speeds = in_turns([side_a.round, side_b.round], repeats=5)
 
-Burn-in is the sides' own affair, before. A pair is one call of each; the ratio is taken within pairs, so that
-a slow drift of the machine (heat, clock) falls on both sides alike.
+The sides burn in before. A pair is one call of each side. Ratios are taken within pairs, so that a slow drift of the
+machine (heat, clock) affects both sides equally.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from typing import Any
 from metta_fast.bench.harness.other_load import DISTURBED, LIMIT, OtherLoad
 
 TRIES = 3
-"""Times that one pair is repeated because of other programs before it is taken as it is."""
+"""Most repetitions of a disturbed pair; the last one is accepted."""
 
 Round = Callable[[], dict[str, Any]]
 """One round of one side: {"steps_per_s": …, …}."""
 
 
 def headed(say: Callable[[str], None], head: str) -> Callable[[str], None]:
-    """`say` with the subject before each line."""
+    """Returns `say` with `head` before each line."""
     return lambda line: say(f"{head}: {line}")
 
 
@@ -31,14 +31,14 @@ def in_turns(
     say: Callable[[str], None],
     watch: Callable[[], OtherLoad] = OtherLoad,
 ) -> tuple[list[list[dict[str, Any]]], list[str]]:
-    """Run `repeats` rounds of each side in turns.
+    """Runs `repeats` rounds of each side in turns.
 
     Args:
-        say: told what goes on, one line at a time.
-        watch: starts a watch over other programs.
+        say: receives the progress, one line at a time.
+        watch: starts measuring other programs.
 
     Returns:
-        (for each side its rounds, notes on rounds that stayed disturbed).
+        (the rounds of each side, notes on rounds that stayed disturbed).
     """
     results: list[list[dict[str, Any]]] = [[] for _ in sides]
     disturbed = 0.0

@@ -1,15 +1,15 @@
-"""Advantages alone: our kernels beside plainer forms of the same, in turns.
+"""Measures the advantage alone: our kernels and plainer implementations, in turns.
 
     python benchmark_performance.py --advantage
 
-    kernel     what a run calls: the C kernel on the CPU, the Triton kernel on a card (ppo/advantage)
-    torch      δ of all rows at once, then one torch operation for each row backwards (on_tensors.py)
-    numpy      the same loop over rows, vectorised over agents by NumPy
-    python     two plain loops, a number at a time (reference.py)
-    pufferlib  PufferLib's own kernel, where it is installed and loads: V-trace with its other layout and no masks
+    kernel     as in a run: the C kernel on the CPU, the Triton kernel on a GPU (algorithms/ppo/advantage)
+    torch      δ of all rows at once, then one torch operation per row, backwards (on_tensors.py)
+    numpy      the same loop over rows, vectorised over agents with NumPy
+    python     two plain loops over single numbers (reference.py)
+    pufferlib  PufferLib's own kernel, if it is installed and loads: V-trace in another layout, without masks
 
-A step is one row of one agent. All forms are checked against the kernel before anything is timed, but for PufferLib's,
-which has another formula at episode ends.
+A step is one row of one agent. Before timing, each implementation is checked against the kernel, except PufferLib's,
+whose formula differs at episode ends.
 """
 
 from __future__ import annotations
@@ -34,13 +34,17 @@ from metta_fast.contracts.env import Array
 from metta_fast.envs.counter import CounterFactory
 
 SHAPES = ((64, 256), (128, 2048))
-"""Rows and agents: the guide's original setting and its ultra-fast one."""
+"""(rows, agents) of the performance guide's original and ultra-fast settings."""
 ENDS = 0.01
-"""The share of rows at which an episode ends, half of them by a time limit."""
+"""Share of rows at which an episode ends, half of them by a time limit."""
 
 
 def measure(report: Report, seconds: float, repeats: int, say: Callable[[str], None], *, quick: bool) -> None:
-    """Add rows for each device, shape and form, and the ratios of the kernel to the others. quick: one shape."""
+    """Adds a row for each device, shape and implementation, and ratios of the kernel to the others.
+
+    Args:
+        quick: measure the first shape only.
+    """
     devices = ["cpu"] + (["cuda"] if torch.cuda.is_available() else [])
     for device in devices:
         for shape in SHAPES[:1] if quick else SHAPES:
@@ -49,7 +53,7 @@ def measure(report: Report, seconds: float, repeats: int, say: Callable[[str], N
 
 
 def forms(buffers: Buffers, config: TrainerConfig) -> dict[str, Callable[[], None]]:
-    """Every form by name: called, it fills `buffers.advantage` and `buffers.returns`."""
+    """Returns the implementations by name; each fills `buffers.advantage` and `buffers.returns`."""
     b = buffers
     inputs = Inputs.of(b, config)
     found: dict[str, Callable[[], None]] = {
@@ -69,7 +73,7 @@ def forms(buffers: Buffers, config: TrainerConfig) -> dict[str, Callable[[], Non
 
 
 def advantage_numpy(inputs: Inputs[Array], advantage: Array, returns: Array) -> None:
-    """As most trainers write it: backwards over rows, each an operation over agents."""
+    """Computes the advantage as most trainers do: backwards over rows, with operations over agents."""
     value, reward, ratio = inputs.value, inputs.reward, inputs.ratio
     carry = np.zeros(reward.shape[1], np.float32)
     for t in reversed(range(len(reward))):
@@ -84,7 +88,7 @@ def advantage_numpy(inputs: Inputs[Array], advantage: Array, returns: Array) -> 
 
 
 def filled(device: str, horizon: int, agents: int) -> Buffers:
-    """Buffers of a rollout that might have been, the same for every device."""
+    """Returns buffers with a plausible random rollout, the same on every device."""
     spec = CounterFactory().spec
     b = Buffers.allocate(
         spec,
@@ -111,9 +115,9 @@ def filled(device: str, horizon: int, agents: int) -> Buffers:
 
 
 def puffer(buffers: Buffers, config: TrainerConfig) -> Callable[[], None]:
-    """PufferLib's kernel on agents × rows. Raises ImportError or RuntimeError: it is not installed, does not load."""
+    """Returns PufferLib's kernel on agents × rows. Raises ImportError or RuntimeError if it does not load."""
     import pufferlib  # noqa: F401
-    from pufferlib import _C  # noqa: F401 - it registers the operation
+    from pufferlib import _C  # noqa: F401 - registers the operation
 
     b = buffers
     value, reward = b.value[:-1].T.contiguous(), b.reward.T.contiguous()
@@ -165,7 +169,7 @@ def _measure(
 
 
 def check(buffers: Buffers, found: dict[str, Callable[[], None]]) -> None:
-    """Raises RuntimeError: a form gives other advantages than the kernel."""
+    """Checks that every implementation gives the kernel's advantages. Raises RuntimeError if one does not."""
     found["kernel"]()
     expected = buffers.advantage.clone(), buffers.returns.clone()
     for form, work in found.items():
@@ -176,8 +180,8 @@ def check(buffers: Buffers, found: dict[str, Callable[[], None]]) -> None:
                 raise RuntimeError(f"--advantage: {form} differs from the kernel")
 
 
-def _round(work: Callable[[], Any], seconds: float, steps: int, device: str) -> dict[str, Any]:
-    """Call it for so many seconds; the device is waited for between two looks at the clock."""
+def _round(work: Callable[[], object], seconds: float, steps: int, device: str) -> dict[str, Any]:
+    """Calls `work` for `seconds` seconds; the device is synchronised before each reading of the clock."""
     calls, start = 0, time.perf_counter()
     while (elapsed := time.perf_counter() - start) < seconds:
         for _ in range(1 if device == "cpu" else 16):

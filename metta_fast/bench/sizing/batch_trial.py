@@ -1,30 +1,40 @@
-"""The child's program of find_batch.py: one batch size, built and run until all its memory was in use.
+"""Runs as the child of find_batch.py: builds one batch size and trains until its peak memory is reached.
 
-On a GPU that is two epochs (the second replays CUDA graphs). On the CPU, where an epoch of a large batch takes minutes,
-a run of one minibatch stands for it: what the rest of the rollout takes is added as plain memory, and written to.
+On a GPU this takes two epochs (the second replays CUDA graphs). On the CPU, where an epoch of a large batch takes
+minutes, it trains a batch of one minibatch instead, and allocates and touches the memory of the remaining rollout.
 
-Memory that runs out must not take other programs with it: on the CPU this process may take what it was told and no
-more, and if the kernel ends a process all the same, this one is the first.
+Running out of memory must not harm other programs. On the CPU this process limits its own memory, and if the kernel
+still has to kill a process, it kills this one first.
 """
 
 from __future__ import annotations
 
 import contextlib
 import resource
+from collections.abc import Iterable
 from math import lcm
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from metta_fast.bench.harness.child_loop import serve
+
+if TYPE_CHECKING:
+    from metta_fast.contracts.algorithm import MemoryPart
 
 PAGE = 4096
 EPOCHS = 2
 
 
 class Trial:
-    """`ready()`, then `run()`."""
+    """Tries one batch size: `ready()`, then `run()`."""
 
     def __init__(self, config: dict[str, Any], host_limit: int) -> None:
+        """Builds the run.
+
+        Args:
+            config: the resolved configuration as a dict.
+            host_limit: bytes that this process may allocate on the CPU.
+        """
         from metta_fast.config.keys import config_from_dict
         from metta_fast.envs import make_factory
         from metta_fast.resolve import memory_estimate as memory
@@ -33,7 +43,7 @@ class Trial:
         full = config_from_dict(config)
         factory = make_factory(full.env)
         self.on_gpu = full.trainer.device == "cuda"
-        with contextlib.suppress(OSError):  # no such file but on Linux
+        with contextlib.suppress(OSError):  # exists on Linux only
             Path("/proc/self/oom_score_adj").write_text("1000")
         ballast = 0
         used = full
@@ -54,7 +64,7 @@ class Trial:
         return {"ready": True}
 
     def run(self) -> dict[str, int]:
-        """Train; what a run does at a boundary as well. Gives the bytes that were in use at most."""
+        """Trains, with the copies that a run makes between epochs; returns the peak bytes in use."""
         import torch
 
         algorithm = self.parts.algorithm
@@ -72,8 +82,8 @@ class Trial:
         self.parts.close()
 
 
-def rollout(parts: Any) -> int:
-    """Bytes of the rollout alone."""
+def rollout(parts: Iterable[MemoryPart]) -> int:
+    """Returns the bytes of the rollout among the estimated parts."""
     return next(part.bytes for part in parts if part.name == "rollout")
 
 

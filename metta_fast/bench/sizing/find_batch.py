@@ -1,11 +1,11 @@
-"""`metta-fast bench --find-batch [key=value …]`: the largest batch that fits this device's memory.
+"""Finds the largest batch that fits this device's memory: `metta-fast bench --find-batch [key=value …]`.
 
-    sizes ─► by estimate (memory.py): doubled while they should fit ─► by trial, a process each (batch_trial.py):
-    doubled or halved to the first that fits and does not, then halved intervals ─► what to type
+    sizes ─► by estimate (resolve/memory_estimate.py): doubled while they should fit
+          ─► by trial, a process each (batch_trial.py): doubled or halved, then bisected ─► the keys to type
 
-A size that a training would refuse by the estimate is not tried: what is printed can be typed.
-The environments stay as they are, so a larger batch is a longer horizon; the minibatch keeps its share of the batch,
-unless it was typed. A trial has the memory of a whole run: rollout, a minibatch with its gradients, optimizer, graphs.
+Sizes that a training would refuse because of the estimate are not tried, so the printed keys always work. The number
+of environments stays, so a larger batch is a longer horizon. The minibatch keeps its share of the batch unless it was
+typed. A trial uses the memory of a whole run: rollout, a minibatch with its gradients, optimizer, CUDA graphs.
 """
 
 from __future__ import annotations
@@ -27,39 +27,40 @@ from metta_fast.resolve.compose import compose
 from metta_fast.resolve.resolve import resolve
 
 START = 1 << 16
-"""Rows of the first batch, or one segment of every agent."""
+"""Rows of the first batch, or one segment of every agent if that is more."""
 MOST = 1 << 28
-"""Rows: what is larger than this is no batch that anyone trains with."""
+"""Most rows: larger batches are of no practical use."""
 CLOSE = 9 / 8
-"""Two sizes whose ratio is no larger are near enough to stop."""
+"""The search ends when the smallest size that fails is at most this times the largest that fits."""
 RUN_LIMIT_S = 1200.0
-"""Of a trial's run: on few cores a minibatch of millions of rows takes minutes."""
+"""Time limit of a trial's run: on few cores a minibatch of millions of rows takes minutes."""
 WORKER = (sys.executable, "-m", "metta_fast.bench.sizing.batch_trial")
 SHORT = ("OutOfMemoryError", "MemoryError", "can't allocate memory", "out of memory", "exit code -9")
-"""What says that memory was short, in a trial's failure."""
+"""Parts of a trial's error that mean it ran out of memory."""
 Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """Batch sizes that divide: multiples of `unit`, each with its minibatch."""
+    """Valid batch sizes: multiples of `unit`, each with its minibatch."""
 
     unit: int
     minibatch: int | None
-    """Rows, where it was typed; None: the batch over `share`."""
+    """Rows of a minibatch, if they were typed; None: the batch divided by `share`."""
     share: int
 
     def minibatch_of(self, batch: int) -> int:
+        """Returns the rows of a minibatch."""
         return self.minibatch or batch // self.share
 
     def words(self, batch: int) -> str:
-        """What to type."""
+        """Returns the keys to type."""
         typed = f"trainer.batch_size={batch}"
         return typed if self.minibatch else f"{typed} trainer.minibatch_size={self.minibatch_of(batch)}"
 
 
 def sizes_of(config: Config, *, minibatch_typed: bool) -> Sizes:
-    """The sizes that go with a resolved configuration."""
+    """Returns the valid batch sizes of a resolved configuration."""
     env, trainer = config.env, config.trainer
     segment = env.num_envs * env.agents_per_env * trainer.bptt_horizon
     share = trainer.batch_size // trainer.minibatch_size
@@ -69,11 +70,11 @@ def sizes_of(config: Config, *, minibatch_typed: bool) -> Sizes:
 
 
 def largest(fits: Callable[[int], bool], first: int, unit: int, most: int = MOST) -> int:
-    """The largest multiple of `unit` that fits, up to CLOSE; 0 if not even `unit` does.
+    """Finds the largest multiple of `unit` that fits, with precision CLOSE; 0 if not even `unit` fits.
 
     Args:
-        fits: whether a size does; larger ones are taken not to, where one does not.
-        first: where to begin, a multiple of `unit`.
+        fits: whether a size fits; if one does not, larger ones are assumed not to.
+        first: size to begin with, a multiple of `unit`.
     """
     good, bad = 0, most // unit * unit + unit
     size = first
@@ -93,10 +94,10 @@ def largest(fits: Callable[[int], bool], first: int, unit: int, most: int = MOST
 
 
 def find_batch(overrides: Sequence[str], say: Say) -> str:
-    """Look for it; gives what to print.
+    """Finds the largest batch and returns the text to print.
 
     Raises:
-        UserError: a mistake in the overrides, or a trial that failed for another reason than memory.
+        UserError: the overrides contain a mistake, or a trial failed for another reason than memory.
     """
     composed = compose(list(overrides), default_hardware="auto")
     if composed.typed("trainer.batch_size"):
@@ -108,41 +109,41 @@ def find_batch(overrides: Sequence[str], say: Say) -> str:
     on_gpu = config.trainer.device == "cuda"
     where = machine.gpus[0].name if on_gpu else "this machine"
     begin = max(-(-START // sizes.unit), 1) * sizes.unit
-    reckoned = begin
-    while 2 * reckoned <= MOST and reckoned_to_fit(with_sizes(config, sizes, 2 * reckoned), spec, machine):
-        reckoned *= 2
-    say(f"by estimate {reckoned:,} rows fit {where}; trying it, and what is around it")
+    estimated = begin
+    while 2 * estimated <= MOST and estimated_to_fit(with_sizes(config, sizes, 2 * estimated), spec, machine):
+        estimated *= 2
+    say(f"by estimate {estimated:,} rows fit {where}; trying this size and its neighbours")
 
     def fits(batch: int) -> bool:
         tried = with_sizes(config, sizes, batch)
         parts = memory.estimate(tried, spec)
         need = memory.total(parts, on_gpu=on_gpu) / GIB
-        begun = f"{sizes.words(batch)} ({need:.1f} GiB reckoned): "
-        if not reckoned_to_fit(tried, spec, machine):
+        begun = f"{sizes.words(batch)} ({need:.1f} GiB estimated): "
+        if not estimated_to_fit(tried, spec, machine):
             say(begun + "would be refused")
             return False
         used = _trial(tried, memory.host_room(machine))
         say(begun + ("does not fit" if used is None else f"fits, {used / GIB:.1f} GiB used"))
         return used is not None
 
-    batch = largest(fits, reckoned, sizes.unit)
+    batch = largest(fits, estimated, sizes.unit)
     if not batch:
         raise UserError(
             f"not even the smallest batch fits {where}: {sizes.unit:,} rows, one segment of bptt_horizon "
             f"{config.trainer.bptt_horizon} for each of {config.env.num_envs * config.env.agents_per_env} agents; give "
-            "env.num_envs= fewer"
+            "a smaller env.num_envs="
         )
     at_most = " (the search ends here)" if 2 * batch > MOST else ""
     horizon = batch // (config.env.num_envs * config.env.agents_per_env)
     return (
         f"the largest batch that fits {where}{at_most}: {sizes.words(batch)}\n"
-        f"It is {horizon} rows of each of {config.env.num_envs * config.env.agents_per_env} agents between two "
-        "updates. Larger is faster only until the device is busy, and learns from fewer updates a step."
+        f"Each of {config.env.num_envs * config.env.agents_per_env} agents makes {horizon} steps between two updates. "
+        "A larger batch is faster only until the device is busy, and it makes fewer updates per step."
     )
 
 
 def with_sizes(config: Config, sizes: Sizes, batch: int) -> Config:
-    """A copy of the configuration with this batch and its minibatch."""
+    """Copies the configuration with this batch and its minibatch."""
     found = config_from_dict(config_to_dict(config))
     found.trainer.batch_size, found.trainer.minibatch_size = batch, sizes.minibatch_of(batch)
     count = batch // found.trainer.minibatch_size
@@ -151,8 +152,8 @@ def with_sizes(config: Config, sizes: Sizes, batch: int) -> Config:
     return found
 
 
-def reckoned_to_fit(config: Config, spec: EnvSpec, machine: Machine) -> bool:
-    """Whether memory.check lets it through."""
+def estimated_to_fit(config: Config, spec: EnvSpec, machine: Machine) -> bool:
+    """Whether a training would accept this configuration by its memory estimate."""
     try:
         memory.check(config, spec, machine)
     except UserError:
@@ -161,7 +162,7 @@ def reckoned_to_fit(config: Config, spec: EnvSpec, machine: Machine) -> bool:
 
 
 def _trial(config: Config, host_limit: float) -> int | None:
-    """Bytes that it used, or None where memory was short. Raises UserError: it failed for another reason."""
+    """Runs a trial; returns the bytes used, or None if memory ran out. Raises UserError: another failure."""
     with Child("trial", command=WORKER) as child:
         try:
             child.ask(BUILD_LIMIT_S, do="build", config=config_to_dict(config), host_limit=int(host_limit))

@@ -1,10 +1,11 @@
-"""What checkpoints, evaluations, replays, statistics of gradients and readings of the machine cost a run, reckoned
-from what one of each takes.
+"""Estimates the cost of a run's checkpoints, evaluations, replays, gradient statistics and monitor readings.
+
+One of each is measured, and the share of the training's time follows from its interval.
 
     costs = side.interval_costs(["checkpoint", "evaluate"])   # {"checkpoint": 0.02, "evaluate": 1.4}
-    share(config.run, costs, epoch_s=0.9)                     # 0.03: three seconds for every hundred of training
+    share(config.run, costs, epoch_s=0.9)                     # 0.03: three seconds per hundred seconds of training
 
-They come hundreds of epochs and at least run.min_interval_s apart, so that a round of a benchmark holds none or one.
+They are hundreds of epochs and at least run.min_interval_s apart, so a round of a benchmark contains at most one.
 """
 
 from __future__ import annotations
@@ -15,21 +16,25 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from metta_fast.config.keys import Config, RunConfig, config_to_dict
 from metta_fast.contracts.env import EnvError
 from metta_fast.contracts.errors import UserError
 from metta_fast.storage.run_folder import RunDir
 
+if TYPE_CHECKING:
+    from metta_fast.algorithms.hooks import Hooks
+    from metta_fast.run.build import Parts
+
 COUNTED = ("checkpoint", "evaluate", "replay", "gradient_stats", "monitor")
-"""Their keys are run.<name>_interval."""
+"""Names whose keys are run.<name>_interval."""
 PAIRS = 3
-"""Epochs with statistics of gradients, and as many without."""
+"""Number of epochs with gradient statistics, and of epochs without."""
 
 
-def measure(config: Config, parts: Any, names: Sequence[str]) -> dict[str, float]:
-    """Seconds of one of each name of COUNTED; `parts` are those of a run (assembly.py)."""
+def measure(config: Config, parts: Parts, names: Sequence[str]) -> dict[str, float]:
+    """Measures the seconds that one of each takes, for the given names of COUNTED."""
     with tempfile.TemporaryDirectory() as folder:
         work: dict[str, Callable[[], float]] = {
             "checkpoint": lambda: _checkpoint(config, parts, Path(folder)),
@@ -41,8 +46,8 @@ def measure(config: Config, parts: Any, names: Sequence[str]) -> dict[str, float
         return {name: work[name]() for name in COUNTED if name in names}
 
 
-def _checkpoint(config: Config, parts: Any, folder: Path) -> float:
-    """The second one: the first makes folders and fills caches."""
+def _checkpoint(config: Config, parts: Parts, folder: Path) -> float:
+    """Measures the second checkpoint, since the first creates folders and fills caches."""
     from metta_fast.storage import checkpoint
 
     def save(step: int) -> None:
@@ -53,7 +58,7 @@ def _checkpoint(config: Config, parts: Any, folder: Path) -> float:
     return _timed(lambda: save(1))
 
 
-def _evaluation(config: Config, parts: Any) -> float:
+def _evaluation(config: Config, parts: Parts) -> float:
     from metta_fast.inference.evaluate import evaluate
 
     return _timed(
@@ -69,8 +74,8 @@ def _evaluation(config: Config, parts: Any) -> float:
     )
 
 
-def _replay(config: Config, parts: Any, folder: RunDir) -> float:
-    """With the failure that a training would warn of: pictures that cannot be drawn here."""
+def _replay(config: Config, parts: Parts, folder: RunDir) -> float:
+    """Measures a replay, ignoring failures that a training would only warn about (no pictures on this machine)."""
     from metta_fast.episodes.training import write_replay
 
     def write() -> None:
@@ -80,31 +85,36 @@ def _replay(config: Config, parts: Any, folder: RunDir) -> float:
     return _timed(write)
 
 
-def _gradient_stats(config: Config, parts: Any) -> float:
-    """What an epoch takes longer with them, by medians; the training goes on by these epochs."""
+def _gradient_stats(config: Config, parts: Parts) -> float:
+    """Measures how much longer an epoch takes with gradient statistics (medians); the run trains on meanwhile."""
     from metta_fast.features.every import Every
     from metta_fast.features.gradient_stats import GradientStats
 
     algorithm = parts.algorithm
-    hooks = algorithm.hooks
+    hooks: Hooks = getattr(algorithm, "hooks")  # noqa: B009 - an algorithm that takes features has them
     before = list(hooks.on_gradients), list(hooks.on_epoch)
 
+    def one() -> None:
+        algorithm.collect()
+        algorithm.update()
+        algorithm.metrics()
+
     def epoch() -> float:
-        return _timed(lambda: (algorithm.collect(), algorithm.update(), algorithm.metrics()))
+        return _timed(one)
 
     bare = statistics.median([epoch() for _ in range(PAIRS)])
     stats = GradientStats(Every(1), config.trainer.max_grad_norm)
     hooks.on_gradients.append(stats)
     hooks.on_epoch.append(stats)
     try:
-        epoch()  # kernels that only such an update launches
+        epoch()  # compiles the kernels that only this kind of update uses
         watched = statistics.median([epoch() for _ in range(PAIRS)])
     finally:
         hooks.on_gradients[:], hooks.on_epoch[:] = before
     return max(watched - bare, 0.0)
 
 
-def _reading(parts: Any) -> float:
+def _reading(parts: Parts) -> float:
     from metta_fast.machine.monitor import Monitor
 
     monitor = Monitor(parts.device)
@@ -116,7 +126,7 @@ def _reading(parts: Any) -> float:
 
 
 def share(run: RunConfig, costs: Mapping[str, float], epoch_s: float) -> float:
-    """Seconds spent on them for each second of training, epochs of `epoch_s` seconds."""
+    """Computes the seconds spent on them per second of training, with epochs of `epoch_s` seconds."""
     total = 0.0
     for name, cost in costs.items():
         epochs = getattr(run, f"{name}_interval")
@@ -128,7 +138,7 @@ def share(run: RunConfig, costs: Mapping[str, float], epoch_s: float) -> float:
     return total
 
 
-def _timed(work: Callable[[], Any]) -> float:
+def _timed(work: Callable[[], object]) -> float:
     start = time.perf_counter()
     work()
     return time.perf_counter() - start

@@ -1,6 +1,6 @@
-"""The child's program of `--env`: keeps to its share of the cores, then builds one stepper and answers (serve.py).
+"""Runs as the child of `--env`: restricts itself to some cores, builds one stepper, then answers messages.
 
-Affinity is set first: threads and processes of the stepper inherit it, so that every peer has the same cores.
+Affinity is set first, so that all threads and processes of the stepper inherit it and every peer has the same cores.
 """
 
 from __future__ import annotations
@@ -8,11 +8,11 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from metta_fast.bench.harness.child_loop import serve
+from metta_fast.bench.harness.child_loop import Served, serve
 
 
-def build(kind: str, cores: int, **what: Any) -> Any:
-    """A stepper of peers.py on the first `cores` of the cores allowed."""
+def build(kind: str, cores: int, **what: Any) -> Served:
+    """Builds a stepper of peers.py on the first `cores` of the allowed cores."""
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:cores])
     from metta_fast.bench.stepping import peers
 

@@ -1,19 +1,20 @@
-"""One environment's stepping alone, ours against others' (peers.py), in turns: by threads and number of environments.
+"""Compares stepping one environment with other libraries (peers.py), by threads and number of environments.
 
     python benchmark_performance.py --env ant
     python benchmark_performance.py --env hopper --threads 2 --envs 64 --seconds 2
 
-    for each number of threads, of environments
+    for each number of threads and of environments
         a child for each peer, on the same cores ─► burn-in ─► rounds in turns ─► rows, ratios
 
-No policy: actions are random, drawn beforehand. A step is one environment's; per core means by the number of threads,
-which is that of the cores too. Peers step Gymnasium's robots only: other environments have our rows alone.
+There is no policy: actions are random and drawn beforehand. A step is one step of one environment. "Per core" divides
+by the number of threads, which run on as many cores. Peers step Gymnasium's robots only; other environments have rows
+of metta_fast alone.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -32,12 +33,12 @@ from metta_fast.resolve.compose import compose
 THREADS, ENVS = "1,2,all", "16,64,512"
 WORKER = (sys.executable, "-m", "metta_fast.bench.stepping.child_program")
 PROCESS_BYTES = 20 << 20
-"""Own memory of a process of a peer that has one for each environment (measured: 10 to 16 MiB)."""
+"""Memory to assume for each process of a peer with one process per environment."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """Threads, which are cores too, and environments."""
+    """Number of threads (and cores) and of environments."""
 
     threads: int
     envs: int
@@ -47,10 +48,10 @@ class Case:
 
 
 class StepReport(Report):
-    """As Report; a row also has `peer`, `threads`, `envs`, `per_core` and, but for ours, `ours_is`: the ratio."""
+    """A Report whose rows also have `peer`, `threads`, `envs`, `per_core`; other libraries' have a ratio, `ours_is`."""
 
     def show(self) -> str:
-        """The table as plain text."""
+        """Formats the table as plain text."""
         lines = [self.head(), self.command, ""]
         width = max((len(row["peer"]) for row in self.rows), default=4)
         names = ("steps/s", "low", "high", "per core")
@@ -76,10 +77,10 @@ class StepReport(Report):
 
 
 def check(env: str) -> bool:
-    """Whether `env` is one of Gymnasium's robots, which peers step as well.
+    """Whether `env` is one of Gymnasium's robots, which peers can step.
 
     Raises:
-        UserError: there is no such recipe, or its environment cannot be made here.
+        UserError: there is no such recipe, or its environment cannot be made on this machine.
     """
     config = compose(["hardware=cpu", f"env={env}"]).config.env
     factory: Any = make_factory(config)
@@ -87,20 +88,22 @@ def check(env: str) -> bool:
 
 
 def cases(threads: str, envs: str) -> list[Case]:
-    """Every number of threads with every number of environments, as given: `1,2,all` and `16,64,512`.
+    """Combines every number of threads with every number of environments, given as `1,2,all` and `16,64,512`.
 
     Raises:
-        UserError: not such a list, or more threads than cores.
+        UserError: a list is malformed, or there are more threads than cores.
     """
     cores = hardware.allowed_cores()
-    named = threads == THREADS  # the default leaves out what the machine has not
+    named = threads == THREADS  # of the default, numbers above the machine's cores are dropped
     counts = [
         cores if word.strip() == "all" else _count("--threads", word, " or all")
         for word in threads.split(",")
     ]
     counts = [count for count in counts if count <= cores] if named else counts
     if max(counts) > cores:
-        raise UserError(f"--threads {threads}: there are {cores} cores for this process")
+        raise UserError(
+            f"--threads {threads}: this process may use {cores} cores; give at most as many threads"
+        )
     sizes = [_count("--envs", word) for word in envs.split(",")]
     return [Case(count, size) for count in sorted(set(counts)) for size in sorted(set(sizes))]
 
@@ -119,7 +122,7 @@ def measure(
     repeats: int,
     say: Callable[[str], None],
 ) -> None:
-    """Add rows and ratios for every case to the report. Peers that are not there are named in its notes."""
+    """Adds rows and ratios for every case to the report; peers that are not installed are named in its notes."""
     peers = _present(report, check(env))
     seen: dict[str, str] = {}
     for case in todo:
@@ -137,9 +140,11 @@ def measure(
 
 
 def _present(report: Report, robot: bool) -> list[Peer]:
-    """The peers that are installed; a note for each that is not."""
+    """Returns the installed peers, and notes the others in the report."""
     if not robot:
-        report.notes.append("peers step Gymnasium's robots only, and this is none: the rows are ours alone")
+        report.notes.append(
+            "peers step Gymnasium's robots only: this environment has rows of metta_fast alone"
+        )
         return [peer for peer in PEERS if peer.library is None]
     missing: dict[Library, Peer] = {}
     for peer in PEERS:
@@ -151,7 +156,7 @@ def _present(report: Report, robot: bool) -> list[Peer]:
 
 
 def _fitting(report: Report, case: Case, peers: Sequence[Peer]) -> list[Peer]:
-    """Without those whose processes the memory does not hold, all peers' at once."""
+    """Leaves out peers with one process per environment if memory does not suffice for all of them at once."""
     needed = case.envs * PROCESS_BYTES * sum(peer.processes for peer in peers)
     memory = hardware.detect().memory
     if needed <= memory:
@@ -174,20 +179,19 @@ def _measure(
     say: Callable[[str], None],
     seen: dict[str, str],
 ) -> None:
-    """One case: build, burn in, rounds in turns, rows. `seen` takes what each peer said that it steps."""
+    """Measures one case: builds, burns in, measures rounds in turns, adds rows.
+
+    Args:
+        seen: receives for each peer the environments that it steps.
+    """
     with ExitStack() as stack:
         children: list[tuple[Peer, Child]] = []
         for peer in peers:
             child = stack.enter_context(Child(peer.name, command=WORKER))
             try:
+                build = {"kind": peer.kind, "env": env, "num_envs": case.envs}
                 ready = child.ask(
-                    BUILD_LIMIT_S,
-                    do="build",
-                    kind=peer.kind,
-                    cores=case.threads,
-                    env=env,
-                    num_envs=case.envs,
-                    threads=case.threads,
+                    BUILD_LIMIT_S, do="build", cores=case.threads, threads=case.threads, **build
                 )
                 burnt = child.ask(do="round", seconds=seconds)
             except Failed as failed:
@@ -209,14 +213,23 @@ def _measure(
             return
     report.notes += [f"{case}: {note}" for note in notes]
     speeds = {
-        peer.kind: [one["steps_per_s"] for one in rounds]
+        peer: [one["steps_per_s"] for one in rounds]
         for (peer, _), rounds in zip(children, results, strict=True)
     }
-    for peer, _ in children:
-        found = speeds[peer.kind]
+    _add_rows(report, env, case, speeds)
+
+
+def _add_rows(report: Report, env: str, case: Case, speeds: Mapping[Peer, Sequence[float]]) -> None:
+    """Adds a row and a ratio for each peer.
+
+    Args:
+        speeds: steps per second of each peer's rounds.
+    """
+    by_kind = {peer.kind: found for peer, found in speeds.items()}
+    for peer, found in speeds.items():
         ratio: dict[str, Any] | None = None
         if peer.library is not None:
-            report.add_ratio(f"{env}, {case}: ours / {peer.name}", speeds[peer.against], found)
+            report.add_ratio(f"{env}, {case}: ours / {peer.name}", by_kind[peer.against], found)
             ratio = {key: report.ratios[-1][key] for key in ("value", "low", "high")}
         report.add_row(
             f"{env}, {case}: {peer.name}",

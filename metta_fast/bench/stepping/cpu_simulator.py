@@ -1,10 +1,10 @@
-"""The CPU simulator alone: steps per second and core for 1, 4 and 24 agents and each kind of observation.
+"""Measures the CPU simulator alone: steps per second and core for 1, 4 and 24 agents and each kind of observation.
 
     python benchmark_performance.py --simulator
 
-Single thread: one batch's native job, called for all its environments in turn. All threads: the `threads`
-backend in one block, per core. Actions are uniform over all choices, drawn beforehand; episodes are
-staggered, so that resets (map building) take their share; masked rows are not counted.
+Single thread: one batch's native step over all its environments. All threads: the `threads` backend in one block, per
+core. Actions are uniform and drawn beforehand. Episodes are staggered, so that resets (building maps) take their usual
+share of the time. Masked rows are not counted.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from metta_fast.resolve.compose import compose
 from metta_fast.vector import make_vector
 
 RECIPES = {"grid_solo": 1, "grid_bench": 4, "grid_arena": 24}
-"""Recipe → its agents."""
+"""Recipe → agents per environment."""
 KINDS = ("compact", "dense", "tokens")
 AGENTS = 1024
-"""About so many agents in all: more than a small cache holds, as in training."""
+"""Approximate number of agents in total: as in training, more than a small cache holds."""
 TAPE = 64
-"""Different action arrays, used over and over."""
+"""Number of different action arrays, used cyclically."""
 
 
 def env_config(recipe: str, kind: str | None = None, agents: int = AGENTS) -> EnvConfig:
-    """The recipe's environment with about `agents` agents in all and observations of a kind."""
+    """Returns the recipe's environment with about `agents` agents in total and observations of a kind."""
     overrides = ["hardware=cpu", f"env={recipe}"] + ([f"env.observation={kind}"] if kind else [])
     config = compose(overrides).config.env
     config.num_envs = max(1, agents // config.agents_per_env)
@@ -45,13 +45,13 @@ def env_config(recipe: str, kind: str | None = None, agents: int = AGENTS) -> En
 
 
 def action_tape(spec: EnvSpec, agents: int, seed: int = 0) -> list[Array]:
-    """TAPE arrays [agents, width] of uniform actions."""
+    """Draws TAPE arrays [agents, width] of uniform actions."""
     rng = np.random.default_rng(seed)
     return [uniform(spec.action, agents, rng) for _ in range(TAPE)]
 
 
 class SingleThread:
-    """One batch stepped by its native job on this thread."""
+    """Steps one batch natively on this thread."""
 
     def __init__(self, factory: EnvFactory, num_envs: int) -> None:
         spec = factory.spec
@@ -63,7 +63,7 @@ class SingleThread:
         self.count = 0
 
     def step(self) -> int:
-        """One step of every environment; gives the number of agent steps."""
+        """Steps every environment once; returns the number of agent steps."""
         rows = self.rows
         acting = int(np.count_nonzero(rows.mask))
         rows.action[...] = self.tape[self.count % TAPE]
@@ -76,7 +76,7 @@ class SingleThread:
 
 
 class AllThreads:
-    """The `threads` backend in one block, a thread for each core allowed."""
+    """Steps through the `threads` backend in one block, with one thread per allowed core."""
 
     def __init__(self, factory: EnvFactory, num_envs: int, threads: int) -> None:
         self.vec = make_vector(
@@ -94,7 +94,7 @@ class AllThreads:
         self.count = 0
 
     def step(self) -> int:
-        """One step of every environment; gives the number of agent steps."""
+        """Steps every environment once; returns the number of agent steps."""
         acting = int(np.count_nonzero(self.block.rows.mask))
         self.vec.send(self.block, self.tape[self.count % TAPE])
         self.count += 1
@@ -106,7 +106,11 @@ class AllThreads:
 
 
 def timed(step: Callable[[], int], seconds: float, cores: int = 1, *, calls: int = 8) -> dict[str, Any]:
-    """Call `step` for so many seconds: {"steps_per_s": per core}. `calls`: between two looks at the clock."""
+    """Calls `step` for `seconds` seconds; returns {"steps_per_s": per core}.
+
+    Args:
+        calls: calls between two readings of the clock.
+    """
     start = time.perf_counter()
     steps = 0
     while (elapsed := time.perf_counter() - start) < seconds:
@@ -116,7 +120,7 @@ def timed(step: Callable[[], int], seconds: float, cores: int = 1, *, calls: int
 
 
 def simulate(report: Report, seconds: float, repeats: int, say: Callable[[str], None]) -> None:
-    """Add a row for each recipe, kind and number of threads (1, all)."""
+    """Adds a row for each recipe, kind and number of threads (1, all)."""
     cores = hardware.allowed_cores()
     for recipe, agents in RECIPES.items():
         for kind in KINDS:

@@ -1,13 +1,13 @@
-"""Who steps the environments of `--env` (in a process each: step_worker.py), behind one interface.
+"""Steps the environments of `--env` with different libraries behind one interface, each in its own process.
 
     stepper = make("envpool", env="ant", num_envs=64, threads=2)
     stepper.round(seconds=1.0)         # {"steps_per_s"}; nothing steps between rounds
 
-Peers are used as their manuals have it, with their defaults; actions are uniform over the action space.
+Peers are used as their manuals show, with their defaults. Actions are uniform over the action space.
 
-    ours, ours_async            the backend `threads` in one block, and in two that take turns as in training
+    ours, ours_async            the backend `threads` in one block, and in two that alternate as in training
     envpool, envpool_async      all environments at once, and half of them at a time
-    rollout                     mujoco.rollout: physics alone, without observations, rewards and episodes
+    rollout                     mujoco.rollout: physics only, without observations, rewards and episodes
     sync, async                 Gymnasium's SyncVectorEnv and AsyncVectorEnv (a process for each environment)
     subproc                     Stable-Baselines3's SubprocVecEnv (the same)
 """
@@ -28,25 +28,25 @@ from metta_fast.envs import make_factory
 from metta_fast.resolve.compose import compose
 
 ROLLOUT_STEPS = 2048
-"""mujoco.rollout: about so many steps a call, over all environments; the longer, the smaller the share of the call."""
+"""mujoco.rollout: approximate steps per call over all environments, so many that the call's overhead is small."""
 ROLLOUT_LENGTH = 128
-"""mujoco.rollout: steps from a start until the next one."""
+"""mujoco.rollout: steps before the physics starts again."""
 ROLLOUT_NOISE = 0.01
-"""mujoco.rollout: the starts' noise on positions, in metres and radians."""
+"""mujoco.rollout: noise on the first positions, in metres and radians."""
 
 
 @dataclass(frozen=True)
 class Peer:
-    """One of the table's rows."""
+    """One row of the table."""
 
     kind: str
     name: str
     library: Library | None = None
-    """What it must have; None for our own."""
+    """Library that must be installed; None for metta_fast."""
     processes: bool = False
-    """A process for each environment."""
+    """Whether it has one process per environment."""
     against: str = "ours"
-    """The kind of ours that it is compared with."""
+    """Kind of metta_fast's row that it is compared with."""
 
 
 PEERS = (
@@ -62,26 +62,26 @@ PEERS = (
 
 
 def _factory(env: str) -> Any:
-    """A recipe's environments; of a robot the task as Gymnasium has it, which is what its peers step."""
+    """Makes the factory of a recipe; for robots, the task as in Gymnasium, which the peers step."""
     config = compose(["hardware=cpu", f"env={env}"]).config.env
-    config.action_repeat = 1  # peers take each action once
+    config.action_repeat = 1  # peers apply each action once
     if config.factory == "robot":
         config.params = {"task": config.params["task"]}
     return make_factory(config)
 
 
 def _robot(env: str) -> Any:
-    """The factory of a recipe's robot, for its names and its actions."""
+    """Makes the factory of a recipe's robot, for its names and actions."""
     return _factory(env)
 
 
 def _tape(env: str, num_envs: int, dtype: str) -> list[Array]:
-    """TAPE arrays [num_envs, actions] of the dtype that the peer takes."""
+    """Draws TAPE arrays [num_envs, actions] of the peer's dtype."""
     return [actions.astype(dtype) for actions in action_tape(_robot(env).spec, num_envs)]
 
 
 class EnvPool(Stepper):
-    """EnvPool resets next-step: the call after an end ignores its action."""
+    """Steps EnvPool, which resets in the next step: the call after an end ignores its action."""
 
     def __init__(self, env: str, num_envs: int, threads: int, at_once: int) -> None:
         import envpool
@@ -117,7 +117,7 @@ class EnvPool(Stepper):
 
 
 class Rollout(Stepper):
-    """Open loop, several steps a call; the physics goes on from the last state until ROLLOUT_LENGTH."""
+    """Steps mujoco.rollout in open loop, several steps per call, from the last state up to ROLLOUT_LENGTH."""
 
     def __init__(self, env: str, num_envs: int, threads: int) -> None:
         import mujoco
@@ -165,14 +165,14 @@ class Rollout(Stepper):
 
 
 class Subproc(Stepper):
-    """Stable-Baselines3's vector environment resets within the step. Forked: quicker to start, equal to step."""
+    """Steps Stable-Baselines3's SubprocVecEnv, which resets within the step; forked, which only starts faster."""
 
     def __init__(self, env: str, num_envs: int) -> None:
         from stable_baselines3.common.vec_env import SubprocVecEnv
 
         self.task = _robot(env).task.gymnasium_id
         self._tape = _tape(env, num_envs, "float32")
-        self._env: Any = SubprocVecEnv([_maker(self.task)] * num_envs, start_method="fork")
+        self._env = SubprocVecEnv([_maker(self.task)] * num_envs, start_method="fork")
         self._count = 0
         self._env.seed(0)
         self._env.reset()
@@ -188,7 +188,7 @@ class Subproc(Stepper):
 
 
 def _maker(task: str) -> Callable[[], Any]:
-    """What makes one of Gymnasium's environments."""
+    """Returns a function that makes a Gymnasium environment."""
 
     def make() -> Any:
         import gymnasium
@@ -207,7 +207,7 @@ def _gymnasium(env: str, num_envs: int, kind: str) -> GymnasiumVector:
 
 
 def make(kind: str, env: str, num_envs: int, threads: int) -> Ours | Stepper:
-    """The stepper of a Peer's kind: num_envs environments of the recipe `env` on so many threads."""
+    """Makes the stepper of a Peer's kind: num_envs environments of the recipe `env` on `threads` threads."""
     if kind in ("ours", "ours_async"):
         blocks = 1 if kind == "ours" else min(2, num_envs)
         return Ours(_factory(env), num_envs, "threads", threads, blocks)

@@ -1,18 +1,21 @@
-"""What steps environments for a measurement, ours and others', a process each: `ready()`, `round(seconds)`, `close()`.
+"""Steps environments for a measurement, ours and others': `ready()`, `round(seconds)`, `close()`.
 
-A step is one action that reached an environment: a call that only begins a new episode is not counted. Actions come
-from a tape, drawn beforehand. Nothing steps between rounds.
+A step is one action that reached an environment; a call that only begins a new episode is not counted. Actions are
+drawn beforehand. Nothing steps between rounds.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from metta_fast.bench.stepping.cpu_simulator import TAPE, timed
 from metta_fast.bench.stepping.vector_backends import BLOCKS, Turner, held_round
 from metta_fast.contracts.env import Array, EnvFactory
+
+if TYPE_CHECKING:
+    from gymnasium.vector import VectorEnv
 
 
 class Ours:
@@ -35,34 +38,34 @@ class Ours:
 
 
 class Stepper:
-    """A peer whose `step` takes all environments, or a part of them, one step further."""
+    """Base class of peers."""
 
     task: str
-    """The name of the environment that it steps."""
+    """Name of the environment that it steps."""
 
     def step(self) -> int:
-        """The number of actions that reached an environment."""
+        """Steps all environments or some of them; returns the number of actions that reached an environment."""
         raise NotImplementedError
 
     def round(self, seconds: float) -> dict[str, Any]:
-        """Steps for so many seconds: {"steps_per_s"}."""
+        """Steps for `seconds` seconds; returns {"steps_per_s"}."""
         return timed(self.step, seconds, calls=1)
 
     def ready(self) -> dict[str, Any]:
         return {"envs": self.task}
 
     def close(self) -> None:
-        """Nothing to free by hand."""
+        """Frees resources; the base class has none."""
 
 
 class GymnasiumVector(Stepper):
-    """One of Gymnasium's vector environments, which reset next-step: the call after an end ignores its action.
+    """Steps a Gymnasium vector environment, which resets in the next step: the call after an end ignores its action.
 
     Args:
-        tape: TAPE arrays of actions for all of its environments.
+        tape: TAPE arrays of actions for all its environments.
     """
 
-    def __init__(self, task: str, env: Any, tape: list[Array]) -> None:
+    def __init__(self, task: str, env: VectorEnv, tape: list[Array]) -> None:
         self.task, self._env, self._tape = task, env, tape
         self._ended = np.zeros(env.num_envs, np.bool_)
         self._count = 0

@@ -1,10 +1,9 @@
-"""What the vector backends cost: steps per second through each of them, with no policy.
+"""Measures the cost of the vector backends: steps per second through each of them, without a policy.
 
     python benchmark_performance.py --vector
 
-`counter` steps in almost no time, so its figure is the backend's own cost (in the JSON also as microseconds
-for one block's send and recv); the grid shows how much of the simulator's speed arrives. Actions as in
-env.py.
+`counter` steps in almost no time, so its speed shows the backend's own cost (in the JSON also as microseconds for one
+block's send and recv). The grid shows how much of the simulator's speed remains. Actions are those of cpu_simulator.py.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ BLOCKS = 2
 
 
 class Turner:
-    """Gives every block back as soon as it comes, with actions from a tape."""
+    """Sends every block back as soon as it arrives, with actions drawn beforehand."""
 
     def __init__(
         self, factory: EnvFactory, num_envs: int, backend: str, cores: int, *, blocks: int = BLOCKS
@@ -49,7 +48,7 @@ class Turner:
         self.count = 0
 
     def turn(self) -> int:
-        """One block's recv and send; gives its agent steps."""
+        """Receives and sends one block; returns its number of agent steps."""
         block = self.vec.recv()
         acting = int(np.count_nonzero(block.rows.mask))
         self.vec.send(block, self.tape[self.count % TAPE][block.start : block.stop])
@@ -61,9 +60,10 @@ class Turner:
 
 
 def held_round(turner: Turner, seconds: float, *, calls: int = 8) -> dict[str, Any]:
-    """A round that starts and ends with every block held, so that nothing steps during another's.
+    """Measures a round that starts and ends with every block held, so that nothing steps during other rounds.
 
-    calls: turns between two looks at the clock.
+    Args:
+        calls: turns between two readings of the clock.
     """
     first = turner.count
     for block in turner.vec.blocks:
@@ -74,7 +74,7 @@ def held_round(turner: Turner, seconds: float, *, calls: int = 8) -> dict[str, A
 
 
 def overhead(report: Report, seconds: float, repeats: int, say: Callable[[str], None]) -> None:
-    """Add a row for each environment and backend; the backends take turns."""
+    """Adds a row for each environment and backend; the backends take turns."""
     cores = hardware.allowed_cores()
     for recipe in RECIPES:
         config = env_config(recipe)

@@ -1,11 +1,11 @@
-"""One Python environment, Gymnasium's CartPole-v1, through our backends and through others' (a process each).
+"""Compares vector backends on a Python environment, Gymnasium's CartPole-v1: ours and others', each in a process.
 
 measure(report, seconds, repeats, say)        # the second part of benchmark_performance.py --vector
 
 ours        serial, threads, workers in two blocks
-gymnasium   SyncVectorEnv; AsyncVectorEnv, a process for each environment
-pufferlib   Serial; Multiprocessing, a process for each core, and half as many (its caller spins on a core too), in
-            two batches where their number is even
+gymnasium   SyncVectorEnv; AsyncVectorEnv, one process per environment
+pufferlib   Serial; Multiprocessing with one process per core and with half as many (its caller also spins on a core),
+            in two batches if their number is even
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ PEERS: tuple[tuple[str, str, Library | None], ...] = (
     ("pufferlib", "Multiprocessing", PUFFERLIB),
     ("pufferlib", f"Multiprocessing{HALF}", PUFFERLIB),
 )
-"""Whose, which backend, and what must be installed for it."""
+"""(kind, backend, library that must be installed)."""
 
 
 def cart_pole(index: int = 0) -> Any:
-    """The environment, as everyone gets it."""
+    """Makes the environment, the same for all."""
     import gymnasium
 
     return gymnasium.make(TASK)
@@ -59,7 +59,7 @@ def _tape(num_envs: int) -> list[Array]:
 
 
 class PufferLib(Stepper):
-    """Resets in the step after an end as well; batches come in turns where there are two."""
+    """Steps PufferLib, which resets in the step after an end; with two batches, they alternate."""
 
     def __init__(self, backend: str, num_envs: int, cores: int) -> None:
         import pufferlib.emulation
@@ -75,7 +75,7 @@ class PufferLib(Stepper):
                 workers -= 1
             batches = 1 if workers % 2 else 2
             more = {"num_workers": workers, "batch_size": num_envs // batches, "overwork": True}
-        self._env: Any = pufferlib.vector.make(
+        self._env = pufferlib.vector.make(
             pufferlib.emulation.GymnasiumPufferEnv,
             env_kwargs={"env_creator": cart_pole},
             backend=getattr(pufferlib.vector, backend.removesuffix(HALF)),
@@ -97,7 +97,7 @@ class PufferLib(Stepper):
 
 
 def measure(report: Report, seconds: float, repeats: int, say: Callable[[str], None]) -> None:
-    """Add a row for each backend, ours and others', and the ratios of our fastest to the others."""
+    """Adds a row for each backend, ours and others', and the ratios of our fastest to the others."""
     cores, found = hardware.allowed_cores(), []
     with ExitStack() as stack:
         for kind, backend, library in PEERS:
@@ -133,7 +133,7 @@ def measure(report: Report, seconds: float, repeats: int, say: Callable[[str], N
 
 
 def make(kind: str, backend: str, num_envs: int, cores: int) -> Ours | Stepper:
-    """The stepper of one of PEERS."""
+    """Makes the stepper of one of PEERS."""
     if kind == "ours":
         return Ours(PythonEnvFactory(cart_pole, name=TASK), num_envs, backend, cores)
     if kind == "gymnasium":

@@ -1,13 +1,13 @@
-"""From one setting to another, one change at a time: what each of the guide's optimizations brings.
+"""Goes from one setting to another one change at a time, and measures what each change brings.
 
     python benchmark_performance.py --ablate --plot ladder.png
     python benchmark_performance.py --ablate --b "hardware=auto" --return 0.5
 
     compose(a), compose(b) ─► ladder.py: changes ─► a process for each step, burnt in (side.py) ─► rounds in turns
 
-A step keeps all changes before it. A round is one turn of every step, so that a step, the one before it and the first
-are neighbours in time. A change without effect on this machine (compiling on a CPU) is named and not measured again;
-that of the intervals is reckoned (interval_cost.py).
+A step keeps all earlier changes. A round is one turn of every step, so that a step, the previous one and the first are
+measured close together in time. A change without effect on this machine (e.g. compiling on a CPU) is noted and not
+measured. The effect of the intervals is estimated (sizing/interval_cost.py).
 """
 
 from __future__ import annotations
@@ -31,38 +31,40 @@ from metta_fast.resolve.resolve import resolve
 
 Say = Callable[[str], None]
 FIRST = "start"
-"""Name of the step before the first change; its row has side A's, if that is one profile."""
+"""Name of the step before the first change; its row has side A's name if side A is one profile."""
 IDLE: dict[str, Callable[[Config], bool]] = {
     "trainer.compile_mode": lambda config: not config.trainer.compile,
     "trainer.tf32": lambda config: config.trainer.device == "cpu",
     "vector.num_workers": lambda config: config.vector.backend != "workers",
 }
-"""Keys that do nothing in some configurations; between two of these they are no change."""
+"""Keys → whether they have no effect in a configuration; a change between two such configurations does not count."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """A configuration on the way."""
+    """A configuration between side A and side B."""
 
     name: str
     paths: tuple[str, ...]
-    """Keys that have b's values by now."""
+    """Keys that have side B's values."""
     config: Config
     """Resolved for this machine."""
     changes: Mapping[str, str]
-    """What became different here, resolved: key → `old → new`."""
+    """Resolved keys that changed in this step: key → `old → new`."""
 
 
 class LadderReport(Report):
-    """As Report. A row also has `changes` {key: "old → new"} and, but for the first, `gain` and `total`: its speed
-    over that of the step before, and over the first one's, each {"value", "low", "high"}."""
+    """A Report whose rows also have `changes` {key: "old → new"}, and ratios except in the first row.
+
+    `gain` is the speed relative to the previous step, `total` relative to the first, each {"value", "low", "high"}.
+    """
 
     def show(self) -> str:
-        """The table as plain text: a line for each step, what changed below it."""
+        """Formats the table as plain text: a line for each step, and its changes below."""
         lines = [self.head(), self.command, ""]
         width = max((len(row["name"]) for row in self.rows), default=4)
         target = next((row["to_return"]["target"] for row in self.rows if "to_return" in row), None)
-        heads = f"{'times the step before':>24}  {'the first':>9}"
+        heads = f"{'times the previous step':>24}  {'the first':>9}"
         heads += "" if target is None else f"  to a return of {target:g}"
         lines.append(f"{'':{width}}  {'steps/s':>10}  {'low':>10}  {'high':>10}  {heads}")
         for row in self.rows:
@@ -79,14 +81,14 @@ class LadderReport(Report):
 
 
 def steps(a: Composed, b: Composed) -> list[Step]:
-    """The steps from a to b, resolved for this machine.
+    """Returns the steps from a to b, resolved for this machine.
 
     Raises:
-        UserError: a and b are the same, or a step cannot run (named).
+        UserError: a and b are the same, or a step cannot run; the message names it.
     """
     changes = ladder(a, b)
     if not changes:
-        raise UserError("--ablate goes from side A to side B one change at a time, but they are the same")
+        raise UserError("--ablate goes from side A to side B, but they are the same; change --a or --b")
     before = resolve(a).config
     found = [Step(FIRST, (), before, {})]
     paths: tuple[str, ...] = ()
@@ -96,7 +98,7 @@ def steps(a: Composed, b: Composed) -> list[Step]:
             after = resolve(mixed(a, b, paths)).config
         except UserError as error:
             raise UserError(
-                f"--ablate: with the change of {change.name} a run is not possible: {error}"
+                f"--ablate: no run is possible after the change of {change.name}: {error}"
             ) from None
         found.append(Step(change.name, paths, after, differences(before, after)))
         before = after
@@ -104,7 +106,7 @@ def steps(a: Composed, b: Composed) -> list[Step]:
 
 
 def differences(before: Config, after: Config) -> dict[str, str]:
-    """Keys whose values differ, where they do something: `old → new`."""
+    """Returns the keys whose values differ and have an effect: key → `old → new`."""
     found = {}
     for path in keys():
         old, new = get(before, path), get(after, path)
@@ -115,12 +117,12 @@ def differences(before: Config, after: Config) -> dict[str, str]:
 
 
 def measured(found: Sequence[Step]) -> list[Step]:
-    """The steps to be run: without those that change nothing here, and without the intervals' one."""
+    """Returns the steps to measure: those with an effect on this machine, without that of the intervals."""
     return [step for step in found if step.name == FIRST or (step.changes and step.name != INTERVALS)]
 
 
 def ablate(report: LadderReport, comparison: Comparison, say: Say) -> None:
-    """Run the ladder from `comparison.a` to `comparison.b` and add its rows and ratios to the report."""
+    """Measures the steps from `comparison.a` to `comparison.b`, and adds rows and ratios to the report."""
     words = {letter: side_words(letter, text) for letter, text in (("A", comparison.a), ("B", comparison.b))}
     found = steps(*(composed_side(one) for one in words.values()))
     for step in found[1:]:
@@ -150,14 +152,14 @@ def ablate(report: LadderReport, comparison: Comparison, say: Say) -> None:
         speeds.append(_intervals(report, found, speeds[-1], costs))
     add_gains(report, speeds)
     if comparison.target is not None:
-        for step, row in zip(run, report.rows, strict=False):  # the reckoned row has no run of its own
+        for step, row in zip(run, report.rows, strict=False):  # the estimated row has no run
             with _side(step, words) as side:
                 row["to_return"] = reached(report, side, comparison.target, comparison.limit)
             say(f"{step.name}: to a return of {comparison.target:g}: {returned(row['to_return'])}")
 
 
 def _first_name(text: str) -> str:
-    """`original` for side A `hardware=original`."""
+    """Returns `original` if side A is `hardware=original`, else FIRST."""
     profile = text.removeprefix("hardware=")
     return profile if profile.isidentifier() else FIRST
 
@@ -167,32 +169,36 @@ def _side(step: Step, words: Mapping[str, Sequence[str]]) -> Side:
 
 
 def _intervals_of(step: Step) -> list[str]:
-    """`run.replay_interval: 300 → 500` is "replay": what changes here."""
+    """Returns the names of the changed intervals: "replay" for `run.replay_interval`."""
     return [path.removeprefix("run.").removesuffix("_interval") for path in step.changes]
 
 
 def _intervals(
     report: LadderReport, found: Sequence[Step], speeds: Sequence[float], costs: Mapping[str, float]
 ) -> list[float]:
-    """Add the row of the intervals: the last measured speeds, by the time that the intervals leave."""
+    """Adds the estimated row of the intervals: the last measured speeds, scaled by the time that the intervals take."""
     before, after = found[-2].config, found[-1].config
     batch = after.trainer.batch_size
     epoch_s = batch / statistics.median(speeds)
     old, new = share(before.run, costs, epoch_s), share(after.run, costs, epoch_s)
-    reckoned = [speed * (1 + old) / (1 + new) for speed in speeds]
-    report.add_row(found[-1].name, reckoned, changes=dict(found[-1].changes), reckoned=True)
+    estimated = [speed * (1 + old) / (1 + new) for speed in speeds]
+    report.add_row(found[-1].name, estimated, changes=dict(found[-1].changes), reckoned=True)
     each = ", ".join(f"{name} {1e3 * cost:.3g} ms" for name, cost in costs.items())
     report.notes.append(
-        f"{INTERVALS}: reckoned, not measured: one of each takes {each}; at this speed they cost {100 * old:.2g} % of "
-        f"the training's time before and {100 * new:.2g} % after (what was measured is without)"
+        f"{INTERVALS}: estimated, not measured: one of each takes {each}; at this speed they cost {100 * old:.2g} % of "
+        f"the training's time before and {100 * new:.2g} % after (measured rows are without them)"
     )
-    return reckoned
+    return estimated
 
 
 def add_gains(report: LadderReport, speeds: Sequence[Sequence[float]]) -> None:
-    """Ratios of each row to the one before and to the first, round by round. speeds: of each row, its rounds."""
+    """Adds the ratios of each row to the previous and the first one, round by round.
+
+    Args:
+        speeds: for each row, the steps per second of its rounds.
+    """
     for i in range(1, len(speeds)):
         row = report.rows[i]
-        for key, below, name in (("gain", i - 1, "the step before"), ("total", 0, "the first")):
+        for key, below, name in (("gain", i - 1, "the previous step"), ("total", 0, "the first")):
             report.add_ratio(f"{row['name']} / {name}", speeds[i], speeds[below])
             row[key] = {k: report.ratios[-1][k] for k in ("value", "low", "high")}

@@ -1,4 +1,4 @@
-"""The child's program of `--train`: builds another library's trainer on our environments, then answers (serve.py).
+"""Runs as the child of `--train`: builds another library's trainer on our environments, then answers messages.
 
 {"do": "build", "kind": "sb3", "overrides": […], …}      then {"do": "burn_in" | "round", "seconds": …}
 """
@@ -12,7 +12,7 @@ from metta_fast.bench.training.peer_env import Trained
 
 
 def build(kind: str, overrides: list[str], **options: Any) -> Trained:
-    """One of the kinds of beside.py, with its options; imports its library."""
+    """Builds one of the kinds of peers.py with its options; imports its library."""
     if kind == "sb3":
         from metta_fast.bench.training.sb3_grid import SB3
 

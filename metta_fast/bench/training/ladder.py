@@ -1,10 +1,10 @@
-"""From one configuration to another, one change at a time: which keys go over together, and what stands in between.
+"""Lists the changes from one configuration to another, and makes the configurations in between.
 
     steps = ladder(compose(a), compose(b))
-    mixed(a, b, steps[:3])           # a with the first three changes of b
+    mixed(a, b, steps[0].paths + steps[1].paths)           # a with the first two changes of b
 
-Values keep where they come from: what a profile gave is a ceiling that fits itself to the step's other sizes, also
-here, so that the last step is b itself. torch is not imported.
+Values keep their origin: a profile's size is a ceiling that adapts to the step's other sizes, also here, so that the
+last step is b itself. torch is not imported.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ CHANGES: dict[str, tuple[str, ...]] = {
     "features": ("features",),
     "compile": ("trainer.compile", "trainer.compile_mode", "trainer.cuda_graphs"),
 }
-"""Name → keys that go over together, in the performance guide's order. Any other key is a change of its own."""
+"""Name → keys that change together, in the performance guide's order. Any other key is a change of its own."""
 INTERVALS = "intervals"
-"""The last change: run.*_interval, whose cost is reckoned (interval_cost.py), since a round is too short for it."""
+"""The last change: run.*_interval. Its cost is estimated (sizing/interval_cost.py), since a round is too short."""
 
 
 @dataclass(frozen=True)
 class Change:
-    """Keys that go over from a to b in one step."""
+    """Keys that change from a's to b's values in one step."""
 
     name: str
     paths: tuple[str, ...]
 
 
 def ladder(a: Composed, b: Composed) -> list[Change]:
-    """The changes that lead from a to b, without those in which they agree."""
+    """Returns the changes that lead from a to b."""
     different = [path for path in keys() if get(a.config, path) != get(b.config, path)]
     intervals = tuple(path for path in different if path.startswith("run.") and path.endswith("_interval"))
     named = {path for paths in CHANGES.values() for path in paths} | {*intervals}
@@ -55,7 +55,7 @@ def ladder(a: Composed, b: Composed) -> list[Change]:
 
 
 def mixed(a: Composed, b: Composed, paths: Iterable[str]) -> Composed:
-    """a with b's values, and their origins, at `paths`; at all that differ: b."""
+    """Returns a with b's values and their origins at `paths`; if these are all differences, returns b itself."""
     found = replace(a, config=copy.deepcopy(a.config), origins=dict(a.origins))
     for path in paths:
         put(found.config, path, copy.deepcopy(get(b.config, path)))
@@ -69,5 +69,5 @@ def mixed(a: Composed, b: Composed, paths: Iterable[str]) -> Composed:
 
 
 def _within(key: str, path: str) -> bool:
-    """Whether `key` is `path` or lies in the dict there."""
+    """Whether `key` is `path` or is inside the dict at `path`."""
     return key == path or key.startswith(path + ".")

@@ -1,8 +1,8 @@
-"""Our environments for other libraries' trainers, and the rounds of one: train_sb3.py, train_puffer.py.
+"""Provides our environments to other libraries' trainers, and measures their rounds (sb3_grid.py, pufferlib.py).
 
-An episode's end is a row of its own with us: the true last observation, whose action is ignored. These libraries know
-no such rows and learn from them (one in env.max_steps); like everywhere they are not counted as steps. Each library
-normalises, logs and schedules as it does by default; torch has the threads, and the policy the device, that ours has.
+Our environments end an episode with an extra row: the true last observation, whose action is ignored. These libraries
+do not know such rows and learn from them (one in env.max_steps); as everywhere, they are not counted as steps. Each
+library normalises, logs and schedules as it does by default. torch's threads and the policy's device are the same.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import torch
 
 from metta_fast.bench.training.side import BURN_IN_EPOCHS, composed_side
 from metta_fast.config.keys import Config
-from metta_fast.contracts.env import Array
+from metta_fast.contracts.env import Array, Rows
 from metta_fast.envs import make_factory
 from metta_fast.resolve.resolve import resolve
 from metta_fast.rollout.transfer import pin
@@ -24,9 +24,9 @@ from metta_fast.vector import Block, make_vector
 
 
 class Stepper:
-    """Our environments: actions in, rows out; counts the actions that reached an environment.
+    """Steps our environments: actions in, rows out. Counts the actions that reached an environment.
 
-    Where the policy is on a GPU, rows lie in pinned memory, as with us.
+    If the policy is on a GPU, rows are in pinned memory, as in our own training.
     """
 
     def __init__(self, config: Config, blocks: int = 1) -> None:
@@ -49,24 +49,24 @@ class Stepper:
         self._held: dict[int, Block] = {}
 
     def start(self) -> None:
-        """Reset everything: every block is on its way."""
+        """Resets all environments and starts every block."""
         self.vec.async_reset(0, stagger=self.spec.stagger)
         self._held, self._next = {}, 0
 
     def reset(self) -> Array:
-        """The first observations of the first block, [agents, …]."""
+        """Resets and returns the first observations of the first block, [agents, …]."""
         self.start()
         return self.recv().obs[self.leaf]
 
     def send(self, actions: Array) -> None:
-        """Actions of the block that was received last."""
+        """Sends actions to the block that was received last."""
         rows = self.block.rows
         self.steps += int(np.count_nonzero(rows.mask))
         width = rows.action.shape[1]
         self.vec.send(self.block, actions.reshape(-1, width).astype(rows.action.dtype, copy=False))
 
-    def recv(self) -> Any:
-        """The next rows: of each block in its turn, whichever is ready first."""
+    def recv(self) -> Rows:
+        """Receives the next rows; blocks come in fixed order, regardless of which is ready first."""
         while self._next not in self._held:
             block = self.vec.recv()
             self._held[block.index] = block
@@ -75,7 +75,7 @@ class Stepper:
         return self.block.rows
 
     def spaces(self) -> tuple[Any, Any]:
-        """Observation and action space of one agent, Gymnasium's."""
+        """Returns Gymnasium's observation and action space of one agent."""
         import gymnasium
 
         spaces: Any = gymnasium.spaces
@@ -90,7 +90,7 @@ class Stepper:
 
 
 class Trained:
-    """A peer's training; what is built takes its configuration, environments and device from here."""
+    """Base class of the other libraries' trainers, with configuration, environments and device."""
 
     def __init__(self, overrides: list[str], blocks: int = 1) -> None:
         self.config = resolve(composed_side(overrides)).config
@@ -102,19 +102,19 @@ class Trained:
         self.horizon = self.config.trainer.batch_size // self.stepper.vec.num_agents
 
     def epoch(self) -> None:
-        """The library's own: a rollout and its update."""
+        """Runs the library's own epoch: a rollout and its update."""
         raise NotImplementedError
 
     def ready(self) -> dict[str, Any]:
-        """A note on how it differs from what the library is by itself, or ""."""
+        """Returns a note on differences from the unmodified library, or ""."""
         return {"ready": True, "note": ""}
 
     def burn_in(self, seconds: float) -> dict[str, Any]:
-        """A round of at least BURN_IN_EPOCHS epochs."""
+        """Runs a round of at least BURN_IN_EPOCHS epochs."""
         return self.round(seconds, BURN_IN_EPOCHS)
 
     def round(self, seconds: float, least: int = 1) -> dict[str, Any]:
-        """Whole epochs for at least so many seconds: {"steps_per_s", "epochs"}."""
+        """Runs whole epochs for at least `seconds` seconds; returns {"steps_per_s", "epochs"}."""
         first, start, epochs = self.stepper.steps, self._now(), 0
         while epochs < least or time.perf_counter() - start < seconds:
             self.epoch()
@@ -123,7 +123,7 @@ class Trained:
         return {"steps_per_s": (self.stepper.steps - first) / elapsed, "epochs": epochs}
 
     def _now(self) -> float:
-        """The time, once the device has done its work."""
+        """Waits for the device and returns the time."""
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
         return time.perf_counter()

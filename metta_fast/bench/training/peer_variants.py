@@ -1,9 +1,9 @@
-"""In which ways peers of beside.py are measured, so that each can show its best.
+"""Lists the variants in which the libraries of peers.py are measured, so that each can show its best.
 
-on the CPU    one thread of torch, and all of them
-with a GPU    Stable-Baselines3: the policy on the GPU, and on the CPU with all threads
-              PufferLib: as it is, compiled, compiled with torch's graphs, the same with two blocks of environments
-              both also with a network of torch's operators alone, for our first layer is a kernel of ours
+on the CPU    with one torch thread, and with all threads
+with a GPU    Stable-Baselines3: with the policy on the GPU, and on the CPU with all threads
+              PufferLib: unchanged, compiled, compiled with CUDA graphs, and the same with two blocks of environments
+              both also with a network in plain torch, since our network's first layer is our own kernel
 """
 
 from __future__ import annotations
@@ -20,51 +20,54 @@ GRAPHS = "reduce-overhead"
 
 
 @dataclass(frozen=True)
-class Way:
-    """A label for the row, arguments after all others, and options of the peer's class."""
+class Variant:
+    """One variant of a peer."""
 
     label: str = ""
+    """Label in the row's name."""
     words: tuple[str, ...] = ()
+    """Overrides added after all others."""
     options: dict[str, Any] = field(default_factory=dict)
+    """Options of the peer's class."""
 
     @property
     def plain(self) -> bool:
-        """Without any kernel of ours in its network."""
+        """Whether its network contains none of our kernels."""
         return bool(self.options.get("plain"))
 
 
 SB3_ON_GPU = (
-    Way("policy on the GPU"),
-    Way("policy on the CPU", ("trainer.device=cpu", "trainer.torch_threads=auto")),
-    Way(OWN, (), {"plain": True}),
+    Variant("policy on the GPU"),
+    Variant("policy on the CPU", ("trainer.device=cpu", "trainer.torch_threads=auto")),
+    Variant(OWN, (), {"plain": True}),
 )
 PUFFER_ON_GPU = (
-    Way("not compiled"),
-    Way("compiled", (), {"compile_mode": "default"}),
-    Way("compiled with graphs", (), {"compile_mode": GRAPHS}),
-    Way("compiled with graphs, 2 blocks", (), {"compile_mode": GRAPHS, "blocks": 2}),
-    Way(f"compiled with graphs, {OWN}", (), {"compile_mode": GRAPHS, "plain": True}),
+    Variant("not compiled"),
+    Variant("compiled", (), {"compile_mode": "default"}),
+    Variant("compiled with graphs", (), {"compile_mode": GRAPHS}),
+    Variant("compiled with graphs, 2 blocks", (), {"compile_mode": GRAPHS, "blocks": 2}),
+    Variant(f"compiled with graphs, {OWN}", (), {"compile_mode": GRAPHS, "plain": True}),
 )
 
 
-def on_cpu(counts: Sequence[int]) -> list[Way]:
-    """A way for each number of torch's threads."""
+def on_cpu(counts: Sequence[int]) -> list[Variant]:
+    """Returns a variant for each number of torch threads."""
     many = len(counts) > 1
     return [
-        Way(f"{n} thread{'s' * (n > 1)}" if many else "", (f"trainer.torch_threads={n}",)) for n in counts
+        Variant(f"{n} thread{'s' * (n > 1)}" if many else "", (f"trainer.torch_threads={n}",)) for n in counts
     ]
 
 
-def ways(kind: str, config: Config, counts: Sequence[int]) -> list[Way]:
-    """Those of a peer, "sb3" or "puffer".
+def variants(kind: str, config: Config, counts: Sequence[int]) -> list[Variant]:
+    """Returns the variants of a peer, "sb3" or "puffer".
 
     Args:
-        config: the configuration that all train, resolved.
-        counts: numbers of torch's threads that are tried on the CPU.
+        config: the resolved configuration that all train.
+        counts: numbers of torch threads to try on the CPU.
     """
     if config.trainer.device == "cuda":
         return list(SB3_ON_GPU if kind == "sb3" else PUFFER_ON_GPU)
     found = on_cpu(counts)
     if kind == "puffer" and config.trainer.compile:
-        return [Way(one.label, one.words, {"compile_mode": "default"}) for one in found]
+        return [Variant(one.label, one.words, {"compile_mode": "default"}) for one in found]
     return found

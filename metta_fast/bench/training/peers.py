@@ -1,12 +1,12 @@
-"""Training beside Stable-Baselines3 and PufferLib: the same environment, network, sizes and device, in turns.
+"""Compares training with Stable-Baselines3 and PufferLib: same environment, network, sizes and device, in turns.
 
     python benchmark_performance.py --train
     python benchmark_performance.py --train env=grid_solo trainer.minibatch_size=4096
 
-Ours is the side of a comparison (side.py), a peer a child of train_peers.py; each burns in and rests while others take
-their turn. Environments are on the CPU for all, for peers can have them nowhere else; with a GPU a row of ours with
-environments on it stands beside. Each peer is measured in several ways (ways.py), and the fastest one counts: which
-that is differs between them and machines.
+metta_fast runs in side.py, each peer in child_program.py. Each burns in, and pauses while others take their turn.
+Environments are on the CPU for all, since the peers cannot have them on the GPU; on a machine with a GPU, metta_fast
+has an additional row with environments on the GPU. Each peer is measured in several variants (peer_variants.py) and
+compared by its fastest.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from metta_fast.bench.harness.child_handle import BUILD_LIMIT_S, Child, Failed, 
 from metta_fast.bench.harness.libraries import PUFFERLIB, SB3, Library
 from metta_fast.bench.harness.report import Report
 from metta_fast.bench.harness.rounds import in_turns
-from metta_fast.bench.training.peer_variants import Way, on_cpu, ways
+from metta_fast.bench.training.peer_variants import Variant, on_cpu, variants
 from metta_fast.bench.training.side import Side, composed_side
 from metta_fast.bench.training.two_settings import BASE, add_side
 from metta_fast.config.keys import Config
@@ -34,28 +34,28 @@ from metta_fast.resolve.resolve import resolve
 PEERS: tuple[tuple[str, Library], ...] = (("sb3", SB3), ("puffer", PUFFERLIB))
 WORKER = (sys.executable, "-m", "metta_fast.bench.training.child_program")
 TURN_LIMIT_S = 600.0
-"""Of a peer's round: at least one epoch, whatever it takes."""
+"""Time limit of a peer's round, which is at least one epoch."""
 AT_ONCE = 6
-"""Of the processes that are built at the same time, so many are reckoned to compile."""
+"""Number of processes assumed to compile at the same time."""
 Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class Entrant:
-    """Who is measured, by its row's name, and how it is asked for a round."""
+    """One participant: its row's name, and a function that measures a round."""
 
     name: str
     library: Library | None
     round: Callable[[], dict[str, Any]]
     side: Side | None = None
-    way: Way = field(default_factory=Way)
+    variant: Variant = field(default_factory=Variant)
 
 
 class Turns:
-    """A peer's rounds; once it has failed there are none any more, and others go on.
+    """Measures a peer's rounds; after a failure it returns 0 steps per second, and the others continue.
 
     Args:
-        fail: told of the failure.
+        fail: called with the failure.
     """
 
     def __init__(self, child: Child, seconds: float, fail: Callable[[Failed], None]) -> None:
@@ -74,28 +74,26 @@ class Turns:
 
 
 def check(overrides: Sequence[str]) -> Config:
-    """The configuration that all train, resolved.
+    """Returns the resolved configuration that all train.
 
     Raises:
-        UserError: a mistake in it, or what peers cannot train.
+        UserError: the overrides contain a mistake, or something that the peers cannot train.
     """
     config = resolve(composed_side(words(overrides))).config
     if config.policy.core != "none":
-        raise UserError(
-            f"--train compares policies without memory: leave out policy.core={config.policy.core}"
-        )
+        raise UserError(f"--train compares policies without a core: remove policy.core={config.policy.core}")
     if config.features:
-        raise UserError("--train compares the plain algorithm: leave out features=")
+        raise UserError("--train compares the algorithm without features: remove features=")
     return config
 
 
 def words(overrides: Sequence[str], *more: str) -> list[str]:
-    """All arguments: the machine's own profile and environments on the CPU, unless said otherwise."""
+    """Returns all arguments: by default the machine's profile, with environments on the CPU."""
     return ["hardware=auto", *BASE, "env.device=cpu", *more, *overrides]
 
 
 def beside(report: Report, overrides: Sequence[str], seconds: float, repeats: int, say: Say) -> None:
-    """Add a row for each, and the ratios of ours to the peers'."""
+    """Adds a row for each participant, and the ratios of ours to the peers'."""
     config = check(overrides)
     with ExitStack() as stack:
         entrants = _built(stack, report, config, overrides, seconds, say)
@@ -121,7 +119,7 @@ def beside(report: Report, overrides: Sequence[str], seconds: float, repeats: in
 
 
 def threads(config: Config, overrides: Sequence[str]) -> list[int]:
-    """Numbers of torch's threads that are tried."""
+    """Returns the numbers of torch threads to try."""
     all_of_them = config.trainer.torch_threads
     if config.trainer.device != "cpu" or any(w.startswith("trainer.torch_threads=") for w in overrides):
         return [all_of_them]
@@ -129,20 +127,20 @@ def threads(config: Config, overrides: Sequence[str]) -> list[int]:
 
 
 def fastest(names: Sequence[str], speeds: dict[str, list[float]]) -> str:
-    """The name with the largest median of its rounds."""
+    """Returns the name with the largest median of its rounds."""
     return max(names, key=lambda name: statistics.median(speeds[name]))
 
 
 def ours_to_compare(entrants: Sequence[Entrant], speeds: dict[str, list[float]]) -> list[str]:
-    """Our fastest with environments on the CPU, and the one with environments on the GPU if there is one."""
+    """Returns our fastest row with environments on the CPU, and the one with environments on the GPU, if any."""
     names = [one.name for one in entrants if one.side is not None]
     on_gpu = [name for name in names if name.endswith(ON_GPU)]
     return [fastest([name for name in names if name not in on_gpu], speeds), *on_gpu]
 
 
 def theirs_to_compare(entrants: Sequence[Entrant], speeds: dict[str, list[float]]) -> list[str]:
-    """A library's fastest way, and its fastest without any kernel of ours if it was measured so."""
-    alone = [one.name for one in entrants if one.way.plain]
+    """Returns a library's fastest variant, and its fastest without our kernels if there is one."""
+    alone = [one.name for one in entrants if one.variant.plain]
     best = fastest([one.name for one in entrants], speeds)
     return list(dict.fromkeys([best, *([fastest(alone, speeds)] if alone else [])]))
 
@@ -157,15 +155,15 @@ def _named(who: str, label: str) -> str:
 def _built(
     stack: ExitStack, report: Report, config: Config, overrides: Sequence[str], seconds: float, say: Say
 ) -> list[Entrant]:
-    """All that can be measured, burnt in; what cannot is a note.
+    """Builds and burns in all participants; those that fail are noted in the report.
 
-    With a GPU all at once: most of the time is compiling. On the CPU one after the other.
+    With a GPU, all at once, since most of the time is compiling; on the CPU, one after another.
     """
     counts = threads(config, overrides)
     work: list[Callable[[], Entrant | None]] = []
-    for way in on_cpu(counts):
-        arguments = words(overrides, *way.words)
-        work.append(partial(_ours, stack, _named("metta_fast", way.label), arguments, seconds, say))
+    for variant in on_cpu(counts):
+        arguments = words(overrides, *variant.words)
+        work.append(partial(_ours, stack, _named("metta_fast", variant.label), arguments, seconds, say))
     if config.trainer.device == "cuda" and config.env.factory == "grid":
         arguments = ["hardware=auto", *BASE, *overrides]
         work.append(partial(_ours, stack, _named("metta_fast", ON_GPU), arguments, seconds, say))
@@ -173,11 +171,11 @@ def _built(
         if not library.version():
             report.notes.append(library.absent())
             continue
-        for way in ways(kind, config, counts):
-            work.append(partial(_peer, stack, report, kind, library, way, overrides, seconds, say))
+        for variant in variants(kind, config, counts):
+            work.append(partial(_peer, stack, report, kind, library, variant, overrides, seconds, say))
     at_once = config.trainer.device == "cuda"
     found = all_at_once(work) if at_once else [one() for one in work]
-    return [one for one in found if one is not None]
+    return [one for one in found if isinstance(one, Entrant)]
 
 
 def _ours(stack: ExitStack, name: str, arguments: list[str], seconds: float, say: Say) -> Entrant:
@@ -192,13 +190,13 @@ def _peer(
     report: Report,
     kind: str,
     library: Library,
-    way: Way,
+    variant: Variant,
     overrides: Sequence[str],
     seconds: float,
     say: Say,
 ) -> Entrant | None:
-    """A peer in one of its ways; none, with a note, if it fails."""
-    name = _named(library.name, way.label)
+    """Builds and burns in one variant of a peer; returns None and adds a note if it fails."""
+    name = _named(library.name, variant.label)
     child = stack.enter_context(Child(name, beside=AT_ONCE, command=WORKER))
 
     def fail(failed: Failed) -> None:
@@ -206,8 +204,8 @@ def _peer(
         say(f"{name} failed: {failed.why}\n{failed.printed}")
 
     try:
-        arguments = [*words(overrides), *way.words]
-        ready = child.ask(BUILD_LIMIT_S, do="build", kind=kind, overrides=arguments, **way.options)
+        arguments = [*words(overrides), *variant.words]
+        ready = child.ask(BUILD_LIMIT_S, do="build", kind=kind, overrides=arguments, **variant.options)
         burnt = child.alone(TURN_LIMIT_S, do="burn_in", seconds=seconds)
     except Failed as failed:
         fail(failed)
@@ -216,4 +214,4 @@ def _peer(
     if ready["note"] and note not in report.notes:
         report.notes.append(note)
     say(f"{name}: {burnt['steps_per_s']:,.0f} steps/s in a burn-in of {burnt['epochs']} epochs")
-    return Entrant(name, library, Turns(child, seconds, fail), way=way)
+    return Entrant(name, library, Turns(child, seconds, fail), variant=variant)

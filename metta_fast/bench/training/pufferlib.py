@@ -1,7 +1,7 @@
-"""PufferLib 3's PuffeRL on our environments, with our network and our sizes, without its prioritisation.
+"""Trains with PufferLib 3's PuffeRL on our environments, with our network and sizes, without its prioritisation.
 
-The kernel of its wheel loads beside a torch for CUDA only, and of its version. Where it does not, ours computes the
-same numbers in its place, and the row says so: the rest of its trainer needs no kernel.
+The kernel in its wheel loads only with torch for CUDA, and only with one version. Elsewhere our kernel computes the
+same numbers, and a note says so; the rest of its trainer needs no kernel.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from metta_fast.contracts.env import Array
 from metta_fast.policy import make_policy
 
 warnings.filterwarnings("default", category=RuntimeWarning)
-"""Its import makes errors of them, also of those that torch's compiler gives."""
-REPLACED = "its advantage kernel does not load beside this torch: ours computes the same in its place"
+"""Importing pufferlib turns these warnings into errors, including those of torch's compiler."""
+REPLACED = "its advantage kernel does not load with this torch version: ours computes the same instead"
 
 
 class Blocks:
-    """Our blocks as PufferLib's trainer asks for them: no copies, one steps while the policy works on another."""
+    """Provides our blocks in PufferLib's interface: no copies, one block steps while the policy works on another."""
 
     def __init__(self, stepper: Stepper) -> None:
         self.stepper = stepper
@@ -55,12 +55,12 @@ class Blocks:
 
 
 class Network(nn.Module):
-    """Ours as PufferLib calls it: logits, one tensor for each head, and the value.
+    """Provides our network in PufferLib's interface: returns logits, one tensor for each head, and the value.
 
     Args:
-        plain: on a GPU, with layers of torch in place of our first layer's kernels.
+        plain: on a GPU, use torch layers instead of our kernels of the first layer.
         compile_mode: of torch.compile, for rollout and update; None: not compiled. (PufferLib's own setting
-            compiles the update's forward pass alone.)
+            compiles the update's forward pass only.)
     """
 
     def __init__(self, run: Trained, plain: bool, compile_mode: str | None) -> None:
@@ -86,7 +86,7 @@ class Network(nn.Module):
 
 
 def compiled(function: Any, mode: str) -> Any:
-    """`function` by torch.compile, for each shape anew."""
+    """Compiles `function` with torch.compile, separately for each shape."""
     return torch.compile(function, mode=mode, dynamic=False)
 
 
@@ -102,8 +102,11 @@ def advantage(
     rho_clip: float,
     c_clip: float,
 ) -> Tensor:
-    """PufferLib's, by our kernel. All [segments, rows]; reward and terminal of row t+1 belong to the action of row t,
-    and the last row has no advantage."""
+    """Computes PufferLib's advantage with our kernel.
+
+    All arrays are [segments, rows]. Reward and terminal of row t+1 belong to the action of row t; the last row has no
+    advantage.
+    """
     ended = (terminals[:, 1:] != 0).T.contiguous()
     value, reward, weight = (x.detach().T.contiguous() for x in (values, rewards[:, 1:], ratio[:, :-1]))
     found, returns = torch.zeros_like(reward), torch.empty_like(reward)
@@ -120,11 +123,11 @@ def advantage(
 
 
 class Puffer(Trained):
-    """Its trainer.
+    """Runs PufferLib's trainer.
 
     Args:
-        blocks: of environments, one of which steps while the policy works on another.
-        compile_mode, plain: of its network; its sampling is compiled as well.
+        blocks: number of blocks of environments; one steps while the policy works on another.
+        compile_mode, plain: see Network; its sampling is compiled as well.
     """
 
     def __init__(
@@ -157,7 +160,7 @@ class Puffer(Trained):
         }  # fmt: skip
         network = Network(self, plain, compile_mode).to(self.device)
         if compile_mode is not None:
-            # Without graphs: a graph of its own would overwrite the network's output that it is given.
+            # Without CUDA graphs: its graph would overwrite the network's output, which is its input.
             pytorch.sample_logits = compiled(pytorch.sample_logits, "default")
         pufferl.PuffeRL.print_dashboard = lambda *_, **__: None
         self.trainer = pufferl.PuffeRL(settings, Blocks(self.stepper), network)

@@ -1,7 +1,7 @@
-"""Stable-Baselines3's PPO on our environments, with our encoder and our sizes.
+"""Trains with Stable-Baselines3's PPO on our environments, with our encoder and sizes.
 
-Its episodes' ends are told apart by Python for each of its environments, and each one cut short asks the policy for a
-value of its own: that is its way, whatever the environments are.
+SB3 handles the end of each episode in Python, separately for each environment, and calls the policy once for each
+truncated episode; it does so with all environments.
 """
 
 from __future__ import annotations
@@ -14,19 +14,20 @@ from stable_baselines3 import PPO
 from stable_baselines3.common.callbacks import CallbackList
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 from stable_baselines3.common.vec_env import VecEnv
-from torch import Tensor
+from torch import Tensor, nn
 
 from metta_fast.bench.gpu.plain_torch import plain_policy
 from metta_fast.bench.training.peer_env import Stepper, Trained
 from metta_fast.contracts.env import Array
 from metta_fast.policy import make_policy
+from metta_fast.policy.network import Network
 from metta_fast.runtime.torch_setup import autocast
 
 NOTHING: dict[str, Any] = {}
 
 
 class Rows(VecEnv):  # type: ignore[misc]
-    """One of SB3's environments for each agent. Observations are copied: it keeps the last one over the next step."""
+    """Provides one SB3 environment per agent. Observations are copied, since SB3 keeps the last one during a step."""
 
     def __init__(self, stepper: Stepper) -> None:
         self.stepper, self.render_mode = stepper, None
@@ -64,12 +65,13 @@ class Rows(VecEnv):  # type: ignore[misc]
 
 
 class Encoder(BaseFeaturesExtractor):  # type: ignore[misc]
-    """Ours, in its precision; SB3 hands every observation over as floats."""
+    """Provides our encoder in our precision; SB3 converts every observation to floats before."""
 
     def __init__(self, observation_space: Any, run: Any, plain: bool) -> None:
         super().__init__(observation_space, run.config.policy.hidden_size)
-        policy: Any = make_policy(run.config.policy, run.stepper.spec)
-        self.encoder: Any = (plain_policy(policy) if plain else policy).encoder
+        policy = make_policy(run.config.policy, run.stepper.spec)
+        assert isinstance(policy, Network)
+        self.encoder: nn.Module = (plain_policy(policy) if plain else policy).encoder
         self.leaf = run.stepper.leaf
         self.kind = getattr(torch, run.stepper.spec.obs[self.leaf].dtype)
         self.trainer = run.config.trainer
@@ -81,16 +83,16 @@ class Encoder(BaseFeaturesExtractor):  # type: ignore[misc]
 
 
 class SB3(Trained):
-    """Its linear heads on our encoder.
+    """Trains SB3's linear heads on our encoder.
 
     Args:
-        plain: on a GPU, with layers of torch in place of our first layer's kernels.
+        plain: on a GPU, use torch layers instead of our kernels of the first layer.
     """
 
     def __init__(self, overrides: list[str], plain: bool = False) -> None:
         super().__init__(overrides)
         trainer = self.config.trainer
-        self.model: Any = PPO(
+        self.model = PPO(
             "MlpPolicy",
             Rows(self.stepper),
             n_steps=self.horizon,
@@ -113,7 +115,7 @@ class SB3(Trained):
         _, self._callback = self.model._setup_learn(trainer.total_timesteps, CallbackList([]))
 
     def epoch(self) -> None:
-        """What `learn` repeats."""
+        """Runs one iteration of SB3's `learn`."""
         model = self.model
         model.collect_rollouts(model.env, self._callback, model.rollout_buffer, n_rollout_steps=model.n_steps)
         model.train()

@@ -1,12 +1,12 @@
-"""Training a robot against Stable-Baselines3's PPO at the same settings, in turns.
+"""Compares training a robot with Stable-Baselines3's PPO at the same settings, in turns.
 
     python benchmark_performance.py --sb3 ant
 
     ours                          the backend `threads` on all cores, torch on one thread
-    SB3, 1 torch thread | all     DummyVecEnv;  SB3, processes: SubprocVecEnv, a process for each environment
+    SB3, 1 torch thread | all     DummyVecEnv;  SB3, processes: SubprocVecEnv, one process per environment
 
-The ratio is against SB3's fastest way. Both sides train 2×64 tanh networks apart for actions and value, on normalised
-observations and rewards, from SETTINGS; everything counts: stepping, inference, advantages, updates.
+The ratio is against SB3's fastest variant. Both sides train separate 2×64 tanh networks for actions and value, on
+normalised observations and rewards, with SETTINGS. Everything counts: stepping, inference, advantages, updates.
 """
 
 from __future__ import annotations
@@ -38,29 +38,29 @@ SETTINGS = {
     "update_epochs": 10,
     "hidden_size": 64,
 }
-"""SB3's defaults but for the rollout (16 times 64 steps instead of 1 times 2048) and the minibatch (64 there)."""
+"""SB3's defaults, except the rollout (16 × 64 steps instead of 1 × 2048) and the minibatch (256 instead of 64)."""
 
 
 def compare_sb3(report: Report, env: str, seconds: float, repeats: int, say: Callable[[str], None]) -> None:
-    """Add a row for each side and the ratio to the report.
+    """Adds a row for each side, and the ratio, to the report.
 
     Raises:
-        UserError: SB3 is not installed, fails, or `env` is no robot.
+        UserError: SB3 is not installed or fails, or `env` is not a robot.
     """
     if not SB3.version():
         raise UserError(f"--sb3 needs {SB3.name}: {SB3.install}")
     task, options = _robot(env)
     cores = hardware.allowed_cores()
-    ways = [("SB3, 1 torch thread", False, 1), ("SB3, processes", True, 1)]
+    variants = [("SB3, 1 torch thread", False, 1), ("SB3, processes", True, 1)]
     if cores > 1:
-        ways.insert(1, (f"SB3, {cores} torch threads", False, cores))
+        variants.insert(1, (f"SB3, {cores} torch threads", False, cores))
     try:
         with ExitStack() as stack:
             say("ours: building")
             side = stack.enter_context(Side("ours", _ours(env)))
             _say_burnt(say, "ours", side.burn_in(seconds))
             turns = [partial(side.round, seconds)]
-            for name, processes, threads in ways:
+            for name, processes, threads in variants:
                 say(f"{name}: building")
                 child = stack.enter_context(Child(name, command=WORKER))
                 more = {"task": task, "options": options, "processes": processes, "torch_threads": threads}
@@ -74,10 +74,10 @@ def compare_sb3(report: Report, env: str, seconds: float, repeats: int, say: Cal
     report.notes.append(f"{SB3.name} {SB3.version()}, {task}; both sides: {SETTINGS}")
     add_side(report, "ours", side, results[0])
     speeds = [[one["steps_per_s"] for one in rounds] for rounds in results]
-    for (name, _, _), found in zip(ways, speeds[1:], strict=True):
+    for (name, _, _), found in zip(variants, speeds[1:], strict=True):
         report.add_row(name, found)
-    best = max(range(len(ways)), key=lambda i: statistics.median(speeds[1 + i]))
-    report.add_ratio(f"ours / {ways[best][0]}", speeds[0], speeds[1 + best])
+    best = max(range(len(variants)), key=lambda i: statistics.median(speeds[1 + i]))
+    report.add_ratio(f"ours / {variants[best][0]}", speeds[0], speeds[1 + best])
 
 
 def _say_burnt(say: Callable[[str], None], name: str, burnt: dict[str, Any]) -> None:
@@ -99,7 +99,7 @@ def _ours(env: str) -> list[str]:
 
 
 def _robot(env: str) -> tuple[str, dict[str, Any]]:
-    """half_cheetah → HalfCheetah-v5, and the options that the recipe gives its constructor."""
+    """Returns Gymnasium's name (half_cheetah: HalfCheetah-v5), and the constructor's options in the recipe."""
     config: Any = compose(["hardware=cpu", f"env={env}"]).config.env
     if config.factory != "robot":
         raise UserError(f"--sb3 {env}: expected one of our robots (ant, hopper, …)")

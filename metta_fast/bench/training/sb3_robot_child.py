@@ -1,9 +1,9 @@
-"""Stable-Baselines3's PPO on a robot, the child of sb3.py; answers as serve.py says.
+"""Trains a robot with Stable-Baselines3's PPO, as the child of sb3_robot.py; answers messages.
 
     {"do": "build", "task": "Ant-v5", "num_envs": 16, …}    gymnasium.make, VecNormalize, PPO
     {"do": "burn_in" | "round", "seconds": …}               learn(): rollouts and updates
 
-Its `learn` is called for one rollout at a time, as a training run calls it for many.
+SB3's `learn` is called for one rollout at a time; a normal training calls it once for many.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from metta_fast.bench.training.side import BURN_IN_EPOCHS
 
 
 class Robots:
-    """PPO with a network of its own for the value, 2×`hidden_size` tanh, Adam, normalised observations and rewards."""
+    """Trains PPO with a separate value network, 2×`hidden_size` tanh, Adam, normalised observations and rewards."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class Robots:
                 lambda: gymnasium.make(task, **options),
                 n_envs=num_envs,
                 vec_env_cls=kind,
-                vec_env_kwargs={"start_method": "fork"} if processes else {},  # quicker to start
+                vec_env_kwargs={"start_method": "fork"} if processes else {},  # starts faster
             )
         )
         self.batch = batch_size
@@ -62,7 +62,7 @@ class Robots:
         )
 
     def epoch(self) -> None:
-        """One rollout and its update."""
+        """Collects one rollout and updates."""
         self.model.learn(total_timesteps=self.batch, reset_num_timesteps=False)
 
     def ready(self) -> dict[str, Any]:
@@ -72,7 +72,7 @@ class Robots:
         return self.round(seconds, BURN_IN_EPOCHS)
 
     def round(self, seconds: float, epochs: int = 1) -> dict[str, Any]:
-        """Whole epochs, at least so many, for at least so many seconds: {"steps_per_s", "epochs", "seconds"}."""
+        """Runs at least `epochs` whole epochs and `seconds` seconds; returns {"steps_per_s", "epochs", "seconds"}."""
         start, done = time.perf_counter(), 0
         while done < epochs or time.perf_counter() - start < seconds:
             self.epoch()

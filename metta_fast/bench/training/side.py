@@ -1,4 +1,4 @@
-"""One side of a comparison, in a process of its own that is kept alive and paused between its rounds.
+"""Runs one side of a comparison in a process of its own, which stays alive and pauses between its rounds.
 
     parent                                   child: python -m metta_fast.bench.training.side
     {"overrides": […], …}           ──►      compose, resolve, build
@@ -7,14 +7,12 @@
                                     ◄──      {"steps_per_s": …, "phases": …}
     end of the pipe                 ──►      closes the environments, ends
 
-Why a process for each side: torch's threads, TF32, deterministic kernels, compiled code and memory pools
-belong to the process, so one side's settings would reach the other. A paused side uses no core: it sleeps
-on its pipe, and at an epoch's end every block is held, so its environments' threads and workers sleep as
-well.
+Each side has its own process, because torch's threads, TF32, deterministic kernels, compiled code and memory pools
+belong to the process, and one side's settings would affect the other. A paused side uses no core: it sleeps on its
+pipe. At an epoch's end every block is held, so the threads and workers of its environments sleep as well.
 
-A round is whole epochs, each with what a training run does at its end (metrics and the snapshot for a
-checkpoint); the GPU is waited for at both edges of the timing. Messages are lines of JSON; what the child
-prints goes to stderr.
+A round is whole epochs, each with a run's work at its end (metrics, and the snapshot for a checkpoint). The GPU is
+synchronised at the start and the end of a round. Messages are lines of JSON; output of the child goes to stderr.
 """
 
 from __future__ import annotations
@@ -28,30 +26,33 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from metta_fast.bench.training.ladder import mixed
 from metta_fast.contracts.errors import UserError
 from metta_fast.machine.idle_threads import let_idle_threads_sleep
 from metta_fast.resolve.compose import Composed, compose
 
+if TYPE_CHECKING:
+    import torch
+
 BURN_IN_EPOCHS = 3
-"""At least so many epochs come before the first round: compiling, memory pools, the first resets."""
+"""Least epochs before the first round, for compiling, memory pools and the first resets."""
 _NEVER = 10**15
-"""Steps: a benchmark does not reach the end of its schedule."""
+"""Steps of the schedule: so many that a benchmark never reaches its end."""
 
 
 def composed_side(overrides: Sequence[str]) -> Composed:
-    """What a side trains. Raises UserError: a mistake in the overrides."""
+    """Composes the configuration of a side. Raises UserError: the overrides contain a mistake."""
     return compose([f"trainer.total_timesteps={_NEVER}", *overrides])
 
 
 class SideError(RuntimeError):
-    """A side's process failed: the message holds the end of what it printed."""
+    """A side's process failed; the message holds the end of its output."""
 
 
 class Side:
-    """The parent's handle of a side; use it in a `with`."""
+    """Starts a side's process and talks to it; use it in a `with`."""
 
     def __init__(
         self,
@@ -61,14 +62,16 @@ class Side:
         toward: Sequence[str] = (),
         paths: Sequence[str] = (),
     ) -> None:
-        """Start the process and build everything.
+        """Starts the process and builds everything.
 
         Args:
-            toward, paths: the keys at `paths` have the values that the overrides `toward` give (ladder.py).
+            overrides: the side's configuration.
+            toward: overrides of another configuration (ladder.py).
+            paths: keys that take the values of `toward`.
 
         Raises:
-            UserError: a mistake in the overrides.
-            SideError: anything else.
+            UserError: the overrides contain a mistake.
+            SideError: the process failed for another reason.
         """
         self.name = name
         self._stderr = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed in close()
@@ -87,7 +90,7 @@ class Side:
             raise
 
     def ask(self, **message: Any) -> dict[str, Any]:
-        """Send a message and wait for its answer."""
+        """Sends a message and waits for its answer."""
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None
         assert stdout is not None
@@ -106,15 +109,15 @@ class Side:
         return answer
 
     def burn_in(self, seconds: float) -> dict[str, Any]:
-        """Epochs that are not counted: at least BURN_IN_EPOCHS and so many seconds."""
+        """Trains without measuring, for at least BURN_IN_EPOCHS epochs and `seconds` seconds."""
         return self.ask(do="burn_in", seconds=seconds)
 
     def round(self, seconds: float) -> dict[str, Any]:
-        """Whole epochs for at least so many seconds: {"steps_per_s", "steps", "seconds", "phases", …}."""
+        """Trains whole epochs for at least `seconds` seconds: {"steps_per_s", "steps", "seconds", "phases", …}."""
         return self.ask(do="round", seconds=seconds)
 
     def learn(self, target: float, seconds: float) -> dict[str, Any]:
-        """Train until the mean return of an epoch reaches `target`, at most so many seconds.
+        """Trains until the mean return of an epoch reaches `target`, for at most `seconds` seconds.
 
         Returns:
             {"reached": bool, "seconds", "steps", "return"}.
@@ -122,11 +125,11 @@ class Side:
         return self.ask(do="learn", target=target, seconds=seconds)
 
     def interval_costs(self, names: Sequence[str]) -> dict[str, Any]:
-        """Seconds that one of each takes: {name: …} for names of interval_cost.COUNTED."""
+        """Measures the seconds that one of each takes, for names of interval_cost.COUNTED: {name: seconds}."""
         return self.ask(do="interval_costs", names=list(names))
 
     def close(self) -> None:
-        """End the process; it closes its environments."""
+        """Ends the process, which closes its environments."""
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
                 with contextlib.suppress(BrokenPipeError):
@@ -141,7 +144,7 @@ class Side:
         self._stderr.close()
 
     def _interrupt(self) -> None:
-        """Break off an epoch in progress; the child still closes its environments."""
+        """Interrupts an epoch in progress; the child still closes its environments."""
         self._process.send_signal(signal.SIGINT)
 
     def __enter__(self) -> Side:
@@ -152,9 +155,9 @@ class Side:
 
 
 class _GpuMeter:
-    """Mean GPU utilisation of a block of code, of a second or more; None where there is no such figure."""
+    """Measures the mean GPU utilisation of a block of code that takes at least a second; None if unavailable."""
 
-    def __init__(self, device: Any) -> None:
+    def __init__(self, device: torch.device) -> None:
         self._device = device
         self.mean: float | None = None
 
@@ -171,7 +174,7 @@ class _GpuMeter:
 
 
 class _Runner:
-    """The child's half: the parts of a run, driven epoch by epoch."""
+    """Builds a run in the child and trains it epoch by epoch."""
 
     def __init__(self, overrides: list[str], toward: list[str], paths: list[str]) -> None:
         from metta_fast.resolve.resolve import resolve
@@ -213,7 +216,7 @@ class _Runner:
         return measure(self.config, self.parts, names)
 
     def epoch(self) -> dict[str, float]:
-        """One epoch and what a run does at its boundary; gives its metrics."""
+        """Trains one epoch, does a run's work between epochs, and returns the metrics."""
         self.algorithm.collect()
         self.algorithm.update()
         start = time.perf_counter()
@@ -229,7 +232,7 @@ class _Runner:
         return metrics
 
     def sync(self) -> float:
-        """Wait for the device; the time now."""
+        """Waits for the device and returns the time."""
         if self.parts.device.type == "cuda":
             import torch
 
@@ -264,7 +267,7 @@ class _Runner:
     def learn(self, target: float, seconds: float) -> dict[str, Any]:
         start, score = self.sync(), float("nan")
         while time.perf_counter() - start < seconds:
-            score = self.epoch().get("env/return", score)  # absent where no episode ended
+            score = self.epoch().get("env/return", score)  # absent if no episode ended
             if score >= target:
                 break
         return {
@@ -281,10 +284,10 @@ def _messages(stream: IO[str]) -> Iterator[dict[str, Any]]:
 
 
 def main() -> None:
-    """The child: answers messages until the pipe ends."""
+    """Runs the child: answers messages until the pipe ends."""
     let_idle_threads_sleep()
     answers = os.fdopen(os.dup(1), "w", buffering=1)
-    os.dup2(2, 1)  # prints of libraries must not mix with the answers
+    os.dup2(2, 1)  # output of libraries must not mix with the answers
 
     def answer(message: dict[str, Any]) -> None:
         with contextlib.suppress(BrokenPipeError):

@@ -1,12 +1,12 @@
-"""Training in two settings, in turns: by default the performance guide's `original` against `ultra_fast`.
+"""Compares training in two settings, in turns; by default the performance guide's `original` and `ultra_fast`.
 
     python benchmark_performance.py                     # hardware=original against hardware=ultra_fast
     python benchmark_performance.py --a "hardware=cpu" --b "hardware=cpu policy.core=lstm"
-    python benchmark_performance.py --return 1.0        # also the time to that mean return
+    python benchmark_performance.py --return 1.0        # also measure the time to that mean return
 
-Both sides train the same environment and policy unless their overrides say otherwise, each in a process of
-its own (side.py says why). A step is one action of one agent that is trained on; everything counts: stepping,
-inference, copies, advantages, updates, and what a run does at each epoch's end.
+Both sides train the same environment and policy unless their overrides differ, each in a process of its own (reasons:
+side.py). A step is one action of one agent that is trained on. Everything counts: stepping, inference, copies,
+advantages, updates, and a run's work at each epoch's end.
 """
 
 from __future__ import annotations
@@ -25,27 +25,27 @@ from metta_fast.bench.training.side import Side
 from metta_fast.contracts.errors import UserError
 
 BASE = ("env=grid_bench",)
-"""What both sides get before their own overrides."""
+"""Overrides of both sides, before their own."""
 ORIGINAL, ULTRA_FAST = "hardware=original", "hardware=ultra_fast"
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """What to compare and how long."""
+    """Two settings to compare, and how long to measure."""
 
     a: str = ORIGINAL
     b: str = ULTRA_FAST
     seconds: float = 10.0
-    """Per side and round, at least; a round is whole epochs."""
+    """Least seconds per side and round; a round is whole epochs."""
     repeats: int = 5
     target: float | None = None
-    """A mean return: also measure the time until an epoch reaches it."""
+    """Mean return: also measure the time until an epoch reaches it."""
     limit: float = 300.0
-    """Seconds after which a side that has not reached `target` is given up."""
+    """Seconds after which a side that has not reached `target` gives up."""
 
 
 def compare(report: Report, comparison: Comparison, say: Callable[[str], None]) -> None:
-    """Run the comparison and add its rows and ratio to the report."""
+    """Runs the comparison and adds its rows and ratio to the report."""
     texts = {"A": comparison.a, "B": comparison.b}
     with ExitStack() as stack:
         sides = []
@@ -74,7 +74,7 @@ def compare(report: Report, comparison: Comparison, say: Callable[[str], None]) 
 
 
 def add_side(report: Report, name: str, side: Side, rounds: list[dict[str, Any]], **more: Any) -> None:
-    """A row of a side's rounds: speeds, phases, settings, and `more`."""
+    """Adds the row of a side: speeds of its rounds, phases, settings, and `more`."""
     phases: dict[str, float] = {}
     for one in rounds:
         for phase, seconds in one["phases"].items():
@@ -91,9 +91,12 @@ def add_side(report: Report, name: str, side: Side, rounds: list[dict[str, Any]]
 
 
 def reached(report: Report, side: Side, target: float, limit: float) -> dict[str, Any]:
-    """Train a side from fresh weights to a mean return: {"target", "limit", "reached", "seconds", "steps", "return"}.
+    """Trains a side from fresh weights to a mean return.
 
-    Building is left out, compiling counts. It is not repeated where other programs disturb it: the report says so.
+    Building does not count, compiling does. If other programs disturb it, it is not repeated, and the report notes it.
+
+    Returns:
+        {"target", "limit", "reached", "seconds", "steps", "return"}.
     """
     watching = OtherLoad()
     found = side.learn(target, limit)
@@ -106,8 +109,8 @@ def reached(report: Report, side: Side, target: float, limit: float) -> dict[str
 
 
 def side_words(letter: str, text: str) -> list[str]:
-    """The arguments of a side: BASE and its overrides, split as a shell does."""
+    """Returns the arguments of a side: BASE and its overrides, split like in a shell."""
     try:
         return [*BASE, *shlex.split(text)]
     except ValueError as error:
-        raise UserError(f"--{letter.lower()} {text!r}: {error}; write it as on a command line") from None
+        raise UserError(f"--{letter.lower()} {text!r}: {error}; quote it as on a command line") from None

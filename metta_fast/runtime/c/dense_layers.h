@@ -1,7 +1,8 @@
-/* Dense layers of small networks on one core: matrix products, activations, their gradients.
+/* dense_layers.h: computes dense layers of small networks on one core: matrix products, activations, gradients.
  *
  * Matrices are row-major float32. The number of columns of a product's second factor and of its result is a
- * multiple of 8 (padded with zeros). torch's operators cost 5 to 30 us each, as much as such a layer's arithmetic.
+ * multiple of 8 (padded with zeros). It avoids torch's overhead per operator, which for such layers is as large as
+ * the arithmetic itself.
  */
 #ifndef MF_CPU_DENSE_H
 #define MF_CPU_DENSE_H
@@ -16,7 +17,7 @@ typedef float mf_u8 __attribute__((vector_size(32), aligned(4), may_alias));
 
 enum { MF_RELU, MF_TANH, MF_ELU };
 
-/* C[0:MR, 0:8·NV] = A·B + from: entry (i, k) of A lies at a[i·ai + k·ak], row i of `from` (NULL: zeros) i·ldf on. */
+/* C[0:MR, 0:8·NV] = A·B + from. Entry (i, k) of A is a[i·ai + k·ak]; row i of `from` (NULL: zeros) is from + i·ldf. */
 MF_INLINE void mf_block(const int MR, const int NV, int inner, const float *a, long ai, long ak, const float *b,
                         long ldb, const float *from, long ldf, float *c, long ldc)
 {
@@ -37,7 +38,7 @@ MF_INLINE void mf_block(const int MR, const int NV, int inner, const float *a, l
             *(mf_u8 *)(c + i * ldc + 8 * j) = sum[i][j];
 }
 
-/* `mf_block` of any number of rows. */
+/* Applies `mf_block` to any number of rows. */
 MF_INLINE void mf_strip(const int NV, int rows, int inner, const float *a, long ai, long ak, const float *b, long ldb,
                         const float *from, long ldf, float *c, long ldc)
 {
@@ -52,7 +53,7 @@ MF_INLINE void mf_strip(const int NV, int rows, int inner, const float *a, long 
 }
 
 /* c [rows, columns] = A [rows, inner] · b [inner, columns] + from, a matrix or (ldf 0) one row; columns % 8 == 0.
- * Strips of 24 columns come nearest to what a core with AVX2 can do; 8 left over would cost the most. */
+ * Strips of 24 columns are fastest with AVX2; the split avoids a last strip of 8, the slowest width. */
 static void mf_product_from(int rows, int columns, int inner, const float *a, long ai, long ak, const float *b,
                             long ldb, const float *from, long ldf, float *c, long ldc)
 {
@@ -83,7 +84,7 @@ MF_INLINE void mf_product_add(int rows, int columns, int inner, const float *a, 
     mf_product_from(rows, columns, inner, a, ai, ak, b, ldb, c, ldc, c, ldc);
 }
 
-/* e^x for x <= 0, to 1e-7; without branches, so that loops become vectors. */
+/* Returns e^x for x <= 0 with an error of 1e-7; without branches, so that loops are vectorised. */
 MF_INLINE float mf_exp(float x)
 {
     x = x < -87.0f ? -87.0f : x;
@@ -96,12 +97,13 @@ MF_INLINE float mf_exp(float x)
     return e * power;
 }
 
+/* Applies an activation to x [n] in place. */
 static inline void mf_activate(int kind, float *x, long n)
 {
     if (kind == MF_TANH)
         for (long i = 0; i < n; i++) {
             const float size = x[i] < 0 ? -x[i] : x[i], e = mf_exp(-2.0f * size), y = (1.0f - e) / (1.0f + e);
-            x[i] = x[i] != x[i] ? x[i] : x[i] < 0 ? -y : y; /* NaN stays, to be found */
+            x[i] = x[i] != x[i] ? x[i] : x[i] < 0 ? -y : y; /* NaN is kept, so that it is found */
         }
     else if (kind == MF_RELU)
         for (long i = 0; i < n; i++)
@@ -111,7 +113,7 @@ static inline void mf_activate(int kind, float *x, long n)
             x[i] = x[i] < 0 ? mf_exp(x[i]) - 1.0f : x[i];
 }
 
-/* Gradients [n] of an activation's input from those of its output y, in place. */
+/* Turns gradients [n] of an activation's output y into those of its input, in place. */
 static inline void mf_activate_gradient(int kind, const float *y, float *grad, long n)
 {
     if (kind == MF_TANH)
@@ -125,7 +127,7 @@ static inline void mf_activate_gradient(int kind, const float *y, float *grad, l
             grad[i] *= y[i] > 0 ? 1.0f : y[i] + 1.0f;
 }
 
-/* sums [columns] += the sums of x [rows, ld]'s columns. */
+/* Adds the column sums of x [rows, ld] to sums [columns]. */
 static inline void mf_add_columns(const float *x, int rows, int columns, long ld, float *sums)
 {
     for (int i = 0; i < rows; i++)
@@ -133,7 +135,7 @@ static inline void mf_add_columns(const float *x, int rows, int columns, long ld
             sums[j] += x[i * ld + j];
 }
 
-/* sums [columns] of rows x [rows, columns]. */
+/* Sets sums [columns] to the column sums of x [rows, columns]. */
 MF_INLINE void mf_column_sums(const float *x, int rows, int columns, float *sums)
 {
     memset(sums, 0, sizeof(float) * columns);

@@ -1,36 +1,36 @@
-/* pool.h: threads that step blocks of native environments.
+/* pool.h: runs jobs on threads, e.g. stepping blocks of native environments.
 
-     mf_pool_submit(pool, j) ─► threads take chunks, of the job submitted first
-                                 └─ the last chunk of job j done ─► mf_ready_push(ready, j)
+     mf_pool_submit(pool, j) ─► threads take chunks of the job submitted first
+                                 └─ last chunk of job j done ─► mf_ready_push(ready, j)
 
-   A job is `fn(ctx, lo, hi)` over 0 … n-1, cut into chunks; fn, ctx and n are fixed for the pool's life, one job
-   per block. Submitting takes no lock. Threads spin for a moment when there is nothing to do, then sleep;
-   a submission wakes one, and each thread that takes a chunk and leaves others wakes the next. */
+   A job is `fn(ctx, lo, hi)` over 0 … n-1, cut into chunks; fn, ctx and n are fixed for the pool's life. There is one
+   job per block. Submitting takes no lock. Idle threads spin briefly, then sleep. A submission wakes one thread; each
+   thread that takes a chunk while others remain wakes the next. */
 #ifndef MF_POOL_H
 #define MF_POOL_H
 
 #include "sync.h"
 #include <signal.h>
 
-/* 0, or not: an environment cannot go on (spec.py: EnvBatch.raise_fault). */
+/* Returns 0, or another number if an environment has failed (contracts/env.py: EnvBatch.raise_fault). */
 typedef int32_t (*mf_job_fn)(void *ctx, int32_t lo, int32_t hi);
 
 typedef struct {
     mf_job_fn fn;
     void *ctx;
     int32_t n, chunk, chunks;
-    _Alignas(MF_LINE) _Atomic int64_t cursor;    /* the next chunk to take; chunks and above: none left */
+    _Alignas(MF_LINE) _Atomic int64_t cursor;    /* next chunk to take; >= chunks: none left */
     _Atomic uint64_t ticket;                     /* number of the submission */
     _Alignas(MF_LINE) _Atomic int32_t remaining; /* chunks not done */
-    _Atomic int32_t fault;                       /* 1: fn gave not 0 */
+    _Atomic int32_t fault;                       /* 1: fn returned an error */
 } mf_job;
 
 typedef struct {
     mf_bell bell;
     _Alignas(MF_LINE) _Atomic int32_t stop;
     _Atomic int32_t alive; /* threads that have not ended */
-    int32_t num_jobs, wanted, num_threads; /* threads to start, and those that run */
-    uint64_t ticket; /* submissions so far; the submitter's */
+    int32_t num_jobs, wanted, num_threads; /* wanted: threads to start; num_threads: started ones */
+    uint64_t ticket; /* submissions so far; used by the submitter only */
     int64_t spin_ns;
     mf_ready *ready;
     mf_job *jobs;       /* [num_jobs] */
@@ -39,7 +39,7 @@ typedef struct {
 
 MF_SYNC int64_t mf_lines(int64_t bytes) { return (bytes + MF_LINE - 1) / MF_LINE * MF_LINE; }
 
-/* Take and run one chunk of job j; 0 if none was left. */
+/* Takes and runs one chunk of job j; returns 0 if none was left. */
 MF_SYNC int mf_pool_chunk(mf_pool *pool, int32_t j) {
     mf_job *job = &pool->jobs[j];
     if (atomic_load(&job->cursor) >= job->chunks)
@@ -59,7 +59,7 @@ MF_SYNC int mf_pool_chunk(mf_pool *pool, int32_t j) {
     return 1;
 }
 
-/* The job with chunks left that was submitted first, or -1. */
+/* Returns the job that was submitted first among those with chunks left, or -1. */
 MF_SYNC int32_t mf_pool_oldest(mf_pool *pool) {
     int32_t oldest = -1;
     uint64_t ticket = UINT64_MAX;
@@ -74,7 +74,8 @@ MF_SYNC int32_t mf_pool_oldest(mf_pool *pool) {
     return oldest;
 }
 
-/* A thread sleeps only if it saw no chunk after it read the bell; a submission rings after its chunks can be seen. */
+/* A thread sleeps only if it found no chunk after reading the bell, and a submission rings after publishing its chunks;
+   so no submission is missed. */
 static __attribute__((unused)) void *mf_pool_thread(void *arg) {
     mf_pool *pool = (mf_pool *)arg;
     int64_t idle_since = 0;
@@ -105,7 +106,7 @@ static __attribute__((unused)) void *mf_pool_thread(void *arg) {
     return NULL;
 }
 
-/* Jobs get their fn, ctx and n by mf_pool_job before mf_pool_start. NULL without memory. */
+/* Allocates a pool; returns NULL without memory. Define each job with mf_pool_job before mf_pool_start. */
 MF_SYNC mf_pool *mf_pool_new(int32_t num_jobs, int32_t wanted, int64_t spin_ns, mf_ready *ready) {
     const int64_t head = mf_lines(sizeof(mf_pool)), jobs = mf_lines(num_jobs * (int64_t)sizeof(mf_job));
     const int64_t total = head + jobs + mf_lines((wanted + 1) * (int64_t)sizeof(pthread_t));
@@ -134,7 +135,8 @@ MF_SYNC void mf_pool_job(mf_pool *pool, int32_t j, mf_job_fn fn, void *ctx, int3
     atomic_init(&job->cursor, job->chunks);
 }
 
-/* 0, or the error number of pthread_create (the threads made so far run). Signals stay with the caller's threads. */
+/* Starts the threads, which receive no signals. Returns 0, or the error number of pthread_create; threads that were
+   started before the error keep running. */
 MF_SYNC int mf_pool_start(mf_pool *pool) {
     sigset_t all, before;
     sigfillset(&all);
@@ -152,17 +154,17 @@ MF_SYNC int mf_pool_start(mf_pool *pool) {
     return error;
 }
 
-/* Job j, which must not be in flight, starts. One caller at a time. */
+/* Starts job j, which must not be in flight. One caller at a time. */
 MF_SYNC void mf_pool_submit(mf_pool *pool, int32_t j) {
     mf_job *job = &pool->jobs[j];
     atomic_store(&job->ticket, ++pool->ticket);
     atomic_store(&job->remaining, job->chunks);
-    atomic_store(&job->cursor, 0); /* from here on chunks may be taken */
+    atomic_store(&job->cursor, 0); /* publishes the chunks */
     mf_bell_ring(&pool->bell, 1);
 }
 
-/* Submit job j, help with it, return when it is done: not 0 if fn gave such. For a pool with one job in flight at a
-   time. */
+/* Submits job j, helps with it and returns when it is done; not 0 if fn returned an error. For a pool with one job in
+   flight at a time. */
 MF_SYNC int32_t mf_pool_run(mf_pool *pool, int32_t j) {
     mf_pool_submit(pool, j);
     while (mf_pool_chunk(pool, j)) {
@@ -172,8 +174,8 @@ MF_SYNC int32_t mf_pool_run(mf_pool *pool, int32_t j) {
     return atomic_load(&pool->jobs[j].fault);
 }
 
-/* Stop the threads after the chunks they are at. 1: all ended and the memory is freed; 0: a job hangs, its thread
-   is left alone with the pool's memory. */
+/* Stops the threads after their present chunks. Returns 1 if all ended and the memory is freed. Returns 0 if a job
+   hangs after patience_ns: its thread keeps running and the pool's memory stays allocated. */
 MF_SYNC int mf_pool_free(mf_pool *pool, int64_t patience_ns) {
     atomic_store(&pool->stop, 1);
     mf_bell_ring(&pool->bell, pool->num_threads);

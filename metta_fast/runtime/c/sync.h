@@ -1,13 +1,13 @@
-/* sync.h: how threads and processes wait for one another: spin briefly, then sleep in the kernel.
+/* sync.h: lets threads and processes wait for one another: they spin briefly, then sleep in the kernel.
 
-     mf_bell    a word that is rung; whoever waits for it sleeps on a futex (elsewhere: condition variable)
-     mf_ready   the blocks that are ready, in the order in which they became so; one receiver, many senders
+     mf_bell    a counter of rings; waiters sleep on a futex (not on Linux: a condition variable)
+     mf_ready   a queue of ready blocks in the order they became ready; one receiver, many senders
 
-   Both may lie in memory shared by processes. The order of use that loses no ring is
+   Both may be in memory shared by processes. To miss no ring, use them in this order:
 
      seen = mf_bell_seen(bell);  if (nothing to do) mf_bell_wait(bell, seen, timeout);
 
-   A ring after `seen` was read ends the wait at once. Waits may end early for no reason: look again. */
+   A ring after `seen` was read ends the wait at once. A wait may end without a ring, so check again. */
 #ifndef MF_SYNC_H
 #define MF_SYNC_H
 
@@ -31,7 +31,7 @@
 #define MF_FUTEX 0
 #endif
 
-#define MF_LINE 64 /* bytes of a cache line: what two sides write lies on lines of its own */
+#define MF_LINE 64 /* bytes of a cache line; data written by different sides is on different lines */
 #define MF_SYNC static inline __attribute__((unused))
 
 MF_SYNC int64_t mf_now_ns(void) {
@@ -78,7 +78,7 @@ MF_SYNC void mf_bell_init(mf_bell *bell) {
 
 MF_SYNC uint32_t mf_bell_seen(mf_bell *bell) { return atomic_load(&bell->word); }
 
-/* Count a ring and wake up to n sleepers (a system call only if someone sleeps). */
+/* Counts a ring and wakes up to n sleepers (with a system call only if there are sleepers). */
 MF_SYNC void mf_bell_ring(mf_bell *bell, int32_t n) {
     atomic_fetch_add(&bell->word, 1);
     if (atomic_load(&bell->sleepers) == 0)
@@ -93,7 +93,7 @@ MF_SYNC void mf_bell_ring(mf_bell *bell, int32_t n) {
 #endif
 }
 
-/* Sleep until a ring after `seen`, a signal, or the timeout (negative: none). */
+/* Sleeps until a ring after `seen`, a signal, or the timeout (negative: none). */
 MF_SYNC void mf_bell_wait(mf_bell *bell, uint32_t seen, int64_t timeout_ns) {
     atomic_fetch_add(&bell->sleepers, 1);
 #if MF_FUTEX
@@ -119,10 +119,10 @@ MF_SYNC void mf_bell_wait(mf_bell *bell, uint32_t seen, int64_t timeout_ns) {
 typedef struct {
     mf_bell bell;
     _Alignas(MF_LINE) _Atomic uint64_t tail; /* blocks that became ready so far */
-    _Atomic uint32_t fault;                  /* set once something broke: the receiver must look */
-    _Alignas(MF_LINE) uint64_t head;         /* blocks taken; the receiver's alone */
+    _Atomic uint32_t fault;                  /* set after a failure; the receiver must check for it */
+    _Alignas(MF_LINE) uint64_t head;         /* blocks taken; used by the receiver only */
     int64_t capacity;
-    _Atomic int32_t ring[]; /* block + 1, or 0. A block is in here once at most, so it never overflows. */
+    _Atomic int32_t ring[]; /* block + 1, or 0. Each block is in the ring at most once, so it never overflows. */
 } mf_ready;
 
 MF_SYNC int64_t mf_ready_size(int64_t num_blocks) {
@@ -130,7 +130,7 @@ MF_SYNC int64_t mf_ready_size(int64_t num_blocks) {
     return (bytes + MF_LINE - 1) / MF_LINE * MF_LINE;
 }
 
-/* `ready` points to mf_ready_size(num_blocks) bytes on a cache line. */
+/* Initialises `ready`, which points to mf_ready_size(num_blocks) bytes aligned to a cache line. */
 MF_SYNC void mf_ready_init(mf_ready *ready, int64_t num_blocks) {
     memset(ready, 0, (size_t)mf_ready_size(num_blocks));
     mf_bell_init(&ready->bell);
@@ -148,7 +148,7 @@ MF_SYNC void mf_ready_fault(mf_ready *ready) {
     mf_bell_ring(&ready->bell, 1);
 }
 
-/* The first ready block, or -1. */
+/* Takes the first ready block; returns -1 if there is none. */
 MF_SYNC int32_t mf_ready_pop(mf_ready *ready) {
     _Atomic int32_t *slot = &ready->ring[ready->head % (uint64_t)ready->capacity];
     const int32_t block = atomic_load_explicit(slot, memory_order_acquire) - 1;
@@ -159,7 +159,7 @@ MF_SYNC int32_t mf_ready_pop(mf_ready *ready) {
     return block;
 }
 
-/* The first ready block; -1 after a fault, a signal, the timeout, or for no reason. */
+/* Waits for the first ready block and takes it. Returns -1 after a fault, a signal or the timeout, or spuriously. */
 MF_SYNC int32_t mf_ready_wait(mf_ready *ready, int64_t spin_ns, int64_t timeout_ns) {
     int32_t block = mf_ready_pop(ready);
     if (block < 0 && spin_ns > 0) {

@@ -1,4 +1,4 @@
-"""Our kernels on an NVIDIA GPU: C++ source → machine code (compile.py) → launches on torch's stream (launch.py).
+"""Compiles C++ kernels to machine code (compile.py) and launches them on torch's stream (launch.py); for vector/gpu*.
 
-Importing this imports neither torch nor CUDA.
+Importing this package imports neither torch nor CUDA.
 """

@@ -1,10 +1,10 @@
-"""C++ source to machine code with NVRTC, kept in a cache on disk.
+"""Compiles C++ source to machine code with NVRTC, with a cache on disk.
 
     code = compile_source(Source("grid", text, include=(folder,), options=("-DX=1",)), arch=90)
 
-Place in the flow: an environment's rules header + gpu_shell.h → compile → launch.py loads it. Needs no GPU.
-The cache is METTA_FAST_CACHE, else XDG_CACHE_HOME/metta_fast, else ~/.cache/metta_fast; a file's name is the
-SHA-256 of everything that the code follows from, and a damaged file is compiled again.
+Place in the flow: an environment's rules header + gpu_shell.h → compile → launch.py loads it. No GPU is needed.
+The cache is in METTA_FAST_CACHE, else XDG_CACHE_HOME/metta_fast, else ~/.cache/metta_fast. A file's name contains the
+SHA-256 of all inputs of the compilation; a damaged file is compiled again.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from metta_fast.contracts.gpu_program import Source
 
 OPTIONS = (
     "--std=c++17",
-    "--fmad=false",  # as -ffp-contract=off on the CPU: the same bits
+    "--fmad=false",  # like -ffp-contract=off on the CPU, for the same bits
     "--ftz=false",
     "--prec-div=true",
     "--prec-sqrt=true",
@@ -29,19 +29,20 @@ OPTIONS = (
 
 
 _LOCK = threading.Lock()
-"""One thread compiles; another that wants the same (early.py) finds it in the cache."""
+"""Lets one thread compile at a time; another with the same source (run/early_start.py) then finds it in the cache."""
 
 
 class CompileError(UserError):
-    """A source does not compile (the message shows the line), or NVRTC cannot be used."""
+    """A source does not compile (the message shows the line), or NVRTC is not usable."""
 
 
 def compile_source(source: Source, arch: int) -> bytes:
-    """Machine code (cubin) for compute capability `arch` (90: sm_90), or PTX where NVRTC does not know the
-    GPU yet; the driver takes either.
+    """Compiles to machine code (cubin) for compute capability `arch` (90: sm_90).
+
+    If NVRTC does not support this GPU yet, the result is PTX; the driver loads either.
 
     Raises:
-        CompileError: see there.
+        CompileError: the source does not compile, or NVRTC is not usable.
         UserError: the cache folder cannot be written.
     """
     version, target, kind = _target(arch)
@@ -59,7 +60,7 @@ def compile_source(source: Source, arch: int) -> bytes:
 
 
 def cache_folder() -> Path:
-    """Where compiled code is kept; not made here."""
+    """Returns the folder of the cache, without creating it."""
     own, shared = os.environ.get("METTA_FAST_CACHE"), os.environ.get("XDG_CACHE_HOME")
     base = Path(own) if own else Path(shared or Path.home() / ".cache") / "metta_fast"
     return base.expanduser() / "cuda"
@@ -73,7 +74,7 @@ def _key(source: Source, options: tuple[str, ...], version: tuple[int, int]) -> 
     return digest.hexdigest()[:32]
 
 
-# ---- the cache: digest of the code, then the code ----
+# ---- the cache: each file holds the digest of the code, then the code ----
 
 
 def _read(path: Path) -> bytes | None:
@@ -86,7 +87,7 @@ def _read(path: Path) -> bytes | None:
 
 
 def _write(path: Path, code: bytes) -> None:
-    """Written beside and renamed into place, so that several processes may do it at once."""
+    """Writes a temporary file and renames it, so that several processes may write at the same time."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, beside = tempfile.mkstemp(dir=path.parent, prefix=path.name)
@@ -97,7 +98,7 @@ def _write(path: Path, code: bytes) -> None:
     except OSError as error:
         raise UserError(
             f"cannot write the cache of compiled kernels, {path.parent} ({error.strerror}); "
-            "make it writable, or name another folder with METTA_FAST_CACHE"
+            "make it writable, or choose another folder with METTA_FAST_CACHE"
         ) from error
 
 
@@ -105,19 +106,19 @@ def _write(path: Path, code: bytes) -> None:
 
 
 def _target(arch: int) -> tuple[tuple[int, int], int, str]:
-    """NVRTC's version, the architecture to compile for, and "sm" (machine code) or "compute" (PTX)."""
+    """Returns NVRTC's version, the architecture to compile for, and "sm" (machine code) or "compute" (PTX)."""
     nvrtc = _nvrtc()
     try:
         version = _ok(nvrtc.nvrtcVersion())
         known = list(_ok(nvrtc.nvrtcGetSupportedArchs())[0])
-    except RuntimeError as error:  # the bindings are there, the library is not
+    except RuntimeError as error:  # the bindings are installed, the library is not
         raise CompileError(f"NVRTC cannot be used: {error}; {_CURE}") from error
     if arch in known:
         return (version[0], version[1]), arch, "sm"
     below = [a for a in known if a < arch]
     if not below:
         raise CompileError(
-            f"this GPU has compute capability {arch // 10}.{arch % 10}; NVRTC {version[0]}.{version[1]} knows "
+            f"this GPU has compute capability {arch // 10}.{arch % 10}, but NVRTC {version[0]}.{version[1]} supports "
             f"{known[0] // 10}.{known[0] % 10} and newer: use env.device=cpu"
         )
     return (version[0], version[1]), max(below), "compute"
@@ -137,9 +138,9 @@ def _nvrtc():  # type: ignore[no-untyped-def]  # the module cuda.bindings.nvrtc
 
 
 def _ok(result: tuple) -> tuple:
-    """The values that come after NVRTC's result code. Raises CompileError."""
+    """Returns the values after NVRTC's result code. Raises CompileError if the code is an error."""
     if result[0] != 0:
-        raise CompileError(f"NVRTC says {result[0].name}")
+        raise CompileError(f"NVRTC reports {result[0].name}")
     return result[1:]
 
 
@@ -175,7 +176,7 @@ _ERROR = re.compile(r"^(?P<file>[^\n(]+)\((?P<line>\d+)\): (?:catastrophic )?err
 
 
 def _first(source: Source, log: str) -> str:
-    """The first error with the line of source that it names, then the whole log."""
+    """Returns the first error with its lines of source, then the whole log."""
     found = _ERROR.search(log)
     if not found:
         return log
@@ -186,4 +187,4 @@ def _first(source: Source, log: str) -> str:
         f"{'>' if n == number else ' '} {n:5d} | {lines[n - 1]}"
         for n in range(max(1, number - 2), min(len(lines), number + 2) + 1)
     )
-    return f"{found[0]}\n{near}\n\nall of NVRTC's log:\n{log}"
+    return f"{found[0]}\n{near}\n\nNVRTC's whole log:\n{log}"

@@ -1,19 +1,22 @@
-"""Loading compiled kernels and launching them on torch's current stream.
+"""Loads compiled kernels and launches them on torch's current stream.
 
     module = Module(code, torch.device("cuda", 0))
     step = module.kernel("mf_step").prepare((2048, 1), (32, 1), struct, ctypes.c_int32(3))
-    step()                                # may be captured in a CUDA graph; nothing is waited for
+    step()                                # asynchronous; may be captured in a CUDA graph
 
-Arguments are ctypes objects, read again at each launch; device memory goes in as an address (`Tensor.data_ptr()`),
-and whoever prepares a launch keeps the tensors alive.
+Arguments are ctypes objects, read again at each launch. Device memory is passed as an address (`Tensor.data_ptr()`);
+the caller of `prepare` must keep the tensors alive.
 """
 
 from __future__ import annotations
 
 import ctypes
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
+
+if TYPE_CHECKING:
+    from cuda.bindings.driver import CUfunction
 
 
 class LaunchError(RuntimeError):
@@ -27,7 +30,7 @@ def _driver() -> Any:
 
 
 def _ok(result: tuple, what: str) -> Any:
-    """The value after the driver's result code. Raises LaunchError."""
+    """Returns the value after the driver's result code. Raises LaunchError if the code is an error."""
     if result[0] != 0:
         _, text = _driver().cuGetErrorString(result[0])
         said = text.decode() if text else ""
@@ -36,45 +39,54 @@ def _ok(result: tuple, what: str) -> Any:
 
 
 def architecture(device: torch.device) -> int:
-    """Compute capability as one number: 90 for sm_90."""
+    """Returns the compute capability as one number: 90 for sm_90."""
     major, minor = torch.cuda.get_device_capability(device)
     return 10 * major + minor
 
 
 class Module:
-    """Compiled code, loaded on one device for the process's life."""
+    """Holds compiled code, loaded on one device until the process ends."""
 
     def __init__(self, code: bytes, device: torch.device) -> None:
-        """code: a cubin or PTX."""
+        """Loads the code, a cubin or PTX."""
         self.device = device
-        torch.zeros(1, device=device)  # the device's context exists from here on
+        torch.zeros(1, device=device)  # creates the device's context
         with torch.cuda.device(device):
             torch.cuda.current_stream().synchronize()
             self._handle = _ok(
                 _driver().cuModuleLoadData(code + b"\0"),
-                "loading compiled kernels (is the driver older than NVRTC? nvidia-smi shows its CUDA version)",
+                "loading compiled kernels (if the driver is older than NVRTC, update it; nvidia-smi shows its version)",
             )
 
         self.multiprocessors: int = torch.cuda.get_device_properties(device).multi_processor_count
 
     def kernel(self, name: str) -> Kernel:
-        """Its code is on the device afterwards: the first launch may be one that a graph captures."""
+        """Loads the kernel `name` onto the device, so that even its first launch may be captured in a graph."""
         function = _ok(_driver().cuModuleGetFunction(self._handle, name.encode()), f"kernel {name}")
         _ok(_driver().cuFuncLoad(function), f"kernel {name}")
         return Kernel(name, function, self.device)
 
 
 class Kernel:
-    def __init__(self, name: str, function: Any, device: torch.device) -> None:
+    """One kernel of a module."""
+
+    def __init__(self, name: str, function: CUfunction, device: torch.device) -> None:
         self.name, self.function, self.device = name, function, device
 
     def prepare(self, grid: tuple[int, int], block: tuple[int, int], *args: Any, shared: int = 0) -> Launch:
-        """A launch with these blocks (x, y), threads (x, y), arguments and bytes of shared memory (up to 48 KiB)."""
+        """Prepares a launch.
+
+        Args:
+            grid: numbers of blocks (x, y).
+            block: numbers of threads (x, y).
+            args: the kernel's arguments, ctypes objects.
+            shared: bytes of dynamic shared memory, up to 48 KiB.
+        """
         return Launch(self, grid, block, args, shared)
 
 
 class Launch:
-    """A kernel with its arguments; calling it launches."""
+    """Binds a kernel to its arguments; calling it launches."""
 
     def __init__(
         self, kernel: Kernel, grid: tuple[int, int], block: tuple[int, int], args: tuple, shared: int
