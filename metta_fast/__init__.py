@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from metta_fast.inference.loaded_policy import load_policy as load_policy
     from metta_fast.policy import Policy as Policy
     from metta_fast.policy import PolicyOutput as PolicyOutput
+    from metta_fast.policy.plan import Plan as Plan
+    from metta_fast.policy.plan import Trunk as Trunk
     from metta_fast.run.callbacks import Callback as Callback
     from metta_fast.run.callbacks import CallbackError as CallbackError
     from metta_fast.run.train_function import TrainResult as TrainResult
@@ -58,12 +60,14 @@ _PLACES = {
     "FrameRecorder": "metta_fast.envs.frame_recorder",
     "Hooks": "metta_fast.algorithms.hooks",
     "Leaf": "metta_fast.contracts.env",
+    "Plan": "metta_fast.policy.plan",
     "Policy": "metta_fast.policy",
     "PolicyOutput": "metta_fast.policy",
     "PythonEnvFactory": "metta_fast.envs.python_env",
     "Recording": "metta_fast.contracts.recording",
     "Rows": "metta_fast.contracts.env",
     "TrainResult": "metta_fast.run.train_function",
+    "Trunk": "metta_fast.policy.plan",
     "UserError": "metta_fast.contracts.errors",
     "VectorEnv": "metta_fast.contracts.vector",
     "VectorError": "metta_fast.contracts.vector",

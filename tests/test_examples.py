@@ -9,9 +9,15 @@ import textwrap
 from pathlib import Path
 
 import pytest
+import torch
 
 import metta_fast
-from metta_fast.export.main import export_policy
+from metta_fast import export_policy, make_factory
+from metta_fast.algorithms.ppo.c.mlp_update import C_UPDATE
+from metta_fast.policy import make_policy
+from metta_fast.resolve.compose import compose
+from metta_fast.resolve.resolve import resolve
+from metta_fast.runtime.fast_paths import Situation
 from tests.tiny import COUNTER
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
@@ -45,6 +51,16 @@ def test_a_policy_of_ones_own(tmp_path, monkeypatch):
     assert type(loaded.policy).__name__ == "MyNet"
     done = export_policy(tmp_path / "runs" / "mine", tmp_path / "mine.pt")
     assert [out["name"] for out in done.metadata["outputs"]] == ["action", "params", "value", "new_state"]
+
+
+def test_a_policy_of_ones_own_with_a_plan(tmp_path, monkeypatch):
+    """docs/policies.md: the update in C can train it."""
+    (tmp_path / "my_fast_net.py").write_text(programs("policies.md")[1])
+    monkeypatch.syspath_prepend(tmp_path)
+    config = resolve(compose([*SMALL, "policy=my_fast_net:MyFastNet"])).config
+    spec = make_factory(config.env).spec
+    policy = make_policy(config.policy, spec)
+    assert C_UPDATE.why_not(Situation(policy, config, spec, torch.device("cpu"))) is None
 
 
 def test_programs_with_the_package(tmp_path, monkeypatch):
