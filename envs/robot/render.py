@@ -19,11 +19,11 @@ import time
 import weakref
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
+from metta_fast.contracts.closing import Closing
 from metta_fast.contracts.env import Array
 from metta_fast.contracts.errors import UserError
 from metta_fast.envs.robot.child import last_line, start_child
@@ -39,7 +39,7 @@ START_S, PICTURE_S = 60.0, 60.0
 CHILD = Path(__file__).with_name("render_child.py")
 
 
-class Renderer:
+class Renderer(Closing):
     """Draws states of one model.
 
     Args:
@@ -104,14 +104,6 @@ class Renderer:
     def close(self) -> None:
         """End the process; may be called twice."""
         self._finalizer()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _start(self, library: str) -> str | None:
         """Start the process with that library; why it does not draw, or None."""

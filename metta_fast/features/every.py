@@ -1,33 +1,19 @@
-"""When a feature that works in some epochs only is due."""
+"""What features have in common: epochs in which they are due, and checks of their keys."""
 
 from __future__ import annotations
 
-import math
-import time
+from collections.abc import Callable
 from typing import Any
 
 from metta_fast.contracts.errors import UserError
+from metta_fast.runtime.interval import Interval
 
 
-class Every:
-    """Due at the end of every `epochs`-th epoch of the run, a resume or not, if `min_s` seconds have passed since.
-
-    Asked again in the same epoch it gives the same answer.
-    """
-
-    def __init__(self, epochs: int, min_s: float = 0.0) -> None:
-        self._epochs, self._min_s = epochs, min_s
-        self._epoch, self._answer, self._last = -1, False, -math.inf
-
-    def due(self, epoch: int) -> bool:
-        """`epoch` counts from 0."""
-        if epoch != self._epoch:
-            now = time.monotonic()
-            self._epoch = epoch
-            self._answer = (epoch + 1) % self._epochs == 0 and now - self._last >= self._min_s
-            if self._answer:
-                self._last = now
-        return self._answer
+def every(epochs: int, min_s: float = 0.0) -> Callable[[int], bool]:
+    """Returns whether something is due at the end of an epoch (counted from 0): every `epochs` epochs of the run,
+    resumed or not, and at least `min_s` seconds apart."""
+    interval = Interval(epochs, min_s=min_s, start=None)
+    return lambda epoch: interval.due(epoch + 1)
 
 
 def whole_number(path: str, value: Any, low: int) -> int:

@@ -14,18 +14,20 @@ in C; its result is the same.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 
 from metta_fast.algorithms.hooks import Context, Hooks
-from metta_fast.features.every import Every
+from metta_fast.features.every import every
 
 BY_LAYER = ("norm", "mean", "std", "update_ratio")
 
 
 def add(hooks: Hooks, *, interval_epochs: int, min_s: float, max_grad_norm: float) -> None:
     """Watch every `interval_epochs`-th update, at least `min_s` seconds apart. max_grad_norm 0: nothing is clipped."""
-    stats = GradientStats(Every(interval_epochs, min_s), max_grad_norm)
+    stats = GradientStats(every(interval_epochs, min_s), max_grad_norm)
     hooks.on_gradients.append(stats)
     hooks.on_epoch.append(stats)
 
@@ -33,8 +35,8 @@ def add(hooks: Hooks, *, interval_epochs: int, min_s: float, max_grad_norm: floa
 class GradientStats:
     """Both a GradientHook and an `on_epoch` hook."""
 
-    def __init__(self, every: Every, max_grad_norm: float) -> None:
-        self.due = every.due
+    def __init__(self, due: Callable[[int], bool], max_grad_norm: float) -> None:
+        self.due = due
         self._max_norm = max_grad_norm
 
     def begin(self, context: Context) -> None:

@@ -20,6 +20,7 @@ import signal
 import threading
 import time
 from collections import defaultdict
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -28,7 +29,7 @@ import torch
 
 from metta_fast.algorithms.hooks import Context, Hooks
 from metta_fast.contracts.errors import UserError
-from metta_fast.features.every import Every, whole_number
+from metta_fast.features.every import every, whole_number
 
 LOOK_S = 1.0
 """Seconds between two looks for the file `trace`."""
@@ -56,7 +57,7 @@ def add(
     if interval_epochs == 0:
         return
     hooks.exact_times |= sync
-    times = Times(Every(interval_epochs))
+    times = Times(every(interval_epochs))
     hooks.on_collect.append(times.begin)
     hooks.on_epoch.append(times)
     if hooks.folder is not None:
@@ -68,8 +69,8 @@ def add(
 class Times:
     """Adds up the epochs' phases. An epoch is complete when the next one begins."""
 
-    def __init__(self, every: Every) -> None:
-        self.due = every.due
+    def __init__(self, due: Callable[[int], bool]) -> None:
+        self.due = due
         self._began: float | None = None
         self._clear()
 

@@ -33,7 +33,7 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from metta_fast.algorithms.hooks import Context, Hooks
-from metta_fast.features.every import Every, whole_number
+from metta_fast.features.every import every, whole_number
 
 ROWS = 4096
 """Of the rollout, about, that units are judged by."""
@@ -74,7 +74,7 @@ def add(hooks: Hooks, *, interval_epochs: int = 100) -> None:
     whole_number("features.weight_analysis.interval_epochs", interval_epochs, 0)
     if interval_epochs == 0:
         return
-    analysis = WeightAnalysis(Every(interval_epochs), hooks.folder)
+    analysis = WeightAnalysis(every(interval_epochs), hooks.folder)
     hooks.on_collect.append(analysis.begin)
     hooks.on_epoch.append(analysis)
 
@@ -82,8 +82,8 @@ def add(hooks: Hooks, *, interval_epochs: int = 100) -> None:
 class WeightAnalysis:
     """An `on_epoch` hook. The weights at the start are kept in the run's folder, `weights_start.pt`, for a resume."""
 
-    def __init__(self, every: Every, folder: Path | None) -> None:
-        self.due = every.due
+    def __init__(self, due: Callable[[int], bool], folder: Path | None) -> None:
+        self.due = due
         self._path = folder / "weights_start.pt" if folder is not None else None
         self._start: dict[str, Tensor] | None = None
         self._last: dict[str, Tensor] = {}

@@ -1,89 +1,214 @@
-"""What a run leaves and shows: the files of its folder, train.log, rows of metrics, the screen."""
+"""Writes a run's output: configuration, train.log, metrics, checkpoints, replays, dashboard. Only rank 0 writes.
+
+    with ExitStack() as closing:
+        claim(folder, is_unused, closing)      # at rank 0
+        writer = RunWriter(resolved, folder, saved, closing, rank=0)
+        writer.write(step, row)                # metrics.jsonl, TensorBoard, W&B, dashboard
+        writer.save(snapshot, score)           # a checkpoint
+        writer.log.say("…")                    # train.log and the screen
+
+Place in the flow: trainer.py opens it. The writer of another rank has the same methods and writes
+nothing: several processes of one run share one folder.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Protocol
 
 import torch
 import yaml
 
-from metta_fast.config.keys import config_to_dict
-from metta_fast.metrics.dashboard import make_dashboard
+from metta_fast.config.keys import Config, config_to_dict
+from metta_fast.contracts.errors import UserError
+from metta_fast.metrics.dashboard import Dashboard, NoDashboard, make_dashboard
 from metta_fast.metrics.loggers import JsonlLogger, Later, Logger, Row, TensorBoardLogger, read_rows
 from metta_fast.metrics.text_log import RunLog
 from metta_fast.resolve.resolve import Resolved
+from metta_fast.run.snapshot import Snapshot
 from metta_fast.storage import checkpoint
 from metta_fast.storage.atomic_file import whole
-from metta_fast.storage.run_folder import RunDir, not_writable
+from metta_fast.storage.run_folder import RunDir, RunLocked, not_writable
 from metta_fast.version import __version__
 
 
-class Record:
-    """Open in a locked folder until `closing` closes it.
+class Log(Protocol):
+    """Takes lines of text: `say` and `warn` for the screen and train.log, `note` for train.log alone."""
 
-    Of a resumed run what lies after the checkpoint of step `saved` is put aside; `saved` −1: there is none.
+    def say(self, text: str) -> None: ...
 
-    Raises:
-        UserError: the folder cannot be written.
+    def note(self, text: str) -> None: ...
+
+    def warn(self, text: str) -> None: ...
+
+
+class NoLog:
+    """Drops every line."""
+
+    def say(self, text: str) -> None:
+        return
+
+    note = warn = say
+
+
+class RunWriter:
+    """Open until `closing` closes it.
+
+    Attributes:
+        writes: whether this process writes (rank 0); others must not write into the run's folder either.
+        log: the run's log.
     """
 
-    def __init__(self, resolved: Resolved, folder: RunDir, saved: int, closing: ExitStack) -> None:
-        config = resolved.config
-        self._closing = closing
+    def __init__(
+        self, resolved: Resolved, folder: RunDir, saved: int, closing: ExitStack, *, rank: int = 0
+    ) -> None:
+        """Opens the output, at rank 0.
+
+        Args:
+            folder: locked by this process, if it writes.
+            saved: step of the checkpoint that a resumed run starts from; later checkpoints and rows are put aside.
+                −1: there is none.
+
+        Raises:
+            UserError: the folder cannot be written.
+        """
+        self.writes = rank == 0
+        self._resolved, self._folder, self._closing = resolved, folder, closing
         self._loggers: list[Logger] = []
-        try:
-            folder.checkpoints.mkdir(exist_ok=True)
-            checkpoint.clear_unfinished(folder.checkpoints)
-            aside = checkpoint.set_aside(folder.checkpoints, saved)
-            resume_step = max(saved, 0) if folder.config.exists() else None
-            text = yaml.safe_dump(config_to_dict(config), sort_keys=False, allow_unicode=True)
-            with whole(folder.config) as beside:
-                beside.write_text(text, encoding="utf-8")
-            self._metrics = JsonlLogger(folder.metrics, resume_step)
-            self.add(self._metrics)
-            if config.run.tensorboard:
-                folder.tensorboard.mkdir(exist_ok=True)
-                self.add(Later(lambda: TensorBoardLogger(folder.tensorboard, resume_step)))
-            curve = [
-                row["env/return"] for row in read_rows(folder.metrics) if row.get("env/return") is not None
-            ]
-            self._dashboard = make_dashboard(
-                config.run.dashboard,
-                title=folder.name,
-                curve=curve,
-                total_steps=config.trainer.total_timesteps,
-            )
-            closing.callback(self._dashboard.close)
-            self.log = RunLog(folder.log, self._dashboard.message)
-        except OSError as error:
-            raise not_writable(folder.path, error) from error
-        closing.callback(self.log.close)
+        self._metrics: JsonlLogger | None = None
+        self._dashboard: Dashboard = NoDashboard()
+        self.log: Log = NoLog()
+        if self.writes:
+            try:
+                self._open(saved)
+            except OSError as error:
+                raise not_writable(folder.path, error) from error
+
+    def _open(self, saved: int) -> None:
+        config, folder = self._resolved.config, self._folder
+        folder.checkpoints.mkdir(exist_ok=True)
+        checkpoint.clear_unfinished(folder.checkpoints)
+        aside = checkpoint.set_aside(folder.checkpoints, saved)
+        resume_step = max(saved, 0) if folder.config.exists() else None
+        text = yaml.safe_dump(config_to_dict(config), sort_keys=False, allow_unicode=True)
+        with whole(folder.config) as beside:
+            beside.write_text(text, encoding="utf-8")
+        self._metrics = metrics = JsonlLogger(folder.metrics, resume_step)
+        self.add(metrics)
+        if config.run.tensorboard:
+            folder.tensorboard.mkdir(exist_ok=True)
+            self.add(Later(lambda: TensorBoardLogger(folder.tensorboard, resume_step)))
+        self._dashboard = _dashboard(config, folder)
+        self._closing.callback(self._dashboard.close)
+        log = RunLog(folder.log, self._dashboard.message)
+        self.log = log
+        self._closing.callback(log.close)
+        self._begin(config, metrics, aside, saved)
+
+    def _begin(self, config: Config, metrics: JsonlLogger, aside: list[Path], saved: int) -> None:
+        """Logs the first lines."""
         self.log.note(f"metta_fast {__version__}, torch {torch.__version__}, device {config.trainer.device}")
-        for text in resolved.notes:
+        for text in self._resolved.notes:
             self.log.say(text)
-        if self._metrics.damaged_after is not None:
+        if metrics.damaged_after is not None:
             self.log.warn(
-                f"{folder.metrics} is damaged after step {self._metrics.damaged_after}; what followed is cut off"
+                f"{metrics.path} is damaged after step {metrics.damaged_after}; the rows after it were removed"
             )
         for path in aside:
             self.log.warn(f"a checkpoint after step {saved} was put aside: {path}")
 
     def add(self, logger: Logger, close: Callable[[], None] | None = None) -> None:
-        """Rows go there as well from now on. close: instead of the logger's."""
+        """Adds a logger of rows. close: called at the end instead of the logger's own."""
         self._loggers.append(logger)
         self._closing.callback(close or logger.close)
 
+    def open_wandb(self, exit_code: Callable[[], int]) -> None:
+        """Logs to Weights & Biases as well, as configured. exit_code: asked at the end."""
+        config = self._resolved.config
+        if self.writes and config.wandb.mode != "disabled":
+            from metta_fast.metrics.wandb_logger import WandbLogger
+
+            logger = WandbLogger(config, self._folder)
+            self.add(logger, lambda: logger.close(exit_code()))
+
     def write(self, step: int, row: Row) -> None:
+        """Writes a row of metrics."""
         for logger in self._loggers:
             logger.write(step, row)
-        self._dashboard.update(row)
+        if self.writes:
+            self._dashboard.update(row)
 
-    def sync(self) -> None:
-        """The rows of metrics onto the disk."""
+    def save(self, snapshot: Snapshot, score: dict[str, Any] | None) -> Path | None:
+        """Writes a checkpoint and removes old ones. Returns its path, or None if this process does not write.
+
+        Args:
+            score: {"name": "eval/return" or "env/return", "value": …}, by which checkpoints are compared.
+
+        Raises:
+            UserError: the disk is full or not writable.
+        """
+        if not self.writes or self._metrics is None:
+            return None
+        folder, config = self._folder, self._resolved.config
+        meta = {
+            "epoch": snapshot.epoch,
+            "seconds": snapshot.seconds,
+            "score": score,
+            "config": config_to_dict(config),
+            "origins": self._resolved.origins,
+            "version": __version__,
+            "torch": torch.__version__,
+        }
+        states = {name: state() if callable(state) else state for name, state in snapshot.states.items()}
         self._metrics.sync()
+        path = checkpoint.save(folder.checkpoints, snapshot.step, states, meta)
+        try:
+            checkpoint.prune(folder.checkpoints, config.run.keep_checkpoints)
+        except OSError as error:
+            self.log.warn(f"an old checkpoint cannot be removed: {error}")
+        self.log.note(f"checkpoint {path}")
+        return path
 
     def end(self, text: str) -> None:
-        """The last word on the screen, below the last figures."""
-        self._dashboard.close()
+        """Shows the last line, below the last figures."""
+        if self.writes:
+            self._dashboard.close()
         self.log.say(text)
+
+
+def _dashboard(config: Config, folder: RunDir) -> Dashboard:
+    """Returns the run's dashboard with the curve of the rows so far."""
+    returns = (row.get("env/return") for row in read_rows(folder.metrics))
+    return make_dashboard(
+        config.run.dashboard,
+        title=folder.name,
+        curve=[value for value in returns if value is not None],
+        total_steps=config.trainer.total_timesteps,
+    )
+
+
+def claim(folder: RunDir, is_unused: Callable[[], bool], closing: ExitStack) -> None:
+    """Locks the folder until `closing` closes. It is removed then if it is still unused.
+
+    Args:
+        is_unused: whether the folder is new and nothing was trained in it.
+
+    Raises:
+        UserError: another process trains in it, or it cannot be written.
+    """
+
+    def remove_unused() -> None:
+        if is_unused():
+            folder.remove()
+
+    try:
+        folder.lock()
+    except RunLocked:
+        raise  # another process was quicker: it is that one's now
+    except UserError:
+        remove_unused()
+        raise
+    closing.callback(folder.unlock)
+    closing.callback(remove_unused)

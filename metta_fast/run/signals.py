@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: stop at once, but never in the middle of something that must be whole.
+"""Ctrl-C, SIGTERM and other reasons to end a run: at once, but never in the middle of something that must be whole.
 
     with Interrupt() as interrupt:
         while …:
@@ -6,6 +6,8 @@
                 algorithm.collect()
                 algorithm.update()
             …                             # a signal during bookkeeping waits for the next `allowed`
+
+    interrupt.request("the machine ends in 2 minutes", 143)      # the same, from any thread
 
 A second Ctrl-C quits without waiting (KeyboardInterrupt from wherever it is); a third kills the process.
 Wrappers that pass a terminal's Ctrl-C on make two signals of one: a second within `ECHO_S` does not count.
@@ -19,31 +21,54 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from types import FrameType, TracebackType
 from typing import Any
 
 ECHO_S = 0.5
-"""A repeated signal within so many seconds is taken for an echo of the first."""
+"""A repeated signal within this many seconds is taken for an echo of the first."""
+
+
+@dataclass(frozen=True)
+class Reason:
+    """Why a run is to end before it is done."""
+
+    text: str
+    exit_code: int | None
+    """None: the run's own code for this signal."""
+    signum: int | None = None
+    """The signal, or None: `Interrupt.request`."""
 
 
 class Interrupted(KeyboardInterrupt):
-    """A signal asked the run to stop. (A KeyboardInterrupt, so that no `except Exception` swallows it.)"""
+    """The run is asked to stop. (A KeyboardInterrupt, so that no `except Exception` swallows it.)"""
 
-    def __init__(self, signum: int) -> None:
-        super().__init__(signal.Signals(signum).name)
-        self.signum = signum
+    def __init__(self, reason: Reason) -> None:
+        super().__init__(reason.text)
+        self.reason = reason
+
+    @property
+    def signum(self) -> int | None:
+        return self.reason.signum
 
 
 class Interrupt:
-    """Handlers of SIGINT, SIGTERM and SIGHUP while the context lasts (none outside the main thread)."""
+    """Handles SIGINT, SIGTERM and SIGHUP while the context lasts (none outside the main thread)."""
 
     def __init__(self) -> None:
-        self.signum: int | None = None
-        """The first signal that came."""
-        self._allowed = False
+        self.reason: Reason | None = None
+        """The first reason that came."""
+        self._allowed: int | None = None
+        """The thread that is within `allowed`."""
         self._since = 0.0
         self._repeats = 0
+        self._lock = threading.Lock()
         self._before: dict[int, Any] = {}
+
+    @property
+    def signum(self) -> int | None:
+        """The signal that came first, or None."""
+        return self.reason.signum if self.reason else None
 
     def __enter__(self) -> Interrupt:
         if threading.current_thread() is threading.main_thread():
@@ -58,33 +83,60 @@ class Interrupt:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for signum, before in self._before.items():
-            signal.signal(signum, before)
+        with self._lock:  # a request on its way has sent its signal
+            before, self._before = self._before, {}
+        for signum, handler in before.items():
+            signal.signal(signum, handler)
+
+    def request(self, reason: str, exit_code: int) -> None:
+        """Ends the run as SIGTERM does: the last snapshot is saved. Can be called from any thread; the first reason
+        counts.
+
+        Args:
+            reason: what the log says.
+            exit_code: what the run ends with.
+        """
+        with self._lock:
+            if self.reason is not None:
+                return
+            self.reason, self._since = Reason(reason, exit_code), time.monotonic()
+            self._repeats = -1  # the next Ctrl-C is the first
+            here = self._allowed == threading.get_ident()
+            if not here and signal.SIGTERM in self._before:  # wakes the main thread, wherever it waits
+                signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
+        if here:
+            self._raise()
 
     @contextmanager
     def allowed(self) -> Iterator[None]:
         """Within, a signal raises Interrupted at once; one that came before raises on entry."""
-        self.check()
-        self._allowed = True
+        self._allowed = threading.get_ident()
         try:
+            self.check()
             yield
         finally:
-            self._allowed = False
+            self._allowed = None
 
     def check(self) -> None:
-        """Raise Interrupted if a signal has come."""
-        if self.signum is not None:
-            raise Interrupted(self.signum)
+        """Raises Interrupted if there is a reason to end the run."""
+        if self.reason is not None:
+            self._raise()
+
+    def _raise(self) -> None:
+        assert self.reason is not None
+        self._allowed = None
+        raise Interrupted(self.reason)
 
     def _handle(self, signum: int, frame: FrameType | None) -> None:
         now = time.monotonic()
-        if self.signum is None:
-            self.signum, self._since = signum, now
-            if self._allowed:
-                self._allowed = False
-                raise Interrupted(signum)
+        if self.reason is None:
+            name = "Ctrl-C" if signum == signal.SIGINT else signal.Signals(signum).name
+            self.reason, self._since = Reason(name, None, signum), now
         elif signum == signal.SIGINT and now - self._since > ECHO_S:
             self._repeats += 1
             if self._repeats > 1:
                 os._exit(128 + signal.SIGINT)
-            raise KeyboardInterrupt
+            if self._repeats > 0:
+                raise KeyboardInterrupt
+        if self._allowed is not None:
+            self._raise()

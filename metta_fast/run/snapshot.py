@@ -1,4 +1,4 @@
-"""The small parts of the loop's bookkeeping: snapshots, intervals, speed."""
+"""The small parts of the loop's bookkeeping: snapshots, speed, score."""
 
 from __future__ import annotations
 
@@ -33,28 +33,6 @@ class Snapshot:
             for w in weights
             if isinstance(w, torch.Tensor) and w.is_floating_point()
         )
-
-
-class Interval:
-    """Fires at the first boundary after `epochs` epochs and `min_s` seconds; at the latest after `max_s`."""
-
-    def __init__(self, epochs: int, *, min_s: float = 0.0, max_s: float = math.inf, epoch: int = 0) -> None:
-        """`epochs` 0: never. `epoch`: where counting starts (a resumed run does not start at 0)."""
-        self._epochs, self._min_s, self._max_s = epochs, min_s, max_s
-        self.restart(epoch)
-
-    def restart(self, epoch: int) -> None:
-        self._epoch, self._time = epoch, time.monotonic()
-
-    def due(self, epoch: int) -> bool:
-        """True, and count anew, if it is time."""
-        if self._epochs == 0:
-            return False
-        waited = time.monotonic() - self._time
-        if waited < self._max_s and (epoch - self._epoch < self._epochs or waited < self._min_s):
-            return False
-        self.restart(epoch)
-        return True
 
 
 class Speed:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from types import TracebackType
-from typing import Any, NoReturn, Self
+from typing import Any, NoReturn
 
 import numpy as np
 
 from metta_fast.contracts import batch_state as states
+from metta_fast.contracts.closing import Closing
 from metta_fast.contracts.env import Array, EnvBatch, EnvError, EnvFactory
 from metta_fast.contracts.errors import NonFiniteError
 from metta_fast.contracts.slab import EnvRange, slab_rows, slab_size, split
@@ -24,7 +24,7 @@ LOOK_S = 0.05
 """While it waits, recv looks after its workers so often, seconds."""
 
 
-class BaseVector:
+class BaseVector(Closing):
     """See the module's docstring; the methods' contracts are in metta_fast/contracts/vector.py."""
 
     ready: Ready
@@ -138,14 +138,6 @@ class BaseVector:
         if not self._closed:
             self._closed = "the vector is closed"
             self._stop()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     # ---- waiting and failing ----
 

@@ -24,7 +24,7 @@ import ctypes
 import functools
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import torch
@@ -32,6 +32,7 @@ from torch import Tensor
 
 from metta_fast.buffers.rollout import Buffers
 from metta_fast.contracts import batch_state as states
+from metta_fast.contracts.closing import Closing
 from metta_fast.contracts.env import Array, Rows
 from metta_fast.contracts.gpu_program import GpuFactory, Source
 from metta_fast.contracts.slab import split
@@ -76,7 +77,7 @@ def build_and_step(vec: Any, t: int) -> None:
     vec.step_row(t)
 
 
-class GpuVector:
+class GpuVector(Closing):
     """See the module's docstring; fulfils contracts/vector.py: VectorEnv and contracts/device_vector.py: DeviceVector.
 
     Args:
@@ -275,12 +276,6 @@ class GpuVector:
 
     def close(self) -> None:
         self._closed = "the vector is closed"
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     # ---- parts ----
 

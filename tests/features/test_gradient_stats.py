@@ -13,7 +13,7 @@ from metta_fast.algorithms.ppo.step import SUMS
 from metta_fast.config.keys import PolicyConfig
 from metta_fast.envs.grid.env import GridFactory
 from metta_fast.features import gradient_stats
-from metta_fast.features.every import Every
+from metta_fast.features.every import every
 from metta_fast.policy import make_policy
 from tests.ppo.envs import counted, tickers
 from tests.ppo.stand_in import make_ppo, run
@@ -163,7 +163,7 @@ def test_only_its_own_epochs_are_watched_and_go_not_ahead() -> None:
 
 
 def test_due_counts_epochs_of_the_run_and_seconds() -> None:
-    every = Every(3)
-    assert [every.due(epoch) for epoch in (3, 4, 5, 5, 6, 8)] == [False, False, True, True, False, True]
-    rare = Every(2, min_s=1000.0)
-    assert [rare.due(epoch) for epoch in (1, 1, 3, 5)] == [True, True, False, False]
+    third = every(3)
+    assert [third(epoch) for epoch in (3, 4, 5, 5, 6, 8)] == [False, False, True, True, False, True]
+    rare = every(2, min_s=1000.0)
+    assert [rare(epoch) for epoch in (1, 1, 3, 5)] == [True, True, False, False]

@@ -10,8 +10,8 @@ import pytest
 
 from metta_fast.machine.process_clock import process_age, process_start
 from metta_fast.metrics.loggers import read_rows
-from metta_fast.run.snapshot import Interval
 from metta_fast.run.trainer import Trainer
+from metta_fast.runtime.interval import Interval
 from metta_fast.storage import checkpoint
 from metta_fast.storage.run_folder import RunDir, create
 from tests.run.fake import STEPS, Builder, resolved

@@ -2,6 +2,8 @@
 
 import os
 import signal
+import threading
+import time
 
 import pytest
 
@@ -64,3 +66,47 @@ def test_nohup_stays_nohup():
             assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
     finally:
         signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_a_request_ends_what_is_allowed_at_once(elsewhere):
+    with Interrupt() as interrupt, pytest.raises(Interrupted) as caught, interrupt.allowed():  # noqa: PT012
+        if elsewhere:
+            threading.Thread(target=interrupt.request, args=("the machine ends", 75)).start()
+            time.sleep(5)  # the signal that it sends wakes this thread
+        else:
+            interrupt.request("the machine ends", 75)
+        pytest.fail("it went on")
+    assert (caught.value.reason.text, caught.value.reason.exit_code) == ("the machine ends", 75)
+    assert caught.value.signum is None
+
+
+def test_a_request_outside_waits_and_the_first_reason_counts():
+    with Interrupt() as interrupt:
+        interrupt.request("the first", 1)
+        interrupt.request("the second", 2)
+        send(signal.SIGTERM)
+        send(signal.SIGINT)  # the first Ctrl-C: what is being saved is saved
+        assert interrupt.signum is None
+        with pytest.raises(Interrupted, match="the first"), interrupt.allowed():
+            pytest.fail("must not be entered")
+
+
+def test_a_request_where_there_are_no_handlers():
+    """A run outside the main thread, as `metta_fast.train` may be called."""
+    caught = []
+
+    def work() -> None:
+        with Interrupt() as interrupt:
+            threading.Thread(target=interrupt.request, args=("from elsewhere", 3)).start()
+            try:
+                while True:
+                    with interrupt.allowed():
+                        time.sleep(0.01)
+            except Interrupted as stop:
+                caught.append(stop.reason)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join(10)
+    assert [reason.exit_code for reason in caught] == [3]

@@ -26,6 +26,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
+from metta_fast.contracts.closing import Closing
 from metta_fast.machine import hardware
 
 T = TypeVar("T")
@@ -47,7 +48,7 @@ class Failed(Exception):
         self.why, self.printed = why, printed
 
 
-class Child:
+class Child(Closing):
     """Starts a child process and talks to it; use it in a `with`."""
 
     def __init__(self, name: str, *, beside: int = 1, command: Sequence[str] = WORKER) -> None:
@@ -134,12 +135,6 @@ class Child:
         self._signal(signal.SIGKILL)
         self._process.wait()
         self._stderr.close()
-
-    def __enter__(self) -> Child:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def all_at_once(work: Sequence[Callable[[], T]]) -> list[T | Failed]:

@@ -87,7 +87,7 @@ def _replay(config: Config, parts: Parts, folder: RunDir) -> float:
 
 def _gradient_stats(config: Config, parts: Parts) -> float:
     """Measures how much longer an epoch takes with gradient statistics (medians); the run trains on meanwhile."""
-    from metta_fast.features.every import Every
+    from metta_fast.features.every import every
     from metta_fast.features.gradient_stats import GradientStats
 
     algorithm = parts.algorithm
@@ -103,7 +103,7 @@ def _gradient_stats(config: Config, parts: Parts) -> float:
         return _timed(one)
 
     bare = statistics.median([epoch() for _ in range(PAIRS)])
-    stats = GradientStats(Every(1), config.trainer.max_grad_norm)
+    stats = GradientStats(every(1), config.trainer.max_grad_norm)
     hooks.on_gradients.append(stats)
     hooks.on_epoch.append(stats)
     try:

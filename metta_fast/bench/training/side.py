@@ -29,6 +29,7 @@ from collections.abc import Iterator, Sequence
 from typing import IO, TYPE_CHECKING, Any
 
 from metta_fast.bench.training.ladder import mixed
+from metta_fast.contracts.closing import Closing
 from metta_fast.contracts.errors import UserError
 from metta_fast.machine.idle_threads import let_idle_threads_sleep
 from metta_fast.resolve.compose import Composed, compose
@@ -51,7 +52,7 @@ class SideError(RuntimeError):
     """A side's process failed; the message holds the end of its output."""
 
 
-class Side:
+class Side(Closing):
     """Starts a side's process and talks to it; use it in a `with`."""
 
     def __init__(
@@ -146,12 +147,6 @@ class Side:
     def _interrupt(self) -> None:
         """Interrupts an epoch in progress; the child still closes its environments."""
         self._process.send_signal(signal.SIGINT)
-
-    def __enter__(self) -> Side:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 class _GpuMeter:

@@ -1,0 +1,73 @@
+"""Measures how long a run's epochs take and decides what is due at a boundary. Times are monotonic.
+
+Place in the flow: trainer.py makes one when everything is built, and asks it at each boundary.
+"""
+
+from __future__ import annotations
+
+import time
+
+from metta_fast.config.keys import RunConfig
+from metta_fast.machine.monitor import Monitor
+from metta_fast.machine.process_clock import process_age
+from metta_fast.metrics.loggers import Row
+from metta_fast.run.snapshot import Speed
+from metta_fast.runtime.interval import Interval
+
+
+class Clocks:
+    """The intervals of one session of a run, its speed and its time.
+
+    Attributes:
+        log, evaluate, replay: when a row of metrics, an evaluation, a replay is due.
+    """
+
+    def __init__(
+        self, run: RunConfig, *, epoch: int, steps: int, seconds: float, monitor: Monitor | None
+    ) -> None:
+        """Starts to count.
+
+        Args:
+            epoch, steps, seconds: what the run has behind it.
+            monitor: None: the machine is not looked at.
+        """
+
+        def interval(epochs: int) -> Interval:
+            return Interval(epochs, min_s=run.min_interval_s, start=epoch)
+
+        self.log = Interval(run.log_interval, start=epoch)
+        self.evaluate = interval(run.evaluate_interval)
+        self.replay = interval(run.replay_interval)
+        self._monitor, self._monitor_due = monitor, interval(run.monitor_interval)
+        self._speed = Speed(steps)
+        self._seconds, self._began = seconds, time.monotonic()
+        self._boundary_s = self._boundary_began = 0.0
+        self._first_update: Row = {}
+
+    def seconds(self) -> float:
+        """Returns the run's seconds of training, over all its sessions."""
+        return self._seconds + time.monotonic() - self._began
+
+    def begin_boundary(self) -> float | None:
+        """An update has ended. Returns the process's age in seconds if it was the first update."""
+        self._boundary_began = time.perf_counter()
+        if self._first_update:
+            return None
+        self._first_update = {"perf/first_update_s": process_age()}
+        return self._first_update["perf/first_update_s"]
+
+    def row(self, epoch: int, steps: int) -> Row:
+        """Returns perf/* figures: speed, the last boundary, the first update and, if due, the machine's."""
+        row = self._speed.row(steps) | {"perf/time/boundary": self._boundary_s} | self._first_update
+        if self._monitor is not None and self._monitor_due.due(epoch):
+            row |= self._monitor.read()
+        return row
+
+    def leave_out(self, seconds: float) -> None:
+        """Leaves the last `seconds` out of the speed and of this boundary: they were no training."""
+        self._speed.leave_out(seconds)
+        self._boundary_began += seconds
+
+    def end_boundary(self) -> None:
+        """Everything that was due is done."""
+        self._boundary_s = time.perf_counter() - self._boundary_began

@@ -1,0 +1,83 @@
+"""Keeps the state of the last boundary and saves it: the one thing that must survive whatever ends a run.
+
+    saver.take(steps, epoch, states, seconds)     at each boundary: copies, a few MB
+    saver.save()                                  when a checkpoint is due, and at the end
+    saver.save_last()                             while a signal or an error ends the run
+
+Place in the flow: trainer.py takes a snapshot at each boundary; run_writer.py writes the checkpoint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from metta_fast.config.keys import RunConfig
+from metta_fast.run.callbacks import CallbackError
+from metta_fast.run.run_writer import RunWriter
+from metta_fast.run.snapshot import Score, Snapshot
+from metta_fast.runtime.interval import Interval
+
+
+class Saver:
+    """Saves snapshots in a run's folder.
+
+    Attributes:
+        snapshot: the last one; None until the first boundary of a resumed run.
+        score: of the rows since the last checkpoint.
+    """
+
+    def __init__(
+        self, run: RunConfig, writer: RunWriter, saved: int, on_checkpoint: Callable[[Path], None]
+    ) -> None:
+        """Saves nothing yet.
+
+        Args:
+            saved: step of the newest checkpoint, −1: none.
+            on_checkpoint: called with the path of each checkpoint.
+
+        """
+        self._run, self._writer, self._on_checkpoint = run, writer, on_checkpoint
+        self._saved = saved
+        self.snapshot: Snapshot | None = None
+        self.score = Score()
+        self.start(0)
+
+    def start(self, epoch: int) -> None:
+        """Counts epochs and seconds to the next checkpoint from here."""
+        run = self._run
+        self._interval = Interval(
+            run.checkpoint_interval, min_s=run.min_interval_s, max_s=run.checkpoint_max_s, start=epoch
+        )
+
+    def due(self, epoch: int) -> bool:
+        """Returns whether it is time for a checkpoint."""
+        return self._interval.due(epoch)
+
+    def save(self) -> None:
+        """Saves the last snapshot, unless it is on disk already or its weights are not finite."""
+        snapshot = self.snapshot
+        if snapshot is None or snapshot.step <= self._saved:
+            return
+        if not snapshot.finite():
+            self._writer.log.warn(f"the weights at step {snapshot.step} are not finite: they are not saved")
+            return
+        path = self._writer.save(snapshot, self.score.value())
+        self._saved = snapshot.step
+        self.score.clear()
+        self._interval.restart(snapshot.epoch)
+        if path is not None:
+            self._on_checkpoint(path)
+
+    def save_last(self) -> None:
+        """Saves while the run ends for another reason: an error of a callback is only logged."""
+        try:
+            self.save()
+        except CallbackError as error:
+            self._writer.log.warn(str(error))
+
+    def go_on(self, text: str, folder: Path) -> str:
+        """Returns how the run is continued. text: what to say of the saved state."""
+        if self._saved < 0:
+            return "Nothing was learnt yet: there is no checkpoint."
+        return f"{text} at step {self._saved}; go on with resume={folder}"

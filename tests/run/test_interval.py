@@ -1,0 +1,55 @@
+"""Interval: epochs and seconds, from where counting starts."""
+
+from __future__ import annotations
+
+import pytest
+
+from metta_fast.runtime import interval as module
+from metta_fast.runtime.interval import Interval
+
+
+class Time:
+    now = 100.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def time(monkeypatch) -> Time:
+    clock = Time()
+    monkeypatch.setattr(module, "time", clock)
+    return clock
+
+
+def fired(interval: Interval, epochs: range) -> list[int]:
+    return [epoch for epoch in epochs if interval.due(epoch)]
+
+
+def test_it_counts_epochs_from_where_it_starts(time) -> None:
+    assert fired(Interval(4), range(1, 13)) == [4, 8, 12]
+    assert fired(Interval(4, start=6), range(7, 18)) == [10, 14]
+    assert fired(Interval(4, start=None), range(7, 18)) == [8, 12, 16], "multiples of the run's epochs"
+    assert fired(Interval(0), range(1, 9)) == []
+
+
+def test_asked_again_in_an_epoch_it_answers_the_same(time) -> None:
+    each = Interval(1)
+    assert [each.due(epoch) for epoch in (1, 1, 2, 2)] == [True] * 4
+
+
+def test_least_and_most_seconds(time) -> None:
+    for start, first in ((0, False), (None, True)):
+        apart = Interval(2, min_s=10.0, start=start)
+        assert apart.due(2) is first
+        time.now += 9
+        assert not apart.due(4)
+        time.now += 1
+        assert apart.due(5)
+    most = Interval(100, min_s=50.0, max_s=30.0)
+    time.now += 29
+    assert not most.due(1)
+    time.now += 1
+    assert most.due(2)
+    most.restart(2)
+    assert not most.due(3)

@@ -1,0 +1,66 @@
+"""Only rank 0 writes; the other ranks of a run share its folder and do the same otherwise."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+import torch
+
+from metta_fast.run.callbacks import Callback, Callbacks
+from metta_fast.run.trainer import Trainer
+from metta_fast.storage import checkpoint
+from metta_fast.storage.run_folder import RunDir
+from tests.run.fake import Builder, resolved
+
+
+def files(folder):
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*"))
+
+
+def test_only_rank_0_writes(tmp_path, capfd):
+    writer, other = Builder(), Builder()
+    assert Trainer(resolved(tmp_path, tensorboard=True, dashboard="plain"), build=writer).run() == 0
+    written = files(tmp_path / "fake")
+    assert {"metrics.jsonl", "train.log", "config.yaml", "tensorboard", "checkpoints"} <= set(written)
+    assert "trained to 1000 steps" in capfd.readouterr().err
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    run = {"tensorboard": True, "dashboard": "plain", "replay_interval": 1}
+    silent = Trainer(resolved(tmp_path, **run), folder=RunDir(shared), build=other, rank=1)
+    assert silent.run() == 0
+    assert files(shared) == []
+    assert capfd.readouterr() == ("", "")
+    assert torch.equal(writer.algorithm.weight, other.algorithm.weight)
+    assert silent.metrics["train/steps"] == 1000
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_request_ends_a_run_as_a_signal_does(tmp_path, rank):
+    """From another thread, in the middle of an epoch: the last snapshot is saved."""
+
+    class AskedToEnd(Callback):
+        def on_epoch(self, trainer, metrics):
+            if trainer.epoch == 3:
+                ask = ("a notice that this machine ends", 75)
+                threading.Timer(0.1, trainer.interrupt.request, ask).start()
+
+    builder = Builder(seconds=0.25)
+    folder = RunDir(tmp_path / "fake")
+    folder.path.mkdir()
+    trainer = Trainer(
+        resolved(tmp_path, checkpoint_interval=1000), folder=folder, build=builder, rank=rank,
+        callbacks=Callbacks([AskedToEnd()]),
+    )  # fmt: skip
+    assert trainer.run() == 75
+    assert trainer.interrupted
+    assert builder.algorithm.steps == 300
+    assert builder.vec.closed == 1
+    if rank:
+        assert files(folder.path) == []
+        return
+    assert [step for step, _ in checkpoint.steps(folder.checkpoints)] == [300]
+    said = folder.log.read_text()
+    assert (
+        "stopped: a notice that this machine ends. The state is saved at step 300; go on with resume=" in said
+    )
