@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from metta_fast.config.extension import ENVS, described, entry_point, entry_point_names, load_named, place
 from metta_fast.config.keys import did_you_mean
+from metta_fast.contracts.device_vector import DeviceFactory
 from metta_fast.contracts.env import EnvError, EnvFactory, check_factory
 from metta_fast.contracts.errors import UserError
 
@@ -42,7 +43,7 @@ def make_factory(env_config: EnvConfig) -> EnvFactory:
     return repeated(_factory(env_config), env_config.action_repeat)
 
 
-def _factory(config: EnvConfig) -> EnvFactory:
+def _factory(config: EnvConfig) -> EnvFactory | DeviceFactory:
     name = config.factory
     if name in _KNOWN:
         return _KNOWN[name](config)
@@ -124,7 +125,7 @@ def _params(config: EnvConfig, *taken: str) -> dict[str, Any]:
     return dict(config.params)
 
 
-def _custom(config: EnvConfig) -> EnvFactory:
+def _custom(config: EnvConfig) -> EnvFactory | DeviceFactory:
     """A factory by module:name, or by an entry point of an installed package."""
     where = f"env.factory={config.factory}"
     function = (
@@ -139,6 +140,8 @@ def _custom(config: EnvConfig) -> EnvFactory:
     except Exception as error:
         name = getattr(function, "__name__", config.factory)
         raise UserError(f"{where}: {name}(config) failed: {described(error)}") from error
+    if isinstance(made, DeviceFactory) and not isinstance(made, EnvFactory):
+        return made  # environments on the learner's device alone
     if isinstance(made, EnvFactory):
         factory = made
     elif callable(made):

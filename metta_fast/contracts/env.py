@@ -92,6 +92,9 @@ class EnvSpec:
     the last observation apart (contracts/device_vector.py)."""
     action_mask: bool = False
     """True: each row carries a mask of legal choices (discrete actions; environments on the learner's device)."""
+    device_rows: bool = False
+    """True: its factory gives `make_device_vector`, environments whose rows are torch tensors on the learner's device,
+    be it a GPU or the CPU (contracts/device_vector.py)."""
 
 
 class Rows(NamedTuple):

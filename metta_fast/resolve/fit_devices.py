@@ -109,6 +109,9 @@ class Devices:
     def env_device(self, spec: EnvSpec) -> None:
         """Where environments step, and what follows from it (metta_fast/resolve/env_on_gpu.py)."""
         env, vector = self.config.env, self.config.vector
+        if spec.device_rows:
+            self._step_on_learners_device(spec)
+            return
         missing = obstacle(spec, self.machine)
         if env.device == "auto":
             self._choose_env_device(spec, missing)
@@ -120,18 +123,33 @@ class Devices:
                     "env.device=cuda has the policy on the GPU as well, but trainer.device=cpu; leave one of "
                     "them out"
                 )
-            for wish in differing(self.config):
-                if self.typed(wish.path):
-                    raise UserError(
-                        f"{said(self.config, wish)} does not go with env.device=cuda: {wish.why}; leave one of "
-                        "them out"
-                    )
-                self._adjust(wish.path, wish.needed, wish.why, tell=wish.path not in PREFERENCES)
+            self._meet_wishes("env.device=cuda")
         elif vector.backend == "gpu":
             if self.typed("vector.backend"):
                 why, cure = (missing.why, missing.cure) if missing else ("env.device=cpu", "leave one out")
                 raise UserError(f"vector.backend=gpu steps environments on the GPU, but {why}; {cure}")
             vector.backend = "auto"
+
+    def _step_on_learners_device(self, spec: EnvSpec) -> None:
+        """Environments with EnvSpec.device_rows step where the policy is, on a GPU or on the CPU."""
+        env, learner = self.config.env, self.config.trainer.device
+        if env.device == "auto":
+            self._set("env.device", learner, f"{spec.name} steps on the learner's device")
+        elif env.device != learner:
+            raise UserError(
+                f"env.device={env.device} with trainer.device={learner}: {spec.name} steps on the learner's device; "
+                "leave env.device out"
+            )
+        self._meet_wishes(f"{spec.name}, which steps on the learner's device")
+
+    def _meet_wishes(self, what: str) -> None:
+        """Sets the keys that environments on the learner's device need, or refuses what was typed."""
+        for wish in differing(self.config):
+            if self.typed(wish.path):
+                raise UserError(
+                    f"{said(self.config, wish)} does not go with {what}: {wish.why}; leave one of them out"
+                )
+            self._adjust(wish.path, wish.needed, wish.why, tell=wish.path not in PREFERENCES)
 
     def _choose_env_device(self, spec: EnvSpec, missing: Obstacle | None) -> None:
         """What env.device=auto becomes."""

@@ -117,8 +117,9 @@ class _Resolve(Devices):
     def vector(self, spec: EnvSpec) -> None:
         """Backend, workers and threads for this environment and the cores allowed."""
         vector, envs, cores = self.config.vector, self.config.env.num_envs, self.machine.cores
-        if vector.backend == "auto" and self.config.env.device == "cuda":
-            self._set("vector.backend", "gpu", "env.device=cuda")
+        if vector.backend == "auto" and (self.config.env.device == "cuda" or spec.device_rows):
+            why = f"{spec.name} steps on the learner's device" if spec.device_rows else "env.device=cuda"
+            self._set("vector.backend", "gpu", why)
         if vector.backend == "auto":
             backend = "threads" if spec.native else "workers"
             self._set(

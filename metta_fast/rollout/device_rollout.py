@@ -47,7 +47,7 @@ class DeviceRollout(RolloutBase[DeviceVector]):
         super().__init__(vec, policy, buffers, **keys)
         spec = vec.spec
         self._then = then
-        acts = Acts(policy, fused=None if spec.action_mask else fused, compile_mode=compile_mode)
+        acts = Acts(policy, fused=fused, compile_mode=compile_mode)
         self._plain, self._fused, self._act = acts.plain, acts.fused, acts.best
         self._unchecked = acts.best is not acts.plain
         self._state: Tensor = self.policy.initial_state(buffers.num_agents, self.device)
@@ -131,7 +131,7 @@ class DeviceRollout(RolloutBase[DeviceVector]):
         obs = {name: leaf.unsqueeze(0) for name, leaf in b.final_obs.items()}
         value = self._dropped[3]
         self._value(self._act, obs, self._state, self._no_reset, value)
-        torch.where(cut, value[0], 0.0, out=b.bootstrap[t])
+        b.bootstrap[t].copy_(value[0].masked_fill(~cut, 0.0))
 
     def _value_into(self, act: Act, t: int, before: Tensor, value: Tensor) -> None:
         """Write V of row t; `before` [L, N, H] is the core's state before it."""

@@ -29,6 +29,8 @@ def begin(resolved: Resolved) -> list[threading.Thread]:
         from metta_fast.runtime.nvrtc.compile import compile_source
 
         factory: Any = resolved.factory
+        if not factory.spec.gpu:  # no kernels of its own
+            return
         compile_source(factory.gpu_program().source, arch)
 
     def triton() -> None:

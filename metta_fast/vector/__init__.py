@@ -6,7 +6,8 @@
     factory ──► serial.py   in the caller
             ├─► threads.py  native: C threads; else Python threads
             ├─► workers.py  processes over shared memory (launcher.py, worker.py)
-            └─► gpu.py      kernels over the same rules, rows on the device
+            └─► backend gpu: rows on the learner's device (contracts/device_vector.py): the factory's own
+                make_device_vector, or gpu.py: kernels over the same rules
 
 Importing this imports no backend.
 """
@@ -14,9 +15,10 @@ Importing this imports no backend.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, cast
 
 from metta_fast.config.keys import did_you_mean
+from metta_fast.contracts.device_vector import DeviceFactory, DeviceVector
 from metta_fast.contracts.env import EnvFactory, check_factory
 from metta_fast.contracts.errors import UserError
 from metta_fast.contracts.slab import EnvRange
@@ -25,14 +27,16 @@ from metta_fast.contracts.vector import Block, VectorEnv, VectorError, WorkerErr
 if TYPE_CHECKING:
     import torch
 
+    from metta_fast.contracts.gpu_program import GpuFactory
+
 __all__ = ["BACKENDS", "Block", "VectorEnv", "VectorError", "WorkerError", "make_vector"]
 
 BACKENDS = ("serial", "threads", "workers")
-"""Those on the CPU, which every environment has; "gpu" needs `EnvSpec.gpu` and a card."""
+"""Those on the CPU. "gpu" needs a factory with `make_device_vector`, or `EnvSpec.gpu` and a card."""
 
 
 def make_vector(
-    factory: EnvFactory,
+    factory: EnvFactory | DeviceFactory,
     num_envs: int,
     first_env: int = 0,
     total_envs: int | None = None,
@@ -56,7 +60,10 @@ def make_vector(
         num_workers: processes; workers only.
         num_threads: threads of the pool (threads), or of each worker (workers, native environments).
         worker_timeout_s: a worker or thread for which recv waits so long is named as hung.
-        device: of the backend gpu, a CUDA device; the others take no notice of it.
+        device: of the backend gpu, the learner's device; the others ignore it.
+
+    Returns:
+        With backend="gpu" a DeviceVector (contracts/device_vector.py), which need not have blocks.
 
     Raises:
         UserError: a number that cannot be.
@@ -68,24 +75,21 @@ def make_vector(
             f"vector.backend={backend!r} is not known; {did_you_mean(str(backend), known)}"
             f"There are {', '.join(known)}"
         )
-    check_factory(factory)
+    if backend != "gpu" or isinstance(factory, EnvFactory):
+        if not isinstance(factory, EnvFactory):
+            raise UserError(
+                f"vector.backend={backend} is not available for {factory.spec.name}, whose environments step on the "
+                "learner's device: it has only vector.backend=gpu"
+            )
+        check_factory(factory)
     range_ = _env_range(num_envs, first_env, total_envs)
     _check("vector.async_factor", "blocks", num_blocks, num_envs)
     _check("vector.num_threads", "threads", num_threads, None)
     if not worker_timeout_s > 0:
         raise UserError(f"vector.worker_timeout_s={worker_timeout_s!r}: expected seconds above 0")
     if backend == "gpu":
-        if not factory.spec.gpu or device is None or device.type != "cuda":
-            raise UserError(
-                f"vector.backend=gpu: {factory.spec.name} on {device} cannot be; it takes an environment with a "
-                "GPU engine and env.device=cuda"
-            )
-        from metta_fast.vector.gpu import GpuVector
-
-        engine: Any = factory  # EnvSpec.gpu promises `gpu_program`
-        return GpuVector(
-            engine, num_envs, num_blocks, device, first_env=range_.first, total_envs=range_.total
-        )
+        return cast("VectorEnv", _device_vector(factory, range_, num_blocks, device))
+    assert isinstance(factory, EnvFactory)
     if backend == "serial":
         from metta_fast.vector.serial import SerialVector
 
@@ -99,6 +103,23 @@ def make_vector(
     from metta_fast.vector.workers import WorkersVector
 
     return WorkersVector(factory, range_, num_blocks, worker_timeout_s, num_workers, num_threads)
+
+
+def _device_vector(
+    factory: EnvFactory | DeviceFactory, envs: EnvRange, num_blocks: int, device: torch.device | None
+) -> DeviceVector:
+    """Makes environments on the learner's device: the factory's own, or an engine over its `gpu_program`."""
+    if device is not None and isinstance(factory, DeviceFactory):
+        return factory.make_device_vector(envs.count, device, envs.first, envs.total)
+    if not factory.spec.gpu or device is None or device.type != "cuda":
+        raise UserError(
+            f"vector.backend=gpu is not available for {factory.spec.name} on {device}: it needs an environment with a "
+            "GPU engine and env.device=cuda, or a factory with make_device_vector"
+        )
+    from metta_fast.vector.gpu import GpuVector
+
+    engine = cast("GpuFactory", factory)  # EnvSpec.gpu promises `gpu_program`
+    return GpuVector(engine, envs.count, num_blocks, device, first_env=envs.first, total_envs=envs.total)
 
 
 def _env_range(num_envs: int, first_env: int, total_envs: int | None) -> EnvRange:

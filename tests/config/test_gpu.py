@@ -272,7 +272,7 @@ def test_the_backend_asks_for_an_engine_and_a_card() -> None:
 
     for env, device in (("counter", torch.device("cuda")), ("grid", torch.device("cpu")), ("grid", None)):
         factory = make_factory(resolved(f"env={env}").config.env)
-        with pytest.raises(UserError, match=r"takes an environment with a GPU engine and env\.device=cuda"):
+        with pytest.raises(UserError, match=r"needs an environment with a GPU engine and env\.device=cuda"):
             make_vector(factory, 8, backend="gpu", device=device)
     with pytest.raises(UserError, match="did you mean 'gpu'"):
         make_vector(factory, 8, backend="gpus")

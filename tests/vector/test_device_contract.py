@@ -1,0 +1,66 @@
+"""The contract of vectors on the learner's device (tests/vector/device_suite.py), for every tenant."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from metta_fast.contracts.device_vector import DeviceVector
+from metta_fast.contracts.errors import UserError
+from metta_fast.envs.counter import CounterFactory
+from metta_fast.envs.grid.env import GridFactory
+from metta_fast.vector import make_vector
+from metta_fast.vector.gpu import GpuVector
+from tests.cuda.emulate import Emulator
+from tests.cuda.engines import needs_card, needs_compiler
+from tests.device_envs import TorchFactory
+from tests.vector.device_suite import check
+
+DEVICES = [
+    pytest.param("cpu"),
+    pytest.param("cuda", marks=[pytest.mark.gpu, needs_card]),
+]
+KINDS: list[dict[str, Any]] = [
+    {"kind": "pendulum"},
+    {"kind": "pendulum", "autoreset": "same_step", "several": True},
+    {"kind": "pendulum", "autoreset": "same_step", "final_obs": False},
+    {"kind": "cart-pole"},
+    {"kind": "cart-pole", "autoreset": "same_step", "masks": True},
+    {"kind": "cart-pole", "several": True, "masks": True, "heads": True},
+]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("options", KINDS, ids=lambda options: "-".join(map(str, options.values())))
+def test_environments_in_plain_torch(options: dict[str, Any], device: str) -> None:
+    factory = TorchFactory(max_steps=7, **options)
+
+    def make(num_envs: int, first_env: int, total_envs: int) -> DeviceVector:
+        where = torch.device(device, 0) if device == "cuda" else torch.device(device)
+        return make_vector(factory, num_envs, first_env, total_envs, backend="gpu", device=where)
+
+    check(make)
+
+
+@pytest.mark.parametrize(
+    "device",
+    [pytest.param("cpu", marks=needs_compiler), pytest.param("cuda", marks=[pytest.mark.gpu, needs_card])],
+)
+def test_the_grids_engine(device: str) -> None:
+    """Emulated on the CPU."""
+    factory = GridFactory(num_agents=3, room_size=(6, 6), objects={"mine_red": 2, "wall": 1}, max_steps=7)
+    load = {"load": Emulator} if device == "cpu" else {}
+
+    def make(num_envs: int, first_env: int, total_envs: int) -> DeviceVector:
+        return GpuVector(factory, num_envs, device=device, first_env=first_env, total_envs=total_envs, **load)
+
+    check(make)
+
+
+def test_what_cannot_step_on_the_device_is_refused() -> None:
+    with pytest.raises(UserError, match=r"vector\.backend=gpu is not available for counter on cpu"):
+        make_vector(CounterFactory(), 4, backend="gpu", device=torch.device("cpu"))
+    with pytest.raises(UserError, match=r"pendulum.*only vector\.backend=gpu"):
+        make_vector(TorchFactory("pendulum"), 4, backend="serial")
