@@ -33,12 +33,7 @@ cdef extern from *:
     #define MF_ENV grid
     #include "shell.h"
     """
-    ctypedef struct grid_batch:
-        const grid_params *params
-        uint8_t *states
-        uint64_t seed
-        uint32_t first_env
-        int32_t stagger_envs, max_steps
+    ctypedef struct grid_rows:
         const int32_t *action
         uint8_t *obs
         float *reward
@@ -47,6 +42,13 @@ cdef extern from *:
         uint8_t *mask
         uint8_t *reset
         float *stats
+    ctypedef struct grid_batch:
+        const grid_params *params
+        uint8_t *states
+        uint64_t seed
+        uint32_t first_env
+        int32_t stagger_envs, max_steps
+        grid_rows rows
     void grid_reset_range(void *batch, int32_t lo, int32_t hi) noexcept nogil
     int32_t grid_step_range(void *batch, int32_t lo, int32_t hi) noexcept nogil
 
@@ -157,14 +159,14 @@ cdef class GridBatch:
                 raise ValueError(f"rows.{name} must be contiguous")
             at[name] = array.ctypes.data
         self.rows = rows
-        self.batch.obs = <uint8_t *><uintptr_t>at["obs"]
-        self.batch.action = <const int32_t *><uintptr_t>at["action"]
-        self.batch.reward = <float *><uintptr_t>at["reward"]
-        self.batch.terminal = <uint8_t *><uintptr_t>at["terminal"]
-        self.batch.truncation = <uint8_t *><uintptr_t>at["truncation"]
-        self.batch.mask = <uint8_t *><uintptr_t>at["mask"]
-        self.batch.reset = <uint8_t *><uintptr_t>at["reset"]
-        self.batch.stats = <float *><uintptr_t>at["stats"]
+        self.batch.rows.obs = <uint8_t *><uintptr_t>at["obs"]
+        self.batch.rows.action = <const int32_t *><uintptr_t>at["action"]
+        self.batch.rows.reward = <float *><uintptr_t>at["reward"]
+        self.batch.rows.terminal = <uint8_t *><uintptr_t>at["terminal"]
+        self.batch.rows.truncation = <uint8_t *><uintptr_t>at["truncation"]
+        self.batch.rows.mask = <uint8_t *><uintptr_t>at["mask"]
+        self.batch.rows.reset = <uint8_t *><uintptr_t>at["reset"]
+        self.batch.rows.stats = <float *><uintptr_t>at["stats"]
 
     def reset(self, uint64_t seed, *, bint stagger=False):
         """Start every env anew and write row 0; what env i does depends on (seed, i) only."""

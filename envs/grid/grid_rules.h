@@ -50,20 +50,28 @@ MF_FN int32_t grid_faced(const Grid *g, const GridAgent *a) {
     return grid_on_map(g, a->row + dr, a->col + dc) ? *grid_cell(g, a->row + dr, a->col + dc) : 0;
 }
 
-/* After a put or a get: the converter may start, and both look different. */
-MF_FN void grid_after_trade(const Grid *g, GridAgent *a, GridObject *o) {
+/* The converter that an agent faces, or null. */
+MF_FN GridObject *grid_faced_object(const Grid *g, const GridAgent *a) {
+    const int32_t cell = grid_faced(g, a);
+    return cell < 2 + g->c->num_agents ? 0 : grid_object(g, cell);
+}
+
+/* After a put or a get of `total` items (returned as 0 or 1): the converter may start, and both look different. */
+MF_FN int32_t grid_after_trade(const Grid *g, GridAgent *a, GridObject *o, int32_t total) {
+    if (total == 0)
+        return 0;
     grid_start(g, o);
     grid_paint_object(g, o);
     grid_paint_agent(g, a);
+    return 1;
 }
 
 /* Give one recipe's worth of each input, as far as held and as it fits. */
 MF_FN int32_t grid_put_items(const Grid *g, GridAgent *a) {
-    const int32_t cell = grid_faced(g, a);
+    GridObject *o = grid_faced_object(g, a);
     int32_t total = 0;
-    if (cell < 2 + g->c->num_agents)
+    if (!o)
         return 0;
-    GridObject *o = grid_object(g, cell);
     for (uint32_t set = g->p->in_items[o->type] & a->cache_items; set; set &= set - 1) {
         const int32_t i = MF_CTZ(set);
         const int32_t n = mf_min(mf_min(g->c->recipe_in[o->type][i], a->item[i]), 255 - o->item[i]);
@@ -73,20 +81,16 @@ MF_FN int32_t grid_put_items(const Grid *g, GridAgent *a) {
             a->stat[GRID_STAT_HEARTS] -= n;
         total += n;
     }
-    if (total == 0)
-        return 0;
     a->stat[GRID_STAT_PUT] += total;
-    grid_after_trade(g, a, o);
-    return 1;
+    return grid_after_trade(g, a, o, total);
 }
 
 /* Take every output that fits, also while the converter is busy. */
 MF_FN int32_t grid_get_items(const Grid *g, GridAgent *a) {
-    const int32_t cell = grid_faced(g, a);
+    GridObject *o = grid_faced_object(g, a);
     int32_t total = 0;
-    if (cell < 2 + g->c->num_agents)
+    if (!o)
         return 0;
-    GridObject *o = grid_object(g, cell);
     for (uint32_t set = g->p->out_items[o->type] & o->cache_items; set; set &= set - 1) {
         const int32_t i = MF_CTZ(set), n = mf_min(o->item[i], g->c->item_cap[i] - a->item[i]);
         grid_give_agent(g, a, i, n);
@@ -99,10 +103,7 @@ MF_FN int32_t grid_get_items(const Grid *g, GridAgent *a) {
             a->stat[GRID_STAT_HEARTS] += n;
         total += n;
     }
-    if (total == 0)
-        return 0;
-    grid_after_trade(g, a, o);
-    return 1;
+    return grid_after_trade(g, a, o, total);
 }
 
 /* The agent that an attack with this argument meets: the arg-th, or the last, of those in the 3×3 cells ahead,

@@ -16,7 +16,7 @@
    one ends, in separate memory; the step after the end copies it. So mf_build need not run for every row, only once
    between two ends of an env. Compile with -DMF_PARAMS_BYTES=…, the host's size of ENV_params;
    metta_fast/vector/gpu.py launches the kernels. */
-#include "contract.h"
+#include "rows.h"
 
 #ifndef MF_WARM
 #define MF_WARM(at) mf_warm_sector(at)
@@ -40,14 +40,8 @@ typedef struct {
     int32_t scratch; /* 1: mf_build has shared memory for one state */
 } mf_world;
 
-/* Has the same fields as `RowPointers` in metta_fast/vector/gpu.py; points to the rows of agent 0 of env 0. */
-typedef struct {
-    const MF_NAME(action) * action; /* [agents, action_width] */
-    uint8_t *obs;                   /* [agents, obs_size] */
-    float *reward;
-    uint8_t *terminal, *truncation, *mask, *reset;
-    float *stats; /* [agents, stats] */
-} mf_rows;
+/* Has the same fields as `RowPointers` in metta_fast/vector/gpu_rows.py. */
+typedef MF_NAME(rows) mf_rows;
 
 static_assert(sizeof(MF_NAME(params)) == MF_PARAMS_BYTES, "host and device disagree on the size of the parameters");
 
@@ -58,23 +52,12 @@ MF_FN uint8_t *mf_state(const MF_NAME(params) * p, const mf_world *w, int32_t en
     return w->states + (int64_t)env * MF_NAME(state_size)(p);
 }
 
-/* Writes the rows of a new episode, without observations. */
-MF_FN void mf_new_rows(const MF_NAME(params) * p, const mf_rows *r, int32_t env, int32_t lane, int32_t lanes) {
-    const int32_t agents = MF_NAME(num_agents)(p);
-    const int64_t row = (int64_t)env * agents;
-    for (int32_t k = lane; k < agents; k += lanes) {
-        r->reward[row + k] = 0.0f;
-        r->terminal[row + k] = r->truncation[row + k] = 0;
-        r->mask[row + k] = r->reset[row + k] = 1;
-    }
-}
-
 /* Starts the next episode of an ended env and writes its rows, without observations; called by all lanes of a warp. */
 MF_FN void mf_renew(const MF_NAME(params) * p, const mf_world *w, const mf_rows *r, int32_t env, int32_t lane) {
     if (!w->ready[env])
         __trap(); /* mf_build was not launched */
     MF_NAME(renew)(p, mf_state(p, w, env), w->next + (int64_t)env * MF_NAME(state_size)(p), lane, MF_WARP);
-    mf_new_rows(p, r, env, lane, MF_WARP);
+    MF_NAME(new_rows)(p, r, env, lane, MF_WARP);
     MF_LANES_SYNC(); /* until all lanes have read the flag */
     if (lane == 0)
         w->ready[env] = 0;
@@ -82,18 +65,7 @@ MF_FN void mf_renew(const MF_NAME(params) * p, const mf_world *w, const mf_rows 
 
 /* Steps an env whose episode continues, with one lane, without observations. */
 MF_FN void mf_advance(const MF_NAME(params) * p, const mf_world *w, const mf_rows *r, int32_t env) {
-    const int32_t agents = MF_NAME(num_agents)(p);
-    const int64_t row = (int64_t)env * agents;
-    const MF_NAME(action) *action = r->action + row * MF_NAME(action_width);
-    uint8_t *state = mf_state(p, w, env);
-    MF_NAME(begin)(p, state, *w->seed, w->first_env + (uint32_t)env);
-    for (int32_t priority = MF_NAME(priorities) - 1; priority >= 0; priority--)
-        for (int32_t turn = 0; turn < agents; turn++)
-            MF_NAME(act)(p, state, priority, turn, action);
-    MF_NAME(finish)(p, state, r->reward + row, r->terminal + row, r->truncation + row, r->mask + row,
-                    r->stats + row * MF_NAME(stats));
-    for (int64_t k = row; k < row + agents; k++)
-        r->reset[k] = 0;
+    MF_NAME(advance_rows)(p, mf_state(p, w, env), *w->seed, w->first_env + (uint32_t)env, r, env);
 }
 
 /* Does the same with all lanes of a warp. */
@@ -129,7 +101,7 @@ MF_KERNEL mf_reset(MF_GIVEN MF_NAME(params) p, MF_GIVEN mf_world w, MF_GIVEN mf_
         MF_LANES_SYNC();
         MF_NAME(reset)(&p, state, *w.seed, (uint32_t)id, stagger ? (int32_t)(id * w.max_steps / w.total_envs) : 0, lane,
                        MF_WARP);
-        mf_new_rows(&p, &r, env, lane, MF_WARP);
+        MF_NAME(new_rows)(&p, &r, env, lane, MF_WARP);
         if (lane == 0)
             w.ready[env] = 0; /* it was made with another seed */
     }

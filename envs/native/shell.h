@@ -7,7 +7,7 @@
    A batch is num_envs states in one array and pointers into the caller's rows, [num_envs * agents, …] each.
    Resets happen in the next step (Gymnasium's default): the step that ends an episode writes its true last observation
    with mask 0; the next call ignores the actions and writes the first row of the next episode. */
-#include "contract.h"
+#include "rows.h"
 
 typedef struct {
     const MF_NAME(params) * params;
@@ -16,11 +16,7 @@ typedef struct {
     uint32_t first_env;   /* global id of the batch's first env */
     int32_t stagger_envs; /* reset: total number of envs over which first episodes are staggered, or 0 */
     int32_t max_steps;    /* used by the stagger */
-    const MF_NAME(action) * action; /* [agents, action_width] */
-    uint8_t *obs;                   /* [agents, obs_size] */
-    float *reward;
-    uint8_t *terminal, *truncation, *mask, *reset;
-    float *stats; /* [agents, stats] */
+    MF_NAME(rows) rows;
 } MF_NAME(batch);
 
 MF_FN uint8_t *MF_NAME(batch_state)(const MF_NAME(batch) * b, int32_t i) {
@@ -29,41 +25,23 @@ MF_FN uint8_t *MF_NAME(batch_state)(const MF_NAME(batch) * b, int32_t i) {
 
 /* Resets one env, without its observations. */
 MF_FN void MF_NAME(reset_one)(const MF_NAME(batch) * b, int32_t i, int32_t start_step) {
-    const int32_t agents = MF_NAME(num_agents)(b->params);
-    const int64_t row = (int64_t)i * agents;
     MF_NAME(reset)(b->params, MF_NAME(batch_state)(b, i), b->seed, b->first_env + (uint32_t)i, start_step, 0,
                    1);
-    for (int64_t k = row; k < row + agents; k++) {
-        b->reward[k] = 0.0f;
-        b->terminal[k] = b->truncation[k] = 0;
-        b->mask[k] = b->reset[k] = 1;
-    }
+    MF_NAME(new_rows)(b->params, &b->rows, i, 0, 1);
 }
 
 /* Steps one env, without its observations. */
 MF_FN void MF_NAME(step_one)(const MF_NAME(batch) * b, int32_t i) {
-    const MF_NAME(params) *p = b->params;
     uint8_t *state = MF_NAME(batch_state)(b, i);
-    if (MF_NAME(pending)(p, state)) {
+    if (MF_NAME(pending)(b->params, state))
         MF_NAME(reset_one)(b, i, 0);
-        return;
-    }
-    const int32_t agents = MF_NAME(num_agents)(p);
-    const int64_t row = (int64_t)i * agents;
-    const MF_NAME(action) *action = b->action + row * MF_NAME(action_width);
-    MF_NAME(begin)(p, state, b->seed, b->first_env + (uint32_t)i);
-    for (int32_t priority = MF_NAME(priorities) - 1; priority >= 0; priority--)
-        for (int32_t turn = 0; turn < agents; turn++)
-            MF_NAME(act)(p, state, priority, turn, action);
-    MF_NAME(finish)(p, state, b->reward + row, b->terminal + row, b->truncation + row, b->mask + row,
-                    b->stats + row * MF_NAME(stats));
-    for (int64_t k = row; k < row + agents; k++)
-        b->reset[k] = 0;
+    else
+        MF_NAME(advance_rows)(b->params, state, b->seed, b->first_env + (uint32_t)i, &b->rows, i);
 }
 
 MF_FN void MF_NAME(observe_one)(const MF_NAME(batch) * b, int32_t i) {
     const int32_t agents = MF_NAME(num_agents)(b->params), size = MF_NAME(obs_size)(b->params);
-    uint8_t *out = b->obs + (int64_t)i * agents * size;
+    uint8_t *out = b->rows.obs + (int64_t)i * agents * size;
     for (int32_t k = 0; k < agents; k++)
         MF_NAME(observe)(b->params, MF_NAME(batch_state)(b, i), k, out + (int64_t)k * size, 0, 1);
 }
