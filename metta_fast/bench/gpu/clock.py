@@ -39,12 +39,12 @@ def microseconds(call: Call, device: torch.device, replays: int = REPLAYS) -> Ti
         for i in range(count):
             call(i)
 
-    told: list[str] = []
-    run = Graph("part", calls, enabled=cuda, say=told.append)
+    reasons: list[str] = []
+    run = Graph("part", calls, enabled=cuda, say=reasons.append)
     run()
     run()
     times = [_replay(run, device) for _ in range(replays)]
-    return Time(1e6 * statistics.median(times) / count, "" if run.captured or not cuda else told[0])
+    return Time(1e6 * statistics.median(times) / count, "" if run.captured or not cuda else reasons[0])
 
 
 def _now(device: torch.device) -> float:

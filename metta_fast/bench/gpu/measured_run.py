@@ -9,12 +9,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
+from torch import Tensor
 
 from metta_fast.bench.gpu import plain_torch
 from metta_fast.bench.gpu.clock import Call
 from metta_fast.bench.gpu.training import Training
 from metta_fast.policy.encoders import MLPEncoder
+from metta_fast.policy.grid.sparse_layer import product_dtype
 from metta_fast.policy.network import Network
+from metta_fast.policy.plan import Plan, plan_of
 from metta_fast.rollout.device_rollout import DeviceRollout
 
 FORMS = ("ours", "eager", "compiled")
@@ -53,6 +56,14 @@ class MeasuredRun:
         order = torch.randperm(self.buffers.num_segments, device=self.device)
         self.segments = [order[i : i + size] for i in range(0, len(order), size)]
         """[B] each: a different minibatch for each call."""
+        plan = plan_of(policy)
+        assert isinstance(plan, Plan), plan
+        self._plan = plan
+
+    def first_at(self, rows: Tensor) -> Tensor:
+        """Returns the first layer's output [R, width] for rows [R] of the buffers, in the dtype of its products."""
+        first = self._plan.actor.first_layer(self.buffers.obs, rows)
+        return first.to(product_dtype(rows.device.type))
 
 
 def encoder_of(policy: Network) -> MLPEncoder:

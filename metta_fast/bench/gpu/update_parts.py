@@ -24,13 +24,13 @@ def _sparse_layer(policy: Network, leaf: str) -> SparseLayer:
 
 def _first_forms(run: MeasuredRun, *, backward: bool) -> dict[str, Call]:
     """Makes the forms of the first layer: ours reads rows from the buffers, torch gets gathered ones."""
-    learner, gather = run.learner, run.learner.gather
+    gather = run.learner.gather
     rows = [gather.rows(segments) for segments in run.segments]
     leaf = next(iter(run.buffers.obs))
     obs = [run.buffers.obs[leaf].flatten(0, 1)[numbers] for numbers in rows]
     layer, plain = _sparse_layer(run.policy, leaf), _sparse_layer(run.plain, leaf)
     with torch.no_grad(), run.rollout._autocast():
-        gradient = torch.randn_like(learner.gradients.first_at(rows[0]))
+        gradient = torch.randn_like(run.first_at(rows[0]))
 
     def using(forward: Callable[[Tensor], Tensor], given: list[Tensor], weights: SparseLayer) -> Call:
         def call(i: int) -> None:
@@ -42,7 +42,7 @@ def _first_forms(run: MeasuredRun, *, backward: bool) -> dict[str, Call]:
         return call
 
     return {
-        "ours": using(learner.gradients.first_at, rows, layer),
+        "ours": using(run.first_at, rows, layer),
         "eager": using(plain.decoded, obs, plain),
         "compiled": using(torch.compile(plain.decoded, dynamic=False), obs, plain),
     }
@@ -63,18 +63,21 @@ def tail(run: MeasuredRun) -> Part:
     learner = run.learner
     batches = [learner.gather.minibatch(segments, learner.gather.rows(segments)) for segments in run.segments]
     with torch.no_grad(), run.rollout._autocast():
-        first = [learner.gradients.first_at(learner.gather.rows(segments)) for segments in run.segments]
+        first = [run.first_at(learner.gather.rows(segments)) for segments in run.segments]
     given = [x.requires_grad_() for x in first]
     shape = batches[0].mask.shape
 
     def later(policy: Network) -> list[nn.Parameter]:
         return [*encoder_of(policy).second.parameters(), *policy.heads.parameters()]
 
+    kernels = learner.gradients.tail
+
     def ours(i: int) -> None:
+        assert kernels is not None
         i %= len(given)
-        batch = learner.gradients.tail.gather(run.segments[i])
+        batch = kernels.gather(run.segments[i])
         with run.rollout._autocast():
-            loss = learner.gradients.tail(given[i], batch, learner.gather.rollout_value).loss
+            loss = kernels(given[i], batch, learner.gather.rollout_value).loss
         torch.autograd.grad(loss, [given[i], *later(run.policy)])
 
     def using(forward: Callable[[Tensor, Minibatch], Tensor]) -> Call:
@@ -89,7 +92,7 @@ def tail(run: MeasuredRun) -> Part:
     loss = plain_torch.tail_loss(learner, run.plain)
     forms: dict[str, Call] = {"eager": using(loss), "compiled": using(torch.compile(loss, dynamic=False))}
     part = Part("second layer, heads, loss and back", run.minibatches, forms)
-    if learner.gradients.tail is None:
+    if kernels is None:
         part.failed["ours"] = "the run has no kernel of its own for this (policy or precision)"
         return part
     part.forms = {"ours": ours, **forms}

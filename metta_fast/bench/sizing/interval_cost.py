@@ -61,9 +61,11 @@ def _checkpoint(config: Config, parts: Parts, folder: Path) -> float:
 def _evaluation(config: Config, parts: Parts) -> float:
     from metta_fast.inference.evaluate import evaluate
 
+    factory = parts.factory
+    assert factory is not None
     return _timed(
         lambda: evaluate(
-            parts.factory,
+            factory,
             parts.policy,
             device=parts.device,
             num_envs=config.run.evaluate_episodes,
@@ -78,9 +80,12 @@ def _replay(config: Config, parts: Parts, folder: RunDir) -> float:
     """Measures a replay, ignoring failures that a training would only warn about (no pictures on this machine)."""
     from metta_fast.episodes.training import write_replay
 
+    factory = parts.factory
+    assert factory is not None
+
     def write() -> None:
         with contextlib.suppress(OSError, EnvError, UserError):
-            write_replay(config, parts.factory, parts.policy, folder, 0)
+            write_replay(config, factory, parts.policy, folder, 0)
 
     return _timed(write)
 
