@@ -53,14 +53,14 @@ def key_metadata(default: Any, **given: Any) -> dict[str, Any]:
 class EnvConfig:
     name: str = key("grid", "the recipe's name, used in the run's name")
     factory: str = key(
-        "grid", "what makes the environments: grid, counter, or your own as package.module:function"
+        "grid", "what makes the environments: grid, counter, robot, or your own as package.module:function"
     )
     num_envs: int = key(64, "number of environments", low=1)
     agents_per_env: int = key(4, "agents of one environment; num_agents = num_envs * agents_per_env", low=1)
     device: str = key(
         "auto",
-        "where environments step: auto (the GPU, where the environment has an engine for it and the learner "
-        "is there too), cpu, cuda",
+        "where environments step: auto (the GPU if the environment has a GPU engine and the learner is there "
+        "too), cpu, cuda",
         ("auto", "cpu", "cuda"),
     )
     observation: str = key(
@@ -71,14 +71,14 @@ class EnvConfig:
     max_steps: int = key(1000, "time limit of an episode, in steps", low=1)
     action_repeat: int = key(
         1,
-        "steps that the environment takes with each action, their rewards added up; one agent step in all counts",
+        "steps of the environment for each action, with rewards added up; together they count as one agent step",
         low=1,
     )
     limit_is_terminal: bool = key(
-        False, "true: the time limit is a terminal (no bootstrap) instead of a truncation"
+        False, "true: the time limit counts as a terminal state (no bootstrap) instead of a truncation"
     )
     show_viewer: bool = key(
-        False, "robots: MuJoCo's window shows environment 0 while it trains, where there is a display"
+        False, "robots: show environment 0 in MuJoCo's window during training (needs a display)"
     )
     params: dict[str, Any] = key({}, "the factory's own keys (grid: map, rooms, objects, rewards, …)")
 
@@ -93,29 +93,29 @@ class VectorConfig:
     )
     num_workers: Any = key(
         "auto",
-        "worker processes of the backend workers: auto (the cores allowed) or a number",
+        "worker processes of the backend workers: auto (the number of allowed cores) or a number",
         kind="int",
         auto=True,
         low=1,
     )
     num_threads: Any = key(
         "auto",
-        "stepping threads (backend threads: in all; workers: in each): auto or a number",
+        "threads that step environments (backend threads: in total; workers: in each worker): auto or a number",
         kind="int",
         auto=True,
         low=1,
     )
-    async_factor: int = key(2, "number of blocks: while one steps, the policy works on another", low=1)
+    async_factor: int = key(2, "number of blocks: while one block steps, the policy works on another", low=1)
     zero_copy: bool = key(
-        True, "false: one more private copy of each observation, as the original setting has"
+        True, "false: make one more private copy of each observation, as the original setting does"
     )
     worker_timeout_s: float = key(
-        60.0, "a worker that gives nothing for so many seconds is named as hung", low=0.1
+        60.0, "seconds without a reply after which a worker is reported as hung", low=0.1
     )
     restart_workers: int = key(
         0,
-        "so many times in a session, workers that died, hung or raised are started anew and the epoch is done again; "
-        "0: the run ends",
+        "how many times per session dead, hung or failed workers are restarted and the epoch is repeated; 0: the "
+        "run ends",
         low=0,
     )
 
@@ -166,13 +166,13 @@ class TrainerConfig:
     total_timesteps: int = key(50_000_000, "agent steps to train for", low=1)
     batch_size: int = key(
         16384,
-        "rows of one rollout: num_agents * horizon; typed it must divide, from a profile or "
-        "recipe it is a ceiling",
+        "rows of one rollout: num_agents * horizon; a typed value must divide, one from a profile or recipe is "
+        "a ceiling",
         low=1,
     )
     minibatch_size: int = key(
         4096,
-        "rows of one optimizer step; typed it must divide, from a profile or recipe it is a ceiling",
+        "rows of one optimizer step; a typed value must divide, one from a profile or recipe is a ceiling",
         low=1,
     )
     bptt_horizon: int = key(32, "rows of one segment: how far gradients flow back in time", low=1)
@@ -182,7 +182,7 @@ class TrainerConfig:
     )
     normalize_reward: bool = key(
         True,
-        "divide rewards by the running standard deviation of the discounted return (not in env/return)",
+        "divide rewards by the running standard deviation of the discounted return; env/return is unchanged",
     )
     learning_rate: float = key(2e-3, "optimizer step size at the start", low=0)
     lr_scaling: str = key(
@@ -192,13 +192,14 @@ class TrainerConfig:
     )
     schedule: str = key(
         "linear",
-        "of the learning rate over total_timesteps: constant, linear, cosine (both to 0); adaptive: after "
-        "each pass over the batch by the KL from the rollout's policy",
+        "course of the learning rate over total_timesteps: constant, linear, cosine (both to 0); adaptive: set "
+        "after each pass over the batch by the KL from the rollout's policy",
         ("constant", "linear", "cosine", "adaptive"),
     )
     desired_kl: float = key(
         0.01,
-        "schedule=adaptive: learning_rate is divided by 1.5 above twice this KL, multiplied below half of it",
+        "schedule=adaptive: learning_rate is divided by 1.5 if the KL is above twice this value, and multiplied by "
+        "1.5 if it is below half of it",
         low=1e-8,
     )
     optimizer: str = key("adam", "adam", ("adam",))
@@ -209,15 +210,15 @@ class TrainerConfig:
     vtrace_c_clip: float = key(1.0, "vtrace: upper clip of c", low=0)
     recompute: str = key(
         "epoch",
-        "advantages are computed once, or again each pass over the batch (with the values that the network gives "
-        "by then), or each minibatch (with those of the minibatches before)",
+        "when advantages are computed: epoch (once), pass (again before each pass over the batch, with new values) "
+        "or minibatch (again before each minibatch, with the values of the minibatches before it)",
         ("epoch", "pass", "minibatch"),
     )
     normalize_advantage: bool = key(True, "shift and scale each minibatch's advantages to mean 0, std 1")
-    clip_coef: float = key(0.2, "clip of the policy's probability ratio at the start", low=0)
+    clip_coef: float = key(0.2, "clip coefficient of the policy's probability ratio at the start", low=0)
     clip_schedule: str = key(
         "constant",
-        "of clip_coef over total_timesteps (vf_clip_coef stays): constant, linear, cosine (both to 0)",
+        "course of clip_coef over total_timesteps: constant, linear, cosine (both to 0); vf_clip_coef is constant",
         ("constant", "linear", "cosine"),
     )
     vf_coef: float = key(0.5, "weight of the value loss", low=0)
@@ -225,22 +226,24 @@ class TrainerConfig:
         None, "clip of the value's change; null: unclipped", kind="float", null=True, low=0
     )
     entropy_coef: float = key(0.003, "weight of the entropy bonus", low=0)
-    max_grad_norm: float = key(0.5, "gradients are scaled down to this norm; 0 = never", low=0)
+    max_grad_norm: float = key(
+        0.5, "largest norm of the gradients, which are scaled down to it; 0 = no limit", low=0
+    )
     target_kl: Any = key(
         None,
-        "stop the update when the KL from the rollout's policy passes this; null: never",
+        "stop the update when the KL from the rollout's policy exceeds this value; null: never",
         kind="float",
         null=True,
         low=0,
     )
     device: str = key(
         "auto",
-        "where the policy runs and learns: auto (cuda where there is a GPU), cpu, cuda",
+        "where the policy runs and learns: auto (cuda if there is a GPU), cpu, cuda",
         ("auto", "cpu", "cuda"),
     )
     precision: str = key(
         "auto",
-        "auto (bf16 on a GPU that has it, else fp32), bf16, fp16 (GPU only), fp32",
+        "precision of the policy: auto (bf16 on a GPU that supports it, else fp32), bf16, fp16 (GPU only), fp32",
         ("auto", "bf16", "fp16", "fp32"),
     )
     tf32: bool = key(True, "CUDA: matrix products of fp32 in TF32")
@@ -259,7 +262,7 @@ class TrainerConfig:
     )
     cuda_graphs: Any = key(
         "auto",
-        "capture rollout and update as CUDA graphs of our own: auto (on an NVIDIA GPU without trainer.cpu_offload), "
+        "capture rollout and update as our own CUDA graphs: auto (on an NVIDIA GPU without trainer.cpu_offload), "
         "true, false",
         kind="bool",
         auto=True,
@@ -273,7 +276,7 @@ class TrainerConfig:
     deterministic: bool = key(
         False, "bit-identical repeats and resumes: deterministic kernels, env state in checkpoints"
     )
-    debug: bool = key(False, "fill buffers with a magic value and check every row was written")
+    debug: bool = key(False, "fill buffers with a magic value and check that every row was written")
 
 
 @dataclass
@@ -281,16 +284,16 @@ class RunConfig:
     dir: str = key("runs", "folder that holds the runs")
     name: Any = key(None, "the run's folder name; null: <env>-<date>-<time>", kind="str", null=True)
     checkpoint_interval: int = key(100, "epochs between checkpoints; 0 = only the last", low=0)
-    checkpoint_max_s: float = key(300.0, "a checkpoint comes at the latest after so many seconds", low=0)
-    keep_checkpoints: int = key(3, "how many of the newest checkpoints are kept, besides the best", low=1)
+    checkpoint_max_s: float = key(300.0, "longest time between checkpoints, in seconds", low=0)
+    keep_checkpoints: int = key(3, "number of newest checkpoints to keep, besides the best", low=1)
     evaluate_interval: int = key(
-        0, "epochs between evaluations on unseen maps; 0 = only when asked (metta-fast eval)", low=0
+        0, "epochs between evaluations on unseen maps; 0 = only on request (metta-fast eval)", low=0
     )
-    evaluate_episodes: int = key(64, "environments (one episode each) of an evaluation", low=1)
-    evaluate_deterministic: bool = key(False, "evaluation takes the most likely action instead of a sample")
+    evaluate_episodes: int = key(64, "environments of an evaluation, one episode each", low=1)
+    evaluate_deterministic: bool = key(False, "evaluate with the most likely action instead of a sample")
     evaluate_seed: Any = key(
         None,
-        "of the evaluations' maps and samples, apart from every training seed; null: the run's seed",
+        "seed of the evaluations' maps and samples, which training never uses; null: the run's seed",
         kind="int",
         null=True,
         low=0,
@@ -298,11 +301,11 @@ class RunConfig:
     )
     replay_interval: int = key(
         0,
-        "epochs between replays: an episode on an unseen map as a page in replays/, and one at the end; "
-        "0 = only when asked (metta-fast replay)",
+        "epochs between replays, each a page in replays/ with an episode on an unseen map, and one at the end; "
+        "0 = only on request (metta-fast replay)",
         low=0,
     )
-    keep_replays: int = key(20, "how many of the training's newest replays are kept", low=1)
+    keep_replays: int = key(20, "number of newest replays to keep", low=1)
     monitor_interval: int = key(50, "epochs between readings of CPU, GPU, memory and power; 0 = never", low=0)
     gradient_stats_interval: int = key(
         0, "epochs between statistics of gradients and steps, by layer; 0 = never", low=0
@@ -310,11 +313,15 @@ class RunConfig:
     log_interval: int = key(1, "epochs between rows of metrics", low=1)
     min_interval_s: float = key(
         30.0,
-        "checkpoint, evaluation, replay, monitor and gradient statistics come at least so many seconds apart",
+        "least time in seconds between two checkpoints, and between two evaluations, replays, monitor readings or "
+        "gradient statistics",
         low=0,
     )
     preempt_exit_code: int = key(
-        143, "exit code after SIGTERM (a cloud's recovery code, say)", low=0, high=255
+        143,
+        "exit code after SIGTERM (for example the code that makes a cloud restart the job)",
+        low=0,
+        high=255,
     )
     dashboard: str = key(
         "auto", "rich (terminal dashboard), plain (lines), none, auto", ("auto", "rich", "plain", "none")
@@ -353,13 +360,13 @@ class Config:
     seed: int = key(0, "seed of everything: environments, policy, sampling", low=0, high=(1 << 63) - 1)
     resume: Any = key(
         None,
-        "auto (the newest run of run.name, or newest run), or a run's or checkpoint's path",
+        "run to continue: auto (the newest run, or the one named run.name), or the path of a run or checkpoint",
         kind="str",
         null=True,
     )
     init_from: Any = key(
         None,
-        "fine-tune: a new run that begins with the policy and normalisers of this run or checkpoint (a path)",
+        "fine-tuning: path of a run or checkpoint whose policy and normalisers a new run starts from",
         kind="str",
         null=True,
     )
