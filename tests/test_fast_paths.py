@@ -4,27 +4,38 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import io
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from rich.console import Console
 from torch import Tensor, nn
 
 from metta_fast.algorithms.hooks import Hooks
 from metta_fast.algorithms.ppo.c.mlp_update import C_UPDATE
 from metta_fast.algorithms.ppo.fast_paths import LOSS_KERNELS, PATHS, situation_of
+from metta_fast.algorithms.registry import kind_of
 from metta_fast.config.keys import PolicyConfig
 from metta_fast.contracts.algorithm import Choice
+from metta_fast.envs import make_factory
 from metta_fast.envs.grid.env import GridFactory
+from metta_fast.metrics.dashboard import Curve, run_panel
 from metta_fast.policy import Policy, PolicyOutput, make_policy
 from metta_fast.policy.encoders import MLPEncoder
 from metta_fast.policy.network import Network
 from metta_fast.policy.plan import Plan
+from metta_fast.resolve.compose import compose
+from metta_fast.resolve.explain import explain_text
+from metta_fast.resolve.resolve import resolve
 from metta_fast.rollout.c_rollout import C_ROLLOUT
 from metta_fast.rollout.fast_paths import FUSED_ACT
+from metta_fast.run.trainer import Trainer
 from metta_fast.runtime.fast_paths import REGISTRY, FastPath, choose, in_words, register
+from metta_fast.vector import make_vector
 from tests.ppo.stand_in import make_config, make_ppo, run
+from tests.run.fake import Builder, resolved
 
 ROOT = Path(__file__).resolve().parent.parent
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
@@ -181,7 +192,7 @@ def test_the_reasons_are_grouped_and_the_costly_come_first() -> None:
             Choice("d", "x", "an LSTM", costs_speed=True),
         ]
     )
-    assert lines == ["fast paths: a", "slower without: d: an LSTM", "not needed: b, c: no GPU"]
+    assert lines == ["fast paths: a", "slower without d: an LSTM", "not needed: b, c: no GPU"]
     assert in_words([])[0] == "fast paths: none"
 
 
@@ -191,3 +202,41 @@ def test_the_choice_says_why_a_memory_is_slower() -> None:
     found = choose(PATHS, situation_of(policy, make_config(), spec, CPU, Hooks()))
     assert not found.uses(C_UPDATE)
     assert found.missed(C_ROLLOUT, C_UPDATE) == "a policy with memory (LSTMCore)"
+
+
+def test_the_log_the_dashboards_and_explain_show_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    done = resolved(tmp_path, dashboard="plain")
+    assert Trainer(done, build=Builder()).run() == 0
+    assert "slower without update in C: an LSTM" in capsys.readouterr().err.splitlines()
+    log = (tmp_path / "fake" / "train.log").read_text()
+    for text in ("fast paths: rollout in C", "slower without update in C: an LSTM"):
+        assert text in log
+
+    screen = io.StringIO()
+    panel = run_panel({}, 10, Curve(), title="x", width=80, slower=["update in C: an LSTM"])
+    Console(file=screen, width=80).print(panel)
+    assert "slower without update in C: an LSTM" in screen.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("core", "text"), [("none", "rollout in C, "), ("lstm", "slower without rollout in C, update in C:")]
+)
+def test_explain_shows_what_the_run_will_take(core: str, text: str) -> None:
+    done = resolve(
+        compose(
+            ["hardware=cpu", "env=grid", f"policy.core={core}", "env.num_envs=2", "trainer.batch_size=256"]
+        )
+    )
+    said = explain_text(done)
+    assert "\nFast paths\n  fast paths: " in said
+    assert text in said
+    factory = make_factory(done.config.env)
+    policy = make_policy(done.config.policy, factory.spec)
+    hooks = Hooks()
+    found = kind_of(done.config).fast_paths(done.config, factory.spec, policy, hooks)
+    vec = make_vector(factory, 2, backend="serial")
+    built = kind_of(done.config).build(done.config, factory.spec, vec, policy, CPU, hooks)
+    assert built.fast_paths == found
+    vec.close()

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from metta_fast.config.extension import ALGORITHMS, entry_point, entry_point_names, is_module_name, load_named
 from metta_fast.config.keys import Config, Key, dataclass_keys, did_you_mean
-from metta_fast.contracts.algorithm import Algorithm, MemoryPart, SizeChange
+from metta_fast.contracts.algorithm import Algorithm, Choice, MemoryPart, SizeChange
 from metta_fast.contracts.env import EnvSpec
 from metta_fast.contracts.errors import UserError
 from metta_fast.contracts.vector import VectorEnv
@@ -79,6 +79,10 @@ class AlgorithmKind:
 
     def memory(self, config: Config, spec: EnvSpec) -> list[MemoryPart]:
         """Returns its estimate: buffers, activations, weights. What a run without it takes is added."""
+        return []
+
+    def fast_paths(self, config: Config, spec: EnvSpec, policy: Policy, hooks: Hooks) -> list[Choice]:
+        """Returns what `Algorithm.fast_paths` will hold, for --explain; `policy` is on the CPU."""
         return []
 
     def build(

@@ -22,7 +22,7 @@ the core's state, P = choices of all heads together:
 Only where an environment needs them, else None:
 
     bootstrap   [T, N] float32     same-step resets with final observations: V(final observation) where the action was
-                                   cut, 0 elsewhere (algorithms/ppo/advantage)
+                                   cut, 0 elsewhere
     final_obs   {leaf: [N, *shape]}  likewise: the final observations of the row that was stepped last; entries of
                                    agents whose episode did not end there have no meaning
     action_mask [T+1, N, P] bool   environments with action masks: False forbids the choice

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Protocol
 
@@ -38,6 +38,9 @@ class Dashboard(Protocol):
 
     def message(self, text: str) -> None:
         """Shows one line of text."""
+
+    def slower_without(self, paths: Sequence[str]) -> None:
+        """Shows which fast paths the run lacks at the cost of speed: `names: reason` each."""
 
     def close(self) -> None:
         """Draws the last row if it is not shown yet, and restores the terminal."""
@@ -65,6 +68,9 @@ class NoDashboard:
     def message(self, text: str) -> None:
         print(text, file=sys.stderr, flush=True)
 
+    def slower_without(self, paths: Sequence[str]) -> None:
+        return
+
     def close(self) -> None:
         return
 
@@ -88,6 +94,10 @@ class PlainDashboard:
     def message(self, text: str) -> None:
         print(text, file=sys.stderr, flush=True)
 
+    def slower_without(self, paths: Sequence[str]) -> None:
+        for text in paths:
+            self.message(f"slower without {text}")
+
     def close(self) -> None:
         if self._waiting:
             self._waiting = False
@@ -105,6 +115,7 @@ class RichDashboard:
         self._seen: dict[str, float] = {}
         self._drawn = -math.inf
         self._curve = Curve(curve)
+        self._slower: tuple[str, ...] = ()
         self._console = Console(stderr=True)
         self._live = Live(console=self._console, auto_refresh=False, transient=False)
         self._live.start()
@@ -123,13 +134,23 @@ class RichDashboard:
     def message(self, text: str) -> None:
         self._console.print(text, markup=False, highlight=False)
 
+    def slower_without(self, paths: Sequence[str]) -> None:
+        self._slower = tuple(paths)
+
     def close(self) -> None:
         if self._seen:
             self._live.update(self._panel(), refresh=True)
         self._live.stop()
 
     def _panel(self) -> Panel:
-        return run_panel(self._seen, self._total, self._curve, title=self._title, width=self._console.width)
+        return run_panel(
+            self._seen,
+            self._total,
+            self._curve,
+            title=self._title,
+            width=self._console.width,
+            slower=self._slower,
+        )
 
 
 class Curve:
@@ -174,6 +195,7 @@ def run_panel(
     width: int,
     machine: bool = True,
     tight: bool = False,
+    slower: Sequence[str] = (),
 ) -> Panel:
     """Draws a run's metrics as a rich panel.
 
@@ -182,6 +204,7 @@ def run_panel(
         total: trainer.total_timesteps.
         machine: show the machine's readings.
         tight: leave out empty lines, for a terminal with few lines.
+        slower: see Dashboard.slower_without.
     """
     from rich.columns import Columns
     from rich.console import Group
@@ -192,7 +215,8 @@ def run_panel(
     shape = Text(f"return {value:>9}  ", style="bold")
     shape.append(curve.bars(max(width - 24, 10)), style="green")
     tables = Columns(_tables(seen, machine=machine, tight=tight))
-    return Panel(Group(_progress(seen, total), shape, tables), title=title, title_align="left")
+    missed = [Text(f"slower without {text}", style="yellow") for text in slower]
+    return Panel(Group(_progress(seen, total), shape, tables, *missed), title=title, title_align="left")
 
 
 def _progress(seen: dict[str, float], total: int) -> Table:

@@ -26,7 +26,8 @@ def _layers(situation: Situation) -> list[SparseLayer]:
     return [module for module in situation.policy.modules() if isinstance(module, SparseLayer)]
 
 
-def _no_sparse_layer(situation: Situation) -> str | None:
+def no_sparse_layer(situation: Situation) -> str | None:
+    """Returns that the policy reads no grid, or None."""
     return None if _layers(situation) else "the policy has no sparse layer: it reads no grid"
 
 
@@ -65,7 +66,7 @@ SPARSE_IN_C = register(
         name="sparse first layer in C",
         replaces="decoding by torch and a dense product (policy/grid/sparse_layer.py: decoded)",
         why_not=lambda _: None,
-        unneeded=lambda s: only_on_cpu(s) or _no_sparse_layer(s),
+        unneeded=lambda s: only_on_cpu(s) or no_sparse_layer(s),
         test="tests/policy/test_grid_layout.py::test_the_kernel_computes_what_torch_computes",
         modules=("metta_fast.policy.grid.sparse_layer",),
     )
@@ -75,7 +76,7 @@ SPARSE_IN_TRITON = register(
         name="sparse first layer in Triton",
         replaces="decoding by torch and a dense product (policy/grid/sparse_layer.py: decoded)",
         why_not=without_triton,
-        unneeded=lambda s: only_on_gpu(s) or _no_sparse_layer(s) or _all_compact(s),
+        unneeded=lambda s: only_on_gpu(s) or no_sparse_layer(s) or _all_compact(s),
         test="tests/policy/test_gpu_first_layer.py::test_triton_on_games",
         modules=("metta_fast.policy.grid.sparse_layer", f"{TRITON}layer_operator"),
     )
@@ -85,7 +86,7 @@ COMPACT_IN_TRITON = register(
         name="first layer of compact observations in Triton",
         replaces="decoding by torch and a dense product (policy/grid/sparse_layer.py: decoded)",
         why_not=without_triton,
-        unneeded=lambda s: only_on_gpu(s) or _no_sparse_layer(s) or _no_compact_layer(s),
+        unneeded=lambda s: only_on_gpu(s) or no_sparse_layer(s) or _no_compact_layer(s),
         test="tests/policy/test_gpu_first_layer.py::test_triton_on_games",
         modules=("metta_fast.policy.grid.sparse_layer", f"{TRITON}compact_operator"),
     )

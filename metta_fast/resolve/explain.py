@@ -100,11 +100,33 @@ def explain_text(resolved: Resolved) -> str:
         lines.append(f"  {f'{path}={shown(value)}':<{width}}  # {resolved.origins[path]}")
     lines += ["", "What follows from these"]
     lines += [f"  {name:<{width}}  # {why}" for name, why in _derived(resolved)]
+    lines += _fast_paths(resolved)
     if resolved.notes:
         lines += ["", "Notes"]
         for note in resolved.notes:
             lines += textwrap.wrap(note, WIDTH, initial_indent="  - ", subsequent_indent="    ")
     return "\n".join(lines) + "\n"
+
+
+def _fast_paths(resolved: Resolved) -> list[str]:
+    """The fast paths that a run takes and does without: the policy is made for it, the environments are not started."""
+    import torch
+
+    from metta_fast.features import make_features
+    from metta_fast.policy import make_policy
+    from metta_fast.runtime.fast_paths import in_words
+
+    config = resolved.config
+    spec = resolved.factory.spec
+    with torch.random.fork_rng(devices=()):
+        policy = make_policy(config.policy, spec)
+    choices = kind_of(config).fast_paths(config, spec, policy, make_features(config.features))
+    if not choices:
+        return []
+    lines = ["", "Fast paths"]
+    for text in in_words(choices):
+        lines += textwrap.wrap(text, WIDTH, initial_indent="  ", subsequent_indent="      ")
+    return lines
 
 
 def cfg_text(resolved: Resolved) -> str:

@@ -12,6 +12,7 @@ import torch
 
 from metta_fast.contracts.vector import Block, VectorEnv
 from metta_fast.machine.spin import spin_seconds
+from metta_fast.policy.fast_paths import no_sparse_layer
 from metta_fast.policy.fused_act.applies import not_in_c, not_plain_cpu
 from metta_fast.policy.fused_act.c_act import CpuAct
 from metta_fast.policy.plan import plan_of
@@ -45,7 +46,7 @@ C_ROLLOUT = register(
         name="rollout in C",
         replaces="the policy's forward and sampling by torch (rollout.py)",
         why_not=why_not,
-        unneeded=only_on_cpu,
+        unneeded=lambda s: only_on_cpu(s) or no_sparse_layer(s),
         test="tests/ppo/test_cpu_rollout.py::test_a_rollout_is_torchs",
         modules=("metta_fast.policy.fused_act.c_act",),
     )

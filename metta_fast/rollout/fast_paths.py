@@ -5,6 +5,7 @@ Place in the flow: an algorithm lists PATHS among those that it can take, and pa
 
 from __future__ import annotations
 
+from metta_fast.policy.fast_paths import no_sparse_layer
 from metta_fast.policy.fused_act.applies import not_in_triton
 from metta_fast.rollout.c_rollout import C_ROLLOUT
 from metta_fast.runtime.fast_paths import (
@@ -60,7 +61,7 @@ FUSED_ACT = register(
         name="rollout's row in one Triton kernel",
         replaces="the policy's forward and sampling by torch (rollout/act.py: ActInto)",
         why_not=_no_fused_act,
-        unneeded=only_on_gpu,
+        unneeded=lambda s: only_on_gpu(s) or no_sparse_layer(s),
         test="tests/policy/test_gpu_act.py::test_in_the_place_of_a_rollouts_step",
         modules=(
             "metta_fast.policy.fused_act.applies",

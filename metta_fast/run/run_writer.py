@@ -13,7 +13,7 @@ nothing: several processes of one run share one folder.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Protocol
@@ -22,12 +22,14 @@ import torch
 import yaml
 
 from metta_fast.config.keys import Config, config_to_dict
+from metta_fast.contracts.algorithm import Choice
 from metta_fast.contracts.errors import UserError
 from metta_fast.metrics.dashboard import Dashboard, NoDashboard, make_dashboard
 from metta_fast.metrics.loggers import JsonlLogger, Later, Logger, Row, TensorBoardLogger, read_rows
 from metta_fast.metrics.text_log import RunLog
 from metta_fast.resolve.resolve import Resolved
 from metta_fast.run.snapshot import Snapshot
+from metta_fast.runtime.fast_paths import in_words, missed
 from metta_fast.storage import checkpoint
 from metta_fast.storage.atomic_file import whole
 from metta_fast.storage.run_folder import RunDir, RunLocked, not_writable
@@ -118,6 +120,12 @@ class RunWriter:
             )
         for path in aside:
             self.log.warn(f"a checkpoint after step {saved} was put aside: {path}")
+
+    def fast_paths(self, choices: Sequence[Choice]) -> None:
+        """Logs which fast paths the run takes, and shows those whose absence costs speed."""
+        for text in in_words(choices):
+            self.log.note(text)
+        self._dashboard.slower_without(missed(choices))
 
     def add(self, logger: Logger, close: Callable[[], None] | None = None) -> None:
         """Adds a logger of rows. close: called at the end instead of the logger's own."""

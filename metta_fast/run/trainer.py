@@ -192,6 +192,7 @@ class Trainer:
         self._closing.callback(parts.close)
         self.log.say(f"run {self.folder.path}" + (f", going on from step {start.step}" if start else ""))
         self.algorithm, self.vec = parts.algorithm, parts.vec
+        self._writer.fast_paths(self.algorithm.fast_paths)
         self._with_env = self.config.trainer.deterministic or parts.spec.cheap_state
         if not parts.spec.has_final_obs:
             self.log.say("the environments give no final observations: a time limit counts as a terminal")

@@ -159,15 +159,26 @@ def action_masks(situation: Situation) -> str | None:
     return "the environment gives action masks" if situation.spec.action_mask else None
 
 
+def missed(choices: Iterable[Choice]) -> list[str]:
+    """Returns `names: reason` of the paths whose absence costs speed, those with one reason together."""
+    return [f"{names}: {why}" for why, names in _by_reason(choices, costs_speed=True)]
+
+
 def in_words(choices: Iterable[Choice]) -> list[str]:
-    """The lines of a log: the paths in use, then each that is not with its reason; one line for those with the same."""
+    """Returns the lines of a log: the paths in use, then those that are not, with the reasons."""
     choices = list(choices)
     used = [choice.name for choice in choices if choice.why is None]
-    lines = [f"fast paths: {', '.join(used) or 'none'}"]
-    reasons: dict[tuple[str, bool], list[str]] = {}
+    return [
+        f"fast paths: {', '.join(used) or 'none'}",
+        *(f"slower without {line}" for line in missed(choices)),
+        *(f"not needed: {names}: {why}" for why, names in _by_reason(choices, costs_speed=False)),
+    ]
+
+
+def _by_reason(choices: Iterable[Choice], *, costs_speed: bool) -> list[tuple[str, str]]:
+    """Returns (reason, names) of the paths that are not used."""
+    found: dict[str, list[str]] = {}
     for choice in choices:
-        if choice.why is not None:
-            reasons.setdefault((choice.why, choice.costs_speed), []).append(choice.name)
-    for (why, costs), names in sorted(reasons.items(), key=lambda item: not item[0][1]):
-        lines.append(f"{'slower without' if costs else 'not needed'}: {', '.join(names)}: {why}")
-    return lines
+        if choice.why is not None and choice.costs_speed == costs_speed:
+            found.setdefault(choice.why, []).append(choice.name)
+    return [(why, ", ".join(names)) for why, names in found.items()]

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from metta_fast.config.keys import Config
+from metta_fast.contracts.algorithm import Choice
 from metta_fast.contracts.env import ActionSpec, EnvFactory, EnvSpec, Leaf
 from metta_fast.resolve.resolve import Resolved
 from metta_fast.run.build import Parts
@@ -47,6 +48,10 @@ class FakeAlgorithm:
         self.vec, self.fail, self.seconds = vec, fail or {}, seconds
         self.steps = self.epoch = 0
         self.notes: list[str] = []
+        self.fast_paths = [
+            Choice("rollout in C", "the plain one", None),
+            Choice("update in C", "the plain one", "an LSTM", costs_speed=True),
+        ]
         self.weight = torch.zeros(2)
         self.random = torch.Generator().manual_seed(1)
 

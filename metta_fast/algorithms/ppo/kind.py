@@ -10,7 +10,7 @@ from metta_fast.algorithms.ppo.memory import memory_parts
 from metta_fast.algorithms.ppo.sizes import derived, fit_rollout, halve
 from metta_fast.algorithms.registry import AlgorithmKind
 from metta_fast.config.keys import Config, TrainerConfig
-from metta_fast.contracts.algorithm import Algorithm, MemoryPart, SizeChange
+from metta_fast.contracts.algorithm import Algorithm, Choice, MemoryPart, SizeChange
 from metta_fast.contracts.env import EnvSpec
 from metta_fast.contracts.vector import VectorEnv
 
@@ -51,6 +51,15 @@ class PPOKind(AlgorithmKind):
 
     def memory(self, config: Config, spec: EnvSpec) -> list[MemoryPart]:
         return memory_parts(config, spec)
+
+    def fast_paths(self, config: Config, spec: EnvSpec, policy: Policy, hooks: Hooks) -> list[Choice]:
+        import torch
+
+        from metta_fast.algorithms.ppo.fast_paths import PATHS, situation_of
+        from metta_fast.runtime.fast_paths import choose
+
+        device = torch.device(config.trainer.device)
+        return choose(PATHS, situation_of(policy, config, spec, device, hooks)).choices
 
     def build(
         self,
