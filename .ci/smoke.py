@@ -47,6 +47,7 @@ def step(env: str, dtype: type) -> None:
     config = compose(["hardware=cpu", f"env={env}", "env.num_envs=8"]).config
     vec = make_vector(
         make_factory(config.env),
+        config.env.num_envs,
         backend="threads",
         num_blocks=2,
         num_workers=1,

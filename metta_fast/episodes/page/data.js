@@ -1,8 +1,8 @@
-/* The recording: its JSON made random access. docs/replay.md describes the form. */
+/* Expands the recording's JSON for random access. docs/replay.md describes the format. */
 
 const $ = (id) => document.getElementById(id);
 
-/** A track as one typed array of all steps: at(step, i) is number i of the row after `step` steps. */
+/** Holds a track as one typed array of all steps: at(step, i) is number i of the row after `step` steps. */
 class Track {
   constructor(given, steps) {
     const kinds = { uint8: Uint8Array, uint16: Uint16Array, int16: Int16Array, int32: Int32Array };
@@ -30,10 +30,10 @@ class Recording {
     }));
   }
 
-  /** The reward that came with step `step`; 0 at the start. */
+  /** Returns the reward of step `step`; 0 at the start. */
   rewardAt(step, agent) { return step ? this.reward[step - 1][agent] : 0; }
 
-  /** The numbers of the action that led to step `step`, or null at the start and after the agent's end. */
+  /** Returns the numbers of the action that led to step `step`; null at the start and after the agent's end. */
   actionAt(step, agent) {
     const over = this.end[agent] >= 0 && step > this.end[agent];
     if (!step || over) return null;
@@ -42,7 +42,7 @@ class Recording {
   }
 }
 
-/** Agents' colours: eight that are told apart by most eyes, then by the golden angle. */
+/** Agents' colours: eight that most people can distinguish, then colours spaced by the golden angle. */
 const AGENT_COLORS = ["#e08a00", "#2f8fd8", "#159a6c", "#c2569a", "#7a5bd0", "#d1502c", "#8a8f2a", "#5d7a8c"];
 const agentColor = (k) => AGENT_COLORS[k] || `hsl(${(k * 137.508) % 360} 55% 48%)`;
 

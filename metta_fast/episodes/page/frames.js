@@ -1,4 +1,4 @@
-/* Worlds that are seen by rendered images, and worlds that are not seen at all. */
+/* Shows worlds recorded as rendered images, and worlds without pictures. */
 
 class PlainWorld {
   constructor(recording) { this.r = recording; }
@@ -23,7 +23,7 @@ class PlainWorld {
   }
 }
 
-/** Images, one by one. */
+/** Shows single images. */
 class Stills {
   constructor(sources) {
     this.images = sources.map((source) => Object.assign(new Image(), { src: source }));
@@ -36,7 +36,7 @@ class Stills {
   }
 }
 
-/** Images as an mp4: it is sent to the image's time, and painted when it has come there. */
+/** Shows images of an mp4: seeks to the image's time, and paints when the seek has ended. */
 class Film {
   constructor({ film, film_fps, count }, broken) {
     const bytes = Uint8Array.from(atob(film), (c) => c.charCodeAt(0));
@@ -55,7 +55,7 @@ class Film {
     else this.go();
   }
 
-  /** On to the image that is wanted by now; one journey at a time, so that a scrubber shows what it passes. */
+  /** Seeks to the wanted image; one seek at a time, so that scrubbing shows intermediate images. */
   go() {
     if (!this.ready || this.video.seeking || this.shown === this.wanted) return;
     this.going = this.wanted;
@@ -76,7 +76,7 @@ class FramesWorld extends PlainWorld {
     $("world").insertAdjacentHTML("beforeend", "<p>This browser cannot play the pictures, which are H.264 video.</p>");
   }
 
-  /** Device pixels for one pixel of the images. */
+  /** Returns the device pixels per pixel of the images. */
   fit(width, height) { return Math.min(width / this.width, height / this.height); }
 
   draw(canvas, step, picked, scale) {

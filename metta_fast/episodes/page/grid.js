@@ -1,8 +1,8 @@
-/* The grid world: its map on a canvas, what is picked by a click, and what is told of it. */
+/* Shows the grid world: draws its map on a canvas, finds the clicked object, and describes it. */
 
 const FACING = [[-1, 0], [1, 0], [0, -1], [0, 1]]; // orientation → row, column: up, down, left, right
 const WINDOW = 5; // cells that an agent sees to each side
-const TRAIL = 24; // steps of the picked agent's way that are drawn
+const TRAIL = 24; // steps of the selected agent's path that are drawn
 const PHASES = ["idle", "working", "cooling down"];
 
 class GridWorld {
@@ -15,7 +15,7 @@ class GridWorld {
     this.still = document.createElement("canvas"); // floor and walls
   }
 
-  /** What of the map is shown: of a thick border of walls one row. */
+  /** Computes the visible part of the map: of a thick border of walls, one row is shown. */
   cut() {
     const inside = [];
     this.f.walls.forEach((line, row) => [...line].forEach((c, col) => { if (c !== "#") inside.push([row, col]); }));
@@ -31,7 +31,7 @@ class GridWorld {
   objectCell(step, j) { return [this.t.object_row.at(step, j), this.t.object_col.at(step, j)]; }
   wall(row, col) { return this.f.walls[row]?.[col] === "#"; }
 
-  /** Device pixels of a cell's side, such that the map fits. */
+  /** Returns the device pixels of a cell's side for which the map fits. */
   fit(width, height) {
     return Math.max(4, Math.min(48, Math.floor(Math.min(width / this.columns, height / this.rows))));
   }
@@ -119,7 +119,7 @@ class GridWorld {
     if (picked) this.ring(ctx, x, y, cell);
   }
 
-  /** How many items wait to be taken. */
+  /** Draws how many items can be taken. */
   stock(step, j, recipe) {
     const out = Object.keys(recipe?.out || {});
     return out.reduce((sum, item) => sum + this.t.object_item.at(step, j * this.f.items.length + this.f.items.indexOf(item)), 0);
@@ -152,7 +152,7 @@ class GridWorld {
     ctx.lineWidth = 1;
   }
 
-  /** What an agent just did to the cell that it faces: taken, put, swapped, shot. */
+  /** Draws an agent's last action on the cell that it faces: take, put, swap, shoot. */
   paintDeed(ctx, step, k, cell) {
     const action = this.r.actionAt(step, k);
     if (!action || this.t.agent_failed.at(step, k)) return;
@@ -177,7 +177,7 @@ class GridWorld {
     const frozen = this.t.agent_frozen.at(step, k);
     if (picked) this.ring(ctx, col * cell, row * cell, cell);
     ctx.fillStyle = agentColor(k);
-    ctx.beginPath(); // a disc with a beak to where it faces
+    ctx.beginPath(); // a disc with a beak in the direction it faces
     const angle = Math.atan2(dr, dc);
     ctx.arc(x, y, radius, angle + 0.75, angle - 0.75);
     ctx.lineTo(x + dc * cell * 0.5, y + dr * cell * 0.5);
@@ -192,7 +192,7 @@ class GridWorld {
     if (reward) this.write(ctx, signed(reward), x, y - cell * 0.62, Math.max(9, cell * 0.36), theme(reward > 0 ? "good" : "bad"));
   }
 
-  /** {agent} or {object} in the cell at the canvas's pixel (x, y), or null. */
+  /** Returns {agent} or {object} in the cell at the canvas's pixel (x, y), or null. */
   pick(step, x, y, cell) {
     const row = Math.floor(y / cell) + this.top, col = Math.floor(x / cell) + this.left;
     const here = ([r, c]) => r === row && c === col;
@@ -201,7 +201,7 @@ class GridWorld {
     return null;
   }
 
-  /** An action in words, as HTML. */
+  /** Describes an action as HTML. */
   action(step, k) {
     const values = this.r.actionAt(step, k);
     if (!values) return "";
@@ -249,7 +249,7 @@ class GridWorld {
     return `<h2>${name.replace("_", " ")}</h2>${facts(told)}${recipe ? this.items(this.t.object_item, step, j) : ""}`;
   }
 
-  /** The picked agent's window, in the canvas that `detail` left for it. */
+  /** Draws the selected agent's window in the canvas that `detail` made for it. */
   drawView(step, picked, ratio) {
     const view = $("view");
     if (!view || picked?.agent === undefined) return;

@@ -1,4 +1,4 @@
-/* Shapes in a square of 24 × 24, for the canvas and for SVG. */
+/* Defines icons as shapes in a square of 24 × 24, for the canvas and for SVG. */
 
 const SHAPES = {
   ore: "M5 18 3 12 8 5 16 4 21 11 19 19 11 21Z",
@@ -15,7 +15,7 @@ const SHAPES = {
 };
 const COLORS = { red: "#d6453d", blue: "#3b7fd4", green: "#2f9e57" };
 
-/** [shape, colour] of an item or a type by its name. */
+/** Returns [shape, colour] of an item or a type by its name. */
 function look(name) {
   const [kind, color] = name.split("_");
   return {
@@ -33,7 +33,7 @@ const icon = (name) => {
 };
 
 const paths = {};
-/** Fill a shape into the square at (x, y) with this side. */
+/** Fills a shape into the square at (x, y) with this side. */
 function fillShape(ctx, shape, x, y, side, color) {
   paths[shape] ||= new Path2D(SHAPES[shape]);
   ctx.save();
@@ -45,7 +45,7 @@ function fillShape(ctx, shape, x, y, side, color) {
 }
 
 const themed = new Map();
-/** Colours of the theme by the names in page.css. */
+/** Returns a colour of the theme by its name in page.css. */
 function theme(name) {
   const root = document.documentElement, key = `${root.dataset.theme} ${name}`;
   if (!themed.has(key)) themed.set(key, getComputedStyle(root).getPropertyValue(`--${name}`).trim());

@@ -1,4 +1,4 @@
-/* The page: state, drawing, playing, keys and clicks. The address's hash keeps step and picked agent. */
+/* Runs the page: state, drawing, playing, keys and clicks. The URL's hash holds the step and the selected agent. */
 
 const WORLDS = { grid: GridWorld, frames: FramesWorld };
 const FPS = [1, 2, 5, 10, 20, 40, 80];
@@ -41,9 +41,9 @@ function drawAgents() {
 function drawOnce() {
   const about = recording.about, stats = Object.entries(recording.stats);
   $("title").textContent = about.run || about.env || "episode";
-  const told = [about.env, about.player, about.seed !== undefined && `seed ${about.seed}`,
+  const shown = [about.env, about.player, about.seed !== undefined && `seed ${about.seed}`,
     about.episode !== undefined && `episode ${about.episode}`, about.trained !== undefined && `after ${about.trained.toLocaleString("en")} steps of training`];
-  $("about").textContent = told.filter(Boolean).join(" · ");
+  $("about").textContent = shown.filter(Boolean).join(" · ");
   $("about").title = about.checkpoint || "";
   $("agents").innerHTML = `<h2>agents</h2><div><table><thead><tr><th></th><th class="act">action</th><th>reward</th>
     <th>return</th></tr></thead><tbody id="rows"></tbody></table></div>`;
@@ -55,7 +55,7 @@ function drawOnce() {
   $("scrubber").max = recording.steps;
   $("fps").innerHTML = FPS.map((fps) => `<option value="${fps}">${fps}/s</option>`).join("");
   const { step_s } = recording.world.facts;
-  if (step_s) state.fps = FPS.filter((fps) => fps <= 1.01 / step_s).at(-1) ?? FPS[0];  // real time, or as near as can be
+  if (step_s) state.fps = FPS.filter((fps) => fps <= 1.01 / step_s).at(-1) ?? FPS[0];  // real time, or the nearest slower speed
   $("fps").value = state.fps;
 }
 
@@ -74,7 +74,7 @@ function pick(picked) {
 }
 
 let hashTimer = 0;
-/** Not at every step of a playing episode: browsers limit how often the address may change. */
+/** Writes the hash, delayed, since browsers limit how often the URL may change. */
 function keepHash() {
   clearTimeout(hashTimer);
   hashTimer = setTimeout(() => {
@@ -171,7 +171,7 @@ $("agents").onclick = (event) => {
 $("plot").onpointerdown = $("plot").onpointermove = (event) => {
   if (event.buttons & 1) show(plot.stepAt($("plot"), event.offsetX));
 };
-for (const button of document.querySelectorAll("button")) button.onmousedown = (event) => event.preventDefault(); // keys stay ours
+for (const button of document.querySelectorAll("button")) button.onmousedown = (event) => event.preventDefault(); // buttons do not take the keyboard focus
 window.onresize = () => draw();
 window.onhashchange = () => { readHash(); draw(); };
 

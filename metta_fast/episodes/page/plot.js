@@ -1,9 +1,9 @@
-/* Return and rewards by step: lines of each agent's return above, bars of the rewards below. */
+/* Plots return and rewards by step: lines of each agent's return above, bars of the rewards below. */
 
 class Plot {
   constructor(recording) { this.r = recording; }
 
-  /** The step at the canvas's CSS pixel x. */
+  /** Returns the step at the canvas's CSS pixel x. */
   stepAt(canvas, x) {
     const inside = canvas.clientWidth - Plot.LEFT - Plot.RIGHT;
     return Math.round(((x - Plot.LEFT) / inside) * this.r.steps);
