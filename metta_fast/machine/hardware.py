@@ -215,7 +215,7 @@ def _cards() -> _Cards:
         if driver[0] and driver[0] < version:
             note = (
                 f"NVIDIA's driver is for CUDA {driver[0]}.{driver[1]}, but torch is built for CUDA {version}: "
-                f"install driver {DRIVERS.get(version, 'of that version')} or newer, or the build of torch for "
+                f"install driver {DRIVERS.get(version, 'of that version')} or newer, or torch's build for "
                 f"CUDA {driver[0]}"
             )
             return _Cards((), build, (note,), driver)
@@ -226,7 +226,7 @@ def _cards() -> _Cards:
             cards = [cards[int(i)] for i in visible.split(",") if i.strip() and int(i) < len(cards)]
         return _Cards(tuple(cards), build, (), driver)
     if cards:
-        note = f"{cards[0].name} cannot be used: torch is built for {build}; install the CUDA build of torch"
+        note = f"{cards[0].name} cannot be used: torch is built for {build}; install torch's CUDA build"
         return _Cards((), build, (note,), driver)
     return _Cards((), build)
 
