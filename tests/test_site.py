@@ -84,6 +84,21 @@ def test_no_program_of_docs_is_published(site):
     assert not list(site.glob("*.py"))
 
 
+EXAMPLES = re.compile(r"my_|\barm\.|test_arm|<|…")
+"""Files of a reader's own, which pages tell them to write."""
+
+
+@pytest.mark.parametrize(
+    "page", sorted([*DOCS.glob("*.md"), *map(ROOT.joinpath, ("README.md", "CONTRIBUTING.md"))])
+)
+def test_files_that_a_page_names_exist(page):
+    files = re.findall(r"`((?:[\w.]+/)+\w+\.(?:py|pyx|pxd|h|yaml))\b", page.read_text())
+    folders = re.findall(r"`((?:metta_fast|envs|configs|tests|docs)/[\w/]*)`", page.read_text())
+    for name in {name for name in [*files, *folders] if not EXAMPLES.search(name)}:
+        places = [ROOT / name, ROOT / "metta_fast" / name]
+        assert any(place.exists() for place in places), f"{page.name} names {name}"
+
+
 def test_the_chart_shows_readmes_figures():
     charts = load("charts")
     rows = charts.figures((ROOT / "README.md").read_text())
