@@ -20,7 +20,8 @@ says whether an environment resets itself: disabled (default: we call `reset`), 
 same-step (the reset's observation is held back, the last one is taken from `info["final_obs"]`).
 
 Leaves of a Dict observation that only the critic reads are named in `metadata["privileged"]`
-(metta_fast/config/policy_inputs.py).
+(metta_fast/config/policy_inputs.py). `metadata["kinds"]` may say what a leaf holds, {"camera": "image"}: vector, image,
+symbols, tokens (metta_fast.contracts.env.KINDS); otherwise it follows from shape and dtype (spaces.py).
 
 An environment whose whole state is given by methods `state_dict()` and `load_state_dict(state)` (arrays and
 plain values) can be checkpointed.
@@ -31,12 +32,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 from numpy import ndarray
 
-from metta_fast.contracts.env import Array, EnvError, EnvSpec, Rows
+from metta_fast.contracts.env import KINDS, Array, EnvError, EnvSpec, Rows
 from metta_fast.contracts.errors import UserError
 from metta_fast.envs.spaces import FieldError, Part, action_spec, decode_actions, observation_parts
 
@@ -80,7 +82,7 @@ class PythonEnvFactory:
         try:
             self.autoreset = _autoreset_mode(env)
             self.several = hasattr(env, "num_agents")
-            self.parts = observation_parts(env.observation_space)
+            self.parts = _with_kinds(env, observation_parts(env.observation_space))
             self.action_space = env.action_space
             privileged = _privileged(env, self.parts)
             limit = getattr(getattr(env, "spec", None), "max_episode_steps", None)
@@ -416,6 +418,19 @@ def _privileged(env: Any, parts: Sequence[Part]) -> tuple[str, ...]:
             f"metadata['privileged'] is {given!r}: expected a list of leaves among {', '.join(names)}"
         )
     return tuple(name for name in names if name in given)
+
+
+def _with_kinds(env: Any, parts: tuple[Part, ...]) -> tuple[Part, ...]:
+    """The parts, with the kinds that the environment says."""
+    given = (getattr(env, "metadata", None) or {}).get("kinds", {})
+    names = [part.name for part in parts]
+    kinds = [kind for kind in KINDS if kind != "grid"]
+    if not isinstance(given, Mapping) or not all(k in names and v in kinds for k, v in given.items()):
+        raise UserError(
+            f"metadata['kinds'] is {given!r}: expected {{leaf: kind}} with leaves among {', '.join(names)} and kinds "
+            f"among {', '.join(kinds)}"
+        )
+    return tuple(replace(part, kind=given.get(part.name, "")) for part in parts)
 
 
 def _autoreset_mode(env: Any) -> str:

@@ -1,7 +1,8 @@
 """Gymnasium spaces as leaves and action rows: how python_env.py reads an environment and writes its rows.
 
 observation space                     leaf
-Box                                   as it is, dtype kept (shape () becomes (1,))
+Box                                   as it is, dtype kept (shape () becomes (1,)); uint8 of 24 × 24 pixels or more
+                                      with 1, 3 or 4 channels is an image, other uint8 are symbols
 Discrete(n), MultiDiscrete            uint8 one-hot [n], [sum of n]; `start` is subtracted
 MultiBinary                           int8 as it is
 Dict, Tuple (nested)                  leaves "key", "key/inner", "0", "1/key"; by name, in sorted order
@@ -25,6 +26,24 @@ from gymnasium import spaces
 from metta_fast.contracts.env import ActionSpec, Array, Leaf
 from metta_fast.contracts.errors import UserError
 
+CHANNELS = (1, 3, 4)
+"""Sizes of the axis that is an image's channels: grey, colour, four (colour with depth, or a stack of grey)."""
+LEAST_PIXELS = 24
+"""The smallest side of what is taken for an image unless the environment says otherwise."""
+
+
+def _channel_axis(shape: tuple[int, ...]) -> int | None:
+    """The axis of an image's channels, the last of those that can be; None: it has no such axis."""
+    if len(shape) != 3:
+        return None
+    return next((axis for axis in (2, 0, 1) if shape[axis] in CHANNELS), 2)
+
+
+def _is_image(shape: tuple[int, ...]) -> bool:
+    """Whether uint8 numbers of this shape are pixels: two long axes and a short one."""
+    short = [n for n in shape if n in CHANNELS]
+    return len(shape) == 3 and len(short) == 1 and sorted(shape)[1] >= LEAST_PIXELS
+
 
 class FieldError(ValueError):
     """A value that does not fit its space; the message names the field."""
@@ -42,12 +61,17 @@ class Part:
     nvec: tuple[int, ...] = ()
     """One-hot: sizes of the parts; empty: written as it is."""
     start: tuple[int, ...] = ()
+    kind: str = ""
+    """What the environment says that it holds (metta_fast.contracts.env.KINDS); empty: by its shape and dtype."""
 
     @property
     def leaf(self) -> Leaf:
         if self.nvec:
             return Leaf((sum(self.nvec),), "uint8")
-        return Leaf(self.shape or (1,), self.dtype.name)
+        shape, axis = self.shape or (1,), _channel_axis(self.shape)
+        if self.kind == "image" or (not self.kind and self.dtype == np.uint8 and _is_image(self.shape)):
+            return Leaf(shape, self.dtype.name, "image", axis)
+        return Leaf(shape, self.dtype.name, self.kind)
 
     def view(self, rows: Array, agents: tuple[int, ...]) -> Array:
         """The rows of one environment, [n, *leaf.shape], as `write` takes them. agents: () or (n,)."""

@@ -45,7 +45,7 @@ class GridFactory:
         self.spec = EnvSpec(
             name="grid",
             agents_per_env=int(self.record["num_agents"]),
-            obs={"obs": Leaf(OBSERVATIONS[kind], "uint8")},
+            obs={"obs": Leaf(OBSERVATIONS[kind], "uint8", "grid")},
             action=ActionSpec("discrete", nvec=(len(ACTIONS), 9)),
             stats=STATS,
             max_steps=int(self.record["max_steps"]),

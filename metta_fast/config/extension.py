@@ -15,6 +15,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import traceback
+from collections.abc import Callable, Mapping
 from importlib.metadata import EntryPoint, entry_points
 from types import ModuleType
 from typing import Any
@@ -89,6 +90,37 @@ def entry_point(group: str, name: str, key: str | None = None) -> Any | None:
             f"{key or group.rpartition('.')[2]}={name}: the entry point {found.value} of group {group} cannot be "
             f"loaded: {described(error)}"
         ) from error
+
+
+def keywords(
+    function: Callable[..., Any], given: Mapping[str, Any], where: str, positional: int
+) -> dict[str, Any]:
+    """Returns `given` as keywords of a user's function or class, checked against its signature.
+
+    Args:
+        where: the group of keys, for messages: "features.my_module:add".
+        positional: parameters before the keywords.
+
+    Raises:
+        UserError: a key that it does not have, or none for one that it needs.
+    """
+    parameters = list(inspect.signature(function).parameters.values())[positional:]
+    takes = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    anything = any(p.kind is p.VAR_KEYWORD for p in parameters)
+    for key in given:
+        if key not in takes and not anything:
+            guess = did_you_mean(key, takes)
+            raise UserError(f"{where}.{key}: unknown key; {guess}it has {', '.join(takes) or 'none'}")
+    needed = [p.name for p in parameters if p.name in takes and p.default is p.empty and p.name not in given]
+    if needed:
+        raise UserError(f"{where} needs a value for {needed[0]}; give {where}.{needed[0]}=…")
+    return dict(given)
+
+
+def has_keywords(function: Callable[..., Any], positional: int) -> bool:
+    """Whether a user's function or class takes keywords after its positional parameters."""
+    parameters = list(inspect.signature(function).parameters.values())[positional:]
+    return any(p.kind is not p.VAR_POSITIONAL for p in parameters)
 
 
 def described(error: BaseException) -> str:

@@ -13,6 +13,7 @@ from math import prod
 
 import numpy as np
 
+from metta_fast.config.encoders import encoder_memory
 from metta_fast.config.keys import Config
 from metta_fast.contracts.env import EnvSpec
 
@@ -26,8 +27,6 @@ SAVED_BY_CHOICE = 17
 """The same for each parameter of the action distribution."""
 SAVED_BY_ROW = 100
 """The same for a row's action, ratio, advantage and other numbers of the loss."""
-GRID_COLUMNS = 4096
-"""Inputs of the first layer over a grid observation, at most; they are decoded within its kernel."""
 
 
 def observation_bytes(spec: EnvSpec) -> int:
@@ -48,23 +47,18 @@ def saved_by_row(config: Config, spec: EnvSpec) -> int:
     unit = by_unit.get(config.policy.core, max(by_unit.values())) * wide
     return (
         observation_bytes(spec)
-        + (6 * _inputs(spec) + unit * config.policy.hidden_size) * _networks(config)
+        + (encoder_memory(config.policy, spec).row + unit * config.policy.hidden_size) * _networks(config)
         + SAVED_BY_CHOICE * _choices(spec)
         + SAVED_BY_ROW
     )
 
 
 def weights(config: Config, spec: EnvSpec) -> int:
-    """Returns the number of weights: two layers, core, heads."""
+    """Returns the number of weights: encoder, core, heads."""
     size = config.policy.hidden_size
     core = {"none": 0, "lstm": 8}.get(config.policy.core, 3)
-    network = (_inputs(spec) or GRID_COLUMNS) + size * (1 + core)
-    return size * (network * _networks(config) + _choices(spec) + 1)
-
-
-def _inputs(spec: EnvSpec) -> int:
-    """Returns the inputs of the first layer that are in memory as numbers: those of other than grid observations."""
-    return 0 if spec.name == "grid" else sum(prod(leaf.shape) for leaf in spec.obs.values())
+    network = encoder_memory(config.policy, spec).weights + size * size * core
+    return network * _networks(config) + size * (_choices(spec) + 1)
 
 
 def _choices(spec: EnvSpec) -> int:

@@ -123,7 +123,14 @@ class VectorConfig:
 @dataclass
 class PolicyConfig:
     name: str = key(
-        "mlp", "mlp (compact, dense and flat observations), tokens (token encoder), or package.module.Class"
+        "mlp",
+        "mlp (compact, dense and flat observations), tokens (token encoder), or your own as module:Class",
+    )
+    encoder: str | None = key(
+        None,
+        "your own encoder as module:Class; null: by policy.name and the kinds of the leaves",
+        kind="str",
+        null=True,
     )
     hidden_size: int = key(128, "width of the encoder and the core", low=1)
     core: str = key("none", "memory: none, lstm or mingru", ("none", "lstm", "mingru"))
@@ -159,6 +166,7 @@ class PolicyConfig:
         False,
         "shift and scale floating-point observations to mean 0, std 1 over all rollouts so far, clipped at ±10",
     )
+    params: dict[str, Any] = key({}, "keys of your own policy or encoder, as policy.params.depth=3")
 
 
 @dataclass

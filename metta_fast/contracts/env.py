@@ -24,6 +24,10 @@ EVAL_SEED_BIT = 1 << 63
 """Seeds with this bit set are for evaluation alone: training seeds are below it."""
 
 
+KINDS = ("vector", "image", "symbols", "tokens", "grid")
+"""What a leaf holds: numbers, pixels, uint8 categories, [n, 3] uint8 tokens, or bytes in the grid world's layout."""
+
+
 @dataclass(frozen=True)
 class Leaf:
     """One array of an observation, for one agent (no leading axes)."""
@@ -31,6 +35,21 @@ class Leaf:
     shape: tuple[int, ...]
     dtype: str
     """numpy name: uint8, int32, float32, …  Kept as it is from the environment to the policy."""
+    kind: str = ""
+    """One of KINDS, by which encoders are chosen; by default "symbols" for uint8, otherwise "vector"."""
+    channel_axis: int | None = None
+    """The axis of an image's channels; None: it has none, or is no image."""
+
+    def __post_init__(self) -> None:
+        if not self.kind:
+            object.__setattr__(self, "kind", "symbols" if self.dtype == "uint8" else "vector")
+        if self.kind not in KINDS:
+            raise ValueError(f"Leaf(kind={self.kind!r}): expected one of {', '.join(KINDS)}")
+        axis = self.channel_axis
+        if axis is not None and (self.kind != "image" or not 0 <= axis < len(self.shape)):
+            raise ValueError(
+                f"Leaf(channel_axis={axis}, kind={self.kind!r}): expected an axis of {list(self.shape)}, for an image"
+            )
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from metta_fast.config.extension import FEATURES, described, entry_point, entry_point_names, load_named
+from metta_fast.config.extension import (
+    FEATURES,
+    described,
+    entry_point,
+    entry_point_names,
+    keywords,
+    load_named,
+)
 from metta_fast.config.keys import did_you_mean
 from metta_fast.contracts.errors import UserError
 
@@ -86,17 +93,7 @@ def _add(hooks: Hooks, name: str, given: Any) -> None:
 
 def _keys(name: str, given: Any, add: Callable[..., None]) -> dict[str, Any]:
     """Returns the feature's own keys, checked against the parameters of its function."""
-    given = {} if given is True else given
-    parameters = list(inspect.signature(add).parameters.values())[1:]
-    takes = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
-    if not isinstance(given, Mapping):
-        raise UserError(f"features.{name}={given!r}: expected its keys ({', '.join(takes)}), true or false")
-    anything = any(p.kind is p.VAR_KEYWORD for p in parameters)
-    for key in given:
-        if key not in takes and not anything:
-            guess = did_you_mean(key, takes)
-            raise UserError(f"features.{name}.{key}: unknown key; {guess}it has {', '.join(takes) or 'none'}")
-    needed = [p.name for p in parameters if p.name in takes and p.default is p.empty and p.name not in given]
-    if needed:
-        raise UserError(f"features.{name} needs a value for {needed[0]}; give features.{name}.{needed[0]}=…")
-    return dict(given)
+    if given is not True and not isinstance(given, Mapping):
+        takes = ", ".join(list(inspect.signature(add).parameters)[1:])
+        raise UserError(f"features.{name}={given!r}: expected its keys ({takes}), true or false")
+    return keywords(add, {} if given is True else given, f"features.{name}", positional=1)

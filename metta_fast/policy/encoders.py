@@ -1,16 +1,32 @@
 """Encoders: an observation in the environment's dtypes to one vector for each row, [T, B, width].
 
-MLPEncoder     compact and dense grid observations, and flat ones of any leaves
-TokenEncoder   [n, 3] uint8 tokens (location, feature, value)
+MLPEncoder        compact and dense grid observations, and flat ones of any leaves
+TokenEncoder      the grid's tokens, [200, 3] uint8 (location, feature, value)
+AnyTokenEncoder   [n, 3] uint8 tokens of an unknown vocabulary
+JoinedEncoder     several, each over the leaves of some kinds
+
+Which of them reads what: metta_fast/config/encoders.py. Your own comes in there too.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from math import prod
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from metta_fast.config.encoders import (
+    by_encoder,
+    check_reads,
+    encoder_of_kind,
+    find_encoder,
+    own_encoder,
+)
+from metta_fast.config.extension import described, has_keywords, keywords
+from metta_fast.config.keys import PolicyConfig
+from metta_fast.config.policy_inputs import only
 from metta_fast.contracts.env import EnvSpec
 from metta_fast.contracts.errors import UserError
 from metta_fast.policy.grid.layout import LAYOUTS, amount, layout_of
@@ -123,29 +139,64 @@ class AnyTokenEncoder(nn.Module):
         return act(self.second(act(self.first(pooled))))
 
 
-def make_encoder(name: str, spec: EnvSpec, width: int, activation: str = "relu") -> nn.Module:
-    """The encoder of this name ("mlp", "tokens") for the environment's observation.
+class JoinedEncoder(nn.Module):
+    """Several encoders, each over the leaves of its kinds; their outputs are added."""
 
-    Args:
-        activation: a name of ACTIVATIONS.
+    def __init__(self, parts: Mapping[str, tuple[nn.Module, Sequence[str]]]) -> None:
+        super().__init__()
+        self.parts = nn.ModuleDict({name: part for name, (part, _) in parts.items()})
+        self.leaves = {name: tuple(leaves) for name, (_, leaves) in parts.items()}
+
+    def forward(self, obs: dict[str, Tensor]) -> Tensor:
+        outputs = [
+            part({leaf: obs[leaf] for leaf in self.leaves[name]}).float() for name, part in self.parts.items()
+        ]
+        return torch.stack(outputs).sum(0)
+
+
+def make_encoder(config: PolicyConfig, spec: EnvSpec) -> nn.Module:
+    """Makes the encoder that the configuration asks for, over all leaves of `spec`.
 
     Raises:
-        UserError: it does not read this observation.
+        UserError: it does not read this observation, or a user's encoder cannot be imported or made.
     """
-    leaves = list(spec.obs.items())
-    tokens = len(leaves) == 1 and leaves[0][1].dtype == "uint8" and leaves[0][1].shape[1:] == (3,)
-    given = ", ".join(f"{leaf} {list(x.shape)} {x.dtype}" for leaf, x in leaves)
-    if name == "tokens":
-        if not tokens:
-            raise UserError(
-                f"policy tokens reads [n, 3] uint8 tokens, but {spec.name} gives {given}; give "
-                "env.observation=tokens (grid) or policy=mlp"
-            )
-        known = layout_of(spec, leaves[0][0]) is LAYOUTS["tokens"]
+    width, activation = config.hidden_size, config.activation
+    ours = own_encoder(config)
+    if ours is None and config.encoder is not None:
+        return _made(find_encoder(config.encoder), config, spec, f"policy.encoder={config.encoder}")
+    ours = ours or "mlp"
+    check_reads(ours, only(spec, [leaf for leaf, x in spec.obs.items() if not encoder_of_kind(x.kind)]))
+    if ours == "tokens":
+        known = layout_of(spec, next(iter(spec.obs))) is LAYOUTS["tokens"]
         return (TokenEncoder if known else AnyTokenEncoder)(spec, width, activation)
-    if any(layout_of(spec, leaf) is LAYOUTS["tokens"] for leaf, _ in leaves):
-        raise UserError(
-            f"policy mlp does not read tokens, but {spec.name} gives {given}; give policy=tokens, or "
-            "env.observation=compact"
+    readers = by_encoder(spec) if config.encoder is None else {None: list(spec.obs)}
+    if list(readers) == [None]:
+        return MLPEncoder(spec, width, activation)
+    parts: dict[str, tuple[nn.Module, list[str]]] = {}
+    for reader, leaves in readers.items():
+        seen = only(spec, leaves)
+        name = "flat" if reader is None else spec.obs[leaves[0]].kind
+        made = (
+            MLPEncoder(seen, width, activation)
+            if reader is None
+            else _made(reader, config, seen, f"the encoder of {name} leaves")
         )
-    return MLPEncoder(spec, width, activation)
+        parts[name] = made, leaves
+    return JoinedEncoder(parts)
+
+
+def _made(encoder: Any, config: PolicyConfig, spec: EnvSpec, where: str) -> nn.Module:
+    """Calls a user's encoder."""
+    name = getattr(encoder, "__name__", str(encoder))
+    keys = keywords(encoder, config.params, "policy.params", 3) if has_keywords(encoder, 3) else {}
+    try:
+        made = encoder(spec, config.hidden_size, config.activation, **keys)
+    except UserError:
+        raise
+    except Exception as error:
+        raise UserError(
+            f"{where}: {name}(spec, width, activation) failed: {described(error)}; see metta_fast/config/encoders.py"
+        ) from error
+    if not isinstance(made, nn.Module):
+        raise UserError(f"{where}: {name} gave a {type(made).__name__}, expected a torch.nn.Module")
+    return made

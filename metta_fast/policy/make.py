@@ -5,14 +5,25 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from metta_fast.config.extension import POLICIES, described, entry_point, is_module_name, load_named
+from metta_fast.config.encoders import check_no_params, own_encoder
+from metta_fast.config.extension import (
+    POLICIES,
+    described,
+    entry_point,
+    has_keywords,
+    is_module_name,
+    keywords,
+    load_named,
+)
 from metta_fast.config.keys import PolicyConfig
 from metta_fast.config.policy_inputs import OURS, check_policy_name, reads
 from metta_fast.contracts.env import EnvSpec
 from metta_fast.contracts.errors import UserError
 from metta_fast.policy.base import Policy, PolicyOutput
+from metta_fast.policy.encoders import JoinedEncoder
 from metta_fast.policy.network import Network
 from metta_fast.policy.normalize import normalize
+from metta_fast.policy.plan import Plan, plan_of
 
 INTERFACE = (
     "forward(obs: {leaf: [T, B, …]}, state [layers, B, size], reset [T, B]) returns "
@@ -22,23 +33,25 @@ INTERFACE = (
 
 def make_policy(config: PolicyConfig, spec: EnvSpec) -> Policy:
     """Makes the policy that `config.name` asks for: "mlp", "tokens", or a user's class as package.module:Class
-    or by its entry point, which is called with (config, spec).
+    or by its entry point, which is called with (config, spec) and with policy.params as keywords if it takes any.
 
     Raises:
         UserError: an unknown name, an observation or action that the policy cannot take, or a user's class
-            that cannot be imported, made or run.
+            that cannot be imported, made or run, or whose plan() is not what its forward computes.
     """
-    own = config.name not in OURS
-    if not own:
+    check_no_params(config)
+    if config.name in OURS:
         policy: Policy = Network(config, spec)
+        where = f"policy.encoder={config.encoder}"
     else:
         check_policy_name(config.name)
         reads(config, spec)
         policy = _made(config, spec)
+        where = f"policy.name={config.name}"
     if config.normalize_obs:
         normalize(policy, spec)
-    if own:
-        _dry_forward(policy, config.name, spec)
+    if own_encoder(config) is None or isinstance(getattr(policy, "encoder", None), JoinedEncoder):
+        _dry_forward(policy, where, spec)
     return policy
 
 
@@ -51,8 +64,9 @@ def _made(config: PolicyConfig, spec: EnvSpec) -> Policy:
         else entry_point(POLICIES, config.name, "policy.name")
     )
     class_name = getattr(kind, "__name__", config.name)
+    keys = keywords(kind, config.params, "policy.params", 2) if has_keywords(kind, 2) else {}
     try:
-        made = kind(config, spec)
+        made = kind(config, spec, **keys)
     except UserError:
         raise
     except Exception as error:
@@ -83,8 +97,8 @@ class Adopted(Policy):
 
 
 @torch.no_grad()
-def _dry_forward(policy: Policy, name: str, spec: EnvSpec) -> None:
-    """Two rows of three agents, in each leaf's dtype."""
+def _dry_forward(policy: Policy, where: str, spec: EnvSpec) -> None:
+    """Runs two rows of three agents, in each leaf's dtype, and checks the shapes of the result and the plan."""
     rows, agents = 2, 3
     obs = {
         leaf: torch.zeros(rows, agents, *x.shape, dtype=getattr(torch, x.dtype))
@@ -97,10 +111,10 @@ def _dry_forward(policy: Policy, name: str, spec: EnvSpec) -> None:
         state = policy.initial_state(agents)
         output = policy(obs, state, torch.zeros(rows, agents, dtype=torch.bool))
         params, value, after = output.params, output.value, output.state
+        plan = plan_of(policy)
     except Exception as error:
         raise UserError(
-            f"policy.name={name}: a forward with obs {shown} failed ({type(error).__name__}: {error}); "
-            f"{INTERFACE}"
+            f"{where}: a forward with obs {shown} failed ({type(error).__name__}: {error}); {INTERFACE}"
         ) from error
     finally:
         policy.train(training)
@@ -113,6 +127,30 @@ def _dry_forward(policy: Policy, name: str, spec: EnvSpec) -> None:
         if not isinstance(got, Tensor) or tuple(got.shape) != shape or not got.is_floating_point():
             found = f"{list(got.shape)} {got.dtype}" if isinstance(got, Tensor) else type(got).__name__
             raise UserError(
-                f"policy.name={name}: forward gave {what} {found}, expected {list(shape)} of floats; "
-                f"{INTERFACE}"
+                f"{where}: forward gave {what} {found}, expected {list(shape)} of floats; {INTERFACE}"
+            )
+    if isinstance(plan, Plan):
+        _check_plan(policy, plan, where, spec)
+
+
+def _check_plan(policy: Policy, plan: Plan, where: str, spec: EnvSpec) -> None:
+    """Compares the policy's forward with its plan on numbers drawn for it alone."""
+    rows, agents, generator = 3, 4, torch.Generator().manual_seed(0)
+    obs = {
+        leaf: torch.randn(rows, agents, *x.shape, generator=generator).to(getattr(torch, x.dtype))
+        if x.dtype.startswith("float")
+        else torch.randint(0, 2, (rows, agents, *x.shape), generator=generator).to(getattr(torch, x.dtype))
+        for leaf, x in spec.obs.items()
+    }
+    state = torch.rand(policy.initial_state(agents).shape, generator=generator)
+    reset = torch.rand(rows, agents, generator=generator) < 0.5
+    try:
+        planned = plan.forward(obs, state, reset)
+    except Exception as error:
+        raise UserError(f"{where}: its plan() cannot be computed: {described(error)}") from error
+    for what, one, other in zip(("params", "value", "state"), policy(obs, state, reset), planned):
+        if one.shape != other.shape or not torch.allclose(one.float(), other.float(), 1e-3, 1e-4):
+            raise UserError(
+                f"{where}: its plan() gives other {what} than its forward; correct it (metta_fast/policy/plan.py), or "
+                "leave plan() out: the forward then runs as it is"
             )

@@ -31,7 +31,7 @@ class Network(Policy):
         cores = layers if config.shared else 2 * layers
         super().__init__(spec, (cores, width), squash=config.squash)
         self.actor_leaves, self.critic_leaves = reads(config, spec)
-        self.encoder = make_encoder(config.name, only(spec, self.actor_leaves), size, config.activation)
+        self.encoder = make_encoder(config, only(spec, self.actor_leaves))
         self.core = core
         params = self.head.num_params
         self.log_std: nn.Parameter | None = None
@@ -46,7 +46,7 @@ class Network(Policy):
         self.critic: nn.ModuleDict | None = None
         if not config.shared:
             parts: dict[str, nn.Module] = {
-                "encoder": make_encoder(config.name, only(spec, self.critic_leaves), size, config.activation),
+                "encoder": make_encoder(config, only(spec, self.critic_leaves)),
                 "value": orthogonal_linear(size, 1, SMALL),
             }
             own = _core(config)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from math import isfinite
 
+from metta_fast.config.encoders import check_encoder_name, check_no_params, check_reads, own_encoder
 from metta_fast.config.keys import Config, get
 from metta_fast.config.policy_inputs import check_policy_name, only, reads
 from metta_fast.contracts.algorithm import MemoryPart
@@ -190,22 +191,13 @@ class _Resolve(Devices):
 
     def policy(self, spec: EnvSpec) -> None:
         """The policy is known and reads this observation."""
-        name, observation = self.config.policy.name, self.config.env.observation
-        check_policy_name(name)
-        actor, _ = reads(self.config.policy, spec)
-        leaves = list(only(spec, actor).obs.values())
-        tokens = len(leaves) == 1 and leaves[0].dtype == "uint8" and leaves[0].shape[1:] == (3,)
-        if name == "tokens" and not tokens:
-            cure = "env.observation=tokens" if self.config.env.factory == "grid" else "policy=mlp"
-            raise UserError(
-                f"policy tokens reads [n, 3] tokens, but {spec.name} gives "
-                f"{', '.join(f'{k} {list(v.shape)} {v.dtype}' for k, v in only(spec, actor).obs.items())}; give {cure}"
-            )
-        if name == "mlp" and observation == "tokens":
-            raise UserError(
-                "policy mlp does not read token observations; give policy=tokens, or env.observation=compact"
-            )
-
+        policy = self.config.policy
+        check_policy_name(policy.name)
+        check_encoder_name(policy.encoder)
+        check_no_params(policy)
+        for leaves in reads(policy, spec):
+            if (kind := own_encoder(policy)) is not None:
+                check_reads(kind, only(spec, leaves))
         self._unbounded(spec)
 
     def _unbounded(self, spec: EnvSpec) -> None:

@@ -119,7 +119,7 @@ def test_what_a_profile_wants_of_a_gpu_is_off_without_one_and_said() -> None:
      "vector.num_workers=9 is more than env.num_envs=8; try vector.num_workers=8, or env.num_envs=9"),
     (["vector.backend=threads", "vector.num_threads=600"], "try vector.num_threads=512, or env.num_envs=60"),
     (["policy.name=mpl"], "did you mean 'mlp'?"),
-    (["policy=tokens", "env.observation=compact"], "reads [n, 3] tokens, but grid gives obs [387] uint8"),
+    (["policy=tokens", "env.observation=compact"], "reads [n, 3] uint8 tokens, but grid gives obs [387] uint8"),
     (["env.observation=tokens"], "give policy=tokens, or env.observation=compact"),
     (["env.params.mpa=maze"], "mpa"),
     (["env.params.room_size=[3,3]"], "do not fit"),

@@ -11,6 +11,7 @@ from gymnasium.vector import AutoresetMode
 from metta_fast.contracts.env import ActionSpec, EnvError, Leaf
 from metta_fast.contracts.errors import UserError
 from metta_fast.envs.python_env import PythonEnvFactory, env_seed
+from metta_fast.envs.spaces import observation_parts
 from metta_fast.vector import make_vector
 from tests.vector.toy_envs import crowd_factory
 
@@ -230,6 +231,41 @@ def test_observations_keep_their_dtype_and_value(space, value, leaf, row):
     spec, rows, _ = echo(space, value=value)
     assert spec.obs == {"obs": leaf}
     assert rows.obs["obs"].tolist() == [row]
+
+
+@pytest.mark.parametrize(
+    ("space", "kind", "axis"),
+    [
+        (spaces.Box(0, 255, (84, 84, 3), np.uint8), "image", 2),
+        (spaces.Box(0, 255, (4, 84, 84), np.uint8), "image", 0),
+        (spaces.Box(0, 255, (24, 1, 30), np.uint8), "image", 1),
+        (spaces.Box(0, 255, (11, 11, 3), np.uint8), "symbols", None),
+        (spaces.Box(0, 255, (84, 84), np.uint8), "symbols", None),
+        (spaces.Box(0, 255, (200, 3), np.uint8), "symbols", None),
+        (spaces.Box(0, 1, (84, 84, 3), np.float32), "vector", None),
+        (spaces.Discrete(4), "symbols", None),
+        (spaces.MultiBinary(3), "vector", None),
+        (BOX, "vector", None),
+    ],
+)
+def test_a_leafs_kind_follows_from_shape_and_dtype(space, kind, axis):
+    (leaf,) = (part.leaf for part in observation_parts(space))
+    assert (leaf.kind, leaf.channel_axis) == (kind, axis)
+
+
+def test_an_environment_may_say_what_a_leaf_holds():
+    def make(kinds):
+        env = Echo(spaces.Dict({"camera": spaces.Box(0, 1, (9, 9, 3), np.float32), "map": BOX}), BINARY)
+        env.metadata = {**env.metadata, "kinds": kinds}
+        return PythonEnvFactory(lambda index: env, 1).spec.obs
+
+    obs = make({"camera": "image"})
+    assert (obs["camera"].kind, obs["camera"].channel_axis, obs["map"].kind) == ("image", 2, "vector")
+    for wrong in ({"camera": "picture"}, {"lens": "image"}, "image", {"map": "grid"}):
+        with pytest.raises(
+            UserError, match=r"metadata\['kinds'\] is .*leaves among camera, map and kinds among"
+        ):
+            make(wrong)
 
 
 def test_dict_and_tuple_observations_are_matched_by_name():

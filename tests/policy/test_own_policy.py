@@ -1,6 +1,7 @@
 """Tests a user's own policy by its dotted name: what works, and the message for each mistake."""
 
 import re
+from dataclasses import replace
 from importlib.metadata import EntryPoint
 
 import pytest
@@ -13,7 +14,11 @@ from metta_fast.config.keys import PolicyConfig
 from metta_fast.contracts.env import EnvSpec
 from metta_fast.contracts.errors import UserError
 from metta_fast.policy import Policy, PolicyOutput, make_policy
+from metta_fast.policy.plan import Plan, plan_of
+from metta_fast.resolve.compose import compose
+from metta_fast.resolve.resolve import resolve
 from tests.policy.specs import flat_spec, random_obs
+from tests.policy.test_plan import TwoLayers
 
 SPEC = flat_spec((2, 3))
 HERE = "tests.policy.test_own_policy"
@@ -105,10 +110,80 @@ def test_a_users_class_by_its_entry_point(monkeypatch: pytest.MonkeyPatch) -> No
         make_policy(PolicyConfig(name="smal"), SPEC)
 
 
+class Deep(Small):
+    """Takes keys of its own, as keywords."""
+
+    def __init__(self, config: PolicyConfig, spec: EnvSpec, *, depth: int, width: int = 8) -> None:
+        super().__init__(config, spec)
+        self.sizes = depth, width
+
+
+class Reads(Small):
+    """Reads its keys in config.params."""
+
+    def __init__(self, config: PolicyConfig, spec: EnvSpec) -> None:
+        super().__init__(config, spec)
+        self.depth = config.params["depth"]
+
+
+def test_a_users_class_has_keys_of_its_own() -> None:
+    made = make_policy(PolicyConfig(name=f"{HERE}:Deep", params={"depth": 3}), SPEC)
+    assert made.sizes == (3, 8)
+    assert make_policy(PolicyConfig(name=f"{HERE}:Reads", params={"depth": 2}), SPEC).depth == 2
+    words = ["hardware=cpu", "env=counter", f"policy={HERE}:Deep", "policy.params.depth=3"]
+    assert resolve(compose(words)).config.policy.params == {"depth": 3}
+
+
+@pytest.mark.parametrize(
+    ("name", "params", "told"),
+    [
+        (
+            f"{HERE}:Deep",
+            {"depht": 3},
+            "policy.params.depht: unknown key; did you mean 'depth'? it has depth, width",
+        ),
+        (f"{HERE}:Deep", {"width": 3}, "policy.params needs a value for depth; give policy.params.depth=…"),
+        ("mlp", {"depth": 3}, "policy.params.depth=3: policy mlp has no keys of its own"),
+    ],
+)
+def test_mistakes_in_its_keys_are_named(name: str, params: dict[str, int], told: str) -> None:
+    with pytest.raises(UserError, match=re.escape(told)):
+        make_policy(PolicyConfig(name=name, params=params), SPEC)
+
+
+def test_keys_for_our_own_policies_are_refused_before_the_start() -> None:
+    with pytest.raises(UserError, match=r"policy\.params\.depth=3: policy mlp has no keys of its own"):
+        resolve(compose(["hardware=cpu", "policy.params.depth=3"]))
+
+
+class Wrong(TwoLayers):
+    """Its plan is not what its forward computes."""
+
+    def plan(self) -> Plan:
+        plan = super().plan()
+        return replace(plan, actor=replace(plan.actor, activation="tanh"))
+
+
+class Fails(TwoLayers):
+    def plan(self) -> Plan:
+        plan = super().plan()
+        return replace(plan, actor=replace(plan.actor, leaves=("other",), flat=("other",)))
+
+
+def test_a_plan_that_is_not_the_forward_is_refused() -> None:
+    assert isinstance(
+        plan_of(make_policy(PolicyConfig(name=f"{TwoLayers.__module__}:TwoLayers"), SPEC)), Plan
+    )
+    with pytest.raises(UserError, match=r"Wrong: its plan\(\) gives other params than its forward"):
+        make_policy(PolicyConfig(name=f"{HERE}:Wrong"), SPEC)
+    with pytest.raises(UserError, match=r"Fails: its plan\(\) cannot be computed: KeyError: 'other'"):
+        make_policy(PolicyConfig(name=f"{HERE}:Fails"), SPEC)
+
+
 @pytest.mark.parametrize(
     ("name", "told"),
     [
-        ("Absent", "module tests.policy.test_own_policy has no Absent; it has FewParams"),
+        ("Absent", "module tests.policy.test_own_policy has no Absent; it has Deep, Fails, FewParams"),
         ("NoArguments", "a policy is made with (config: PolicyConfig, spec: EnvSpec)"),
         ("not_a_module", "gave a int, expected a torch.nn.Module"),
         ("NoSuper", "must call super().__init__(spec)"),
