@@ -1,4 +1,4 @@
-"""Tests GpuVector: the vector contract, rows into buffers, states shared with CPU backends, CUDA graphs."""
+"""Tests what GpuVector has beside the contract (tests/vector/test_contract.py): rows into buffers, CUDA graphs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 
-from metta_fast.envs.grid.env import GridFactory
 from metta_fast.vector import VectorError, gpu, make_vector
 from metta_fast.vector.gpu_rows import on_host
 from tests.cuda.engines import (
@@ -20,7 +19,7 @@ from tests.cuda.engines import (
     gpu_vector,
     needs_card,
 )
-from tests.vector.suite import assert_misuse_raises, assert_same, play, tape_for
+from tests.vector.suite import assert_same, assert_states_equal, check_same_bytes, play, small_grid, tape_for
 
 ENVS, LENGTH = 11, 23
 
@@ -30,93 +29,31 @@ def engine(request):
     return request.param
 
 
-def small(**keys) -> GridFactory:
-    objects = {"mine_red": 2, "altar": 1, "wall": 1}
-    return GridFactory(**{"num_agents": 3, "room_size": [6, 6], "objects": objects, "max_steps": 7, **keys})
-
-
 def by_cpu(factory, tape, *, seed=3, stagger=False, num_envs=ENVS):
     with make_vector(factory, num_envs, backend="serial") as vec:
         vec.async_reset(seed, stagger=stagger)
         return play(vec, tape), vec.state_dict()
 
 
-def assert_equal_states(a, b):
-    """Statistics of rows whose episode goes on are nobody's."""
-    np.testing.assert_equal(a["envs"], b["envs"])
-    for state in (a, b):
-        ends = state["rows"]["terminal"] | state["rows"]["truncation"]
-        state["rows"]["stats"] = np.where(ends[:, None], state["rows"]["stats"], 0)
-    np.testing.assert_equal(a["rows"], b["rows"])
-
-
 @pytest.mark.parametrize("shared", [gpu.SHARED_BYTES, 0])
 @pytest.mark.parametrize("shape", ["warp", "split"])
-def test_same_seed_and_tape_give_the_cpus_bytes(engine, shape, shared, monkeypatch):
-    monkeypatch.setattr(gpu, "SHARED_BYTES", shared)  # 0: maps are built where the states lie
-    factory = small()
-    tape = tape_for(factory.spec, LENGTH, ENVS)
-    expected, state = by_cpu(factory, tape, seed=2**64 - 3)
-    half = LENGTH // 2
+def test_every_way_of_launching_gives_the_cpus_bytes(engine, shape, shared, monkeypatch):
+    monkeypatch.setattr(gpu, "SHARED_BYTES", shared)  # 0: maps are built where the states are
+    factory = small_grid()
+    tape, seed = tape_for(factory.spec, LENGTH, ENVS), 2**64 - 3
     vec = OnHost(gpu_vector(engine, factory, ENVS, 3, shape=shape))
-    vec.async_reset(2**64 - 3)
-    assert_same(play(vec, tape), expected)
-    assert_equal_states(vec.state_dict(), state)
-    vec.async_reset(2**64 - 3)
-    assert_same(play(vec, tape[:half]), {k: v[: half + 1] for k, v in expected.items()})
-    saved = vec.state_dict()
-    # GPU → CPU
-    with make_vector(factory, ENVS, backend="serial", num_blocks=5) as other:
-        other.load_state_dict(saved)
-        rest = play(other, tape[half:], first=False)
-        assert_same(rest, {k: v[half:] for k, v in expected.items()})
-        assert_equal_states(other.state_dict(), state)
-    # CPU → GPU, and over what a GPU has done meanwhile
-    with make_vector(factory, ENVS, backend="threads", num_threads=2, num_blocks=2) as other:
-        other.async_reset(2**64 - 3)
-        play(other, tape[:half])
-        from_cpu = other.state_dict()
-    vec.async_reset(9)
-    vec.load_state_dict(from_cpu)
-    assert_same(play(vec, tape[half:], first=False), rest)
-    assert_equal_states(vec.state_dict(), state)
+    check_same_bytes(vec, factory, tape, *by_cpu(factory, tape, seed=seed), seed, on_gpu=True)
 
 
-def test_stagger_reaches_the_environments(engine):
-    factory = small()
-    tape = tape_for(factory.spec, 9, ENVS)
-    vec = OnHost(gpu_vector(engine, factory, ENVS, 2))
-    vec.async_reset(3, stagger=True)
-    assert_same(play(vec, tape), by_cpu(factory, tape, stagger=True)[0])
-
-
-@pytest.mark.parametrize("stagger", [False, True])
-def test_environments_of_a_part_do_what_they_do_in_the_whole(engine, stagger):
-    factory = small()
-    tape = tape_for(factory.spec, LENGTH, 8)
-    whole, state = by_cpu(factory, tape, stagger=stagger, num_envs=8)
-    vec = OnHost(gpu_vector(engine, factory, 4, 2, first_env=4, total_envs=8))
-    assert (vec.num_envs, vec.num_agents, vec.first_env, vec.total_envs) == (4, 12, 4, 8)
-    vec.async_reset(3, stagger=stagger)
-    assert_same(play(vec, tape[:, 12:]), {name: rows[:, 12:] for name, rows in whole.items()})
-    np.testing.assert_equal(vec.state_dict()["envs"]["states"], state["envs"]["states"][4:])
-
-
-def test_misuse_raises(engine):
-    vec = gpu_vector(engine, small(), 6, 3)
-    with pytest.raises(ValueError, match="seed -1"):
-        vec.async_reset(-1)
-    assert_misuse_raises(vec, gpu_vector(engine, small(), 6, 3))
-    vec.send(vec.blocks[1], torch.zeros((vec.blocks[1].size, 2), dtype=torch.int32))
-    assert vec.recv() is vec.blocks[1]
+def test_a_wrong_way_of_launching_is_refused(engine):
     for wrong in ({"shape": "square"}, {"warps": 0}):
         with pytest.raises(ValueError, match=next(iter(wrong))):
-            gpu_vector(engine, small(), 6, **wrong)
+            gpu_vector(engine, small_grid(), 6, **wrong)
 
 
 def test_blocks_step_apart(engine):
     """Only the block that was sent changes; blocks come back in the order of the sends."""
-    vec = gpu_vector(engine, small(), 6, 3)
+    vec = gpu_vector(engine, small_grid(), 6, 3)
     vec.async_reset(0)
     assert [b.index for b in vec.hold_all()] == [0, 1, 2]
     assert [(b.start, b.stop) for b in vec.blocks] == [(0, 6), (6, 12), (12, 18)]
@@ -130,42 +67,12 @@ def test_blocks_step_apart(engine):
     assert not after.reset[12:].any()
 
 
-def test_closing(engine):
-    vec = gpu_vector(engine, small(), 6, 2)
-    vec.async_reset(0)
-    block = vec.recv()
-    vec.close()
-    vec.close()
-    for call in (
-        vec.recv,
-        vec.hold_all,
-        vec.state_dict,
-        lambda: vec.send(block),
-        lambda: vec.async_reset(0),
-        lambda: vec.load_state_dict({}),
-    ):
-        with pytest.raises(VectorError, match="closed"):
-            call()
-
-
-def test_state_of_another_run_is_refused(engine):
-    vec = gpu_vector(engine, small(), 6, 2)
-    vec.async_reset(0)
-    vec.hold_all()
-    state = vec.state_dict()
-    for other, envs in ((small(), 5), (small(room_size=[7, 7]), 6)):
-        with pytest.raises(ValueError, match="expected"):
-            gpu_vector(engine, other, envs).load_state_dict(state)
-    with pytest.raises(ValueError, match="obs/obs is uint8"):
-        gpu_vector(engine, small(observation="dense"), 6).load_state_dict(state)
-
-
 # ---- attached ----
 
 
 def test_rows_go_into_the_buffers(engine):
     """Epochs of 4 rows: nothing but the rows of a step is written, and stats only where an episode ended."""
-    twins = Twins(engine, small(), 5, horizon=4)
+    twins = Twins(engine, small_grid(), 5, horizon=4)
     vec, b = twins.vec, twins.buffers
     twins.reset(1)
     assert (b.obs["obs"][:4] == 77).all()
@@ -188,7 +95,7 @@ def test_rows_go_into_the_buffers(engine):
 
 def test_attached_states_go_on_anywhere(engine):
     """After an epoch: attached GPU → CPU, and back into other buffers."""
-    factory = small()
+    factory = small_grid()
     tape = tape_for(factory.spec, 12, 5)
     expected, state = by_cpu(factory, tape, num_envs=5)
     vec = gpu_vector(engine, factory, 5)
@@ -212,12 +119,12 @@ def test_attached_states_go_on_anywhere(engine):
     other.build_ahead()
     for t in range(6):
         other.step_row(t)
-    assert_equal_states(other.state_dict(), state)
+    assert_states_equal(other.state_dict(), state, on_gpu=True)
 
 
 def test_maps_are_built_ahead(engine):
     """Once, for all that have none; one that a vector has not built is an error where it is needed, not a wrong map."""
-    factory = small(max_steps=3)
+    factory = small_grid(max_steps=3)
     vec = gpu_vector(engine, factory, 5)
     buffers = buffers_for(vec, 8)
     buffers.action.zero_()
@@ -248,11 +155,11 @@ def test_maps_are_built_ahead(engine):
 
 
 def test_buffers_of_another_run_are_refused(engine):
-    vec = gpu_vector(engine, small(), 5)
+    vec = gpu_vector(engine, small_grid(), 5)
     with pytest.raises(ValueError, match="buffers of 18 agents"):
-        vec.attach(buffers_for(gpu_vector(engine, small(), 6), 4))
+        vec.attach(buffers_for(gpu_vector(engine, small_grid(), 6), 4))
     with pytest.raises(ValueError, match=r"rows\.obs/obs is"):
-        vec.attach(buffers_for(gpu_vector(engine, small(observation="tokens"), 5), 4))
+        vec.attach(buffers_for(gpu_vector(engine, small_grid(observation="tokens"), 5), 4))
 
 
 @pytest.mark.gpu
@@ -261,7 +168,7 @@ def test_buffers_of_another_run_are_refused(engine):
 def test_captured_in_a_graph(shape):
     """Replayed over several epochs and a reset with another seed, maps built on a second stream, as in a rollout."""
     horizon, envs = 8, 512
-    twins = Twins("card", small(max_steps=13), envs, horizon=horizon, shape=shape)
+    twins = Twins("card", small_grid(max_steps=13), envs, horizon=horizon, shape=shape)
     vec, b = twins.vec, twins.buffers
     side, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
 
@@ -302,6 +209,6 @@ def test_captured_in_a_graph(shape):
 @pytest.mark.gpu
 @needs_card
 def test_make_vector_makes_it():
-    with make_vector(small(), ENVS, backend="gpu", device=torch.device("cuda")) as vec:
+    with make_vector(small_grid(), ENVS, backend="gpu", device=torch.device("cuda")) as vec:
         vec.async_reset(1)
         assert vec.recv().rows.obs["obs"].is_cuda

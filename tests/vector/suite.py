@@ -11,9 +11,16 @@ from metta_fast.contracts.env import Rows
 from metta_fast.envs.counter import CounterFactory
 from metta_fast.envs.grid.env import GridFactory
 from metta_fast.envs.repeat import repeated
-from metta_fast.vector import VectorError
+from metta_fast.vector import VectorError, make_vector
 from tests.vector.toy_envs import crowd_factory, walk_factory
 from tests.vector.toys import ToyFactory
+
+
+def small_grid(**keys: Any) -> GridFactory:
+    """A grid of few steps, which has a GPU engine as well."""
+    objects = {"mine_red": 2, "altar": 1, "wall": 1}
+    return GridFactory(**{"num_agents": 3, "room_size": [6, 6], "objects": objects, "max_steps": 7, **keys})
+
 
 BACKENDS = {
     "serial": {"backend": "serial"},
@@ -30,7 +37,7 @@ FACTORIES = {
     "walk-repeated": lambda: repeated(walk_factory(), 3),
     "crowd-repeated": lambda: repeated(crowd_factory(), 2),
     "grid-repeated": lambda: repeated(GridFactory(num_agents=3, room_size=[6, 6], max_steps=7), 3),
-    "grid": lambda: GridFactory(num_agents=3, room_size=[6, 6], objects={"mine_red": 2}, max_steps=7),
+    "grid": lambda: small_grid(),
 }
 
 
@@ -118,3 +125,49 @@ def assert_misuse_raises(vec: Any, other: Any) -> None:
         vec.send(other.recv(), actions)
     with pytest.raises(VectorError, match="no block in flight"):
         vec.recv()
+
+
+def check_same_bytes(
+    vec: Any, factory: Any, tape: Any, expected: Any, state: Any, seed: int, *, on_gpu: bool
+) -> None:
+    """A vector gives the rows and the state that are expected of a seed and a tape, and its state goes on anywhere.
+
+    Args:
+        expected, state: of `play` and `state_dict` by the serial backend.
+    """
+    half, num_envs = len(tape) // 2, vec.num_envs
+    vec.async_reset(seed)
+    assert_same(play(vec, tape), expected)
+    assert_states_equal(vec.state_dict(), state, on_gpu)
+    # again from the start; then on from the middle in a vector with other blocks
+    vec.async_reset(seed)
+    assert_same(play(vec, tape[:half]), {k: v[: half + 1] for k, v in expected.items()})
+    saved = vec.state_dict()
+    with make_vector(factory, num_envs, backend="serial", num_blocks=5) as other:
+        other.load_state_dict(saved)
+        rest = play(other, tape[half:], first=False)
+        assert_same(rest, {k: v[half:] for k, v in expected.items()})
+        assert_states_equal(other.state_dict(), state, on_gpu)
+    # from a state of its own and of another backend, over what it has done meanwhile
+    with make_vector(factory, num_envs, backend="threads", num_threads=2, num_blocks=2) as other:
+        other.async_reset(seed)
+        play(other, tape[:half])
+        given = other.state_dict()
+    for loaded in (saved, given):
+        vec.async_reset(9)
+        vec.load_state_dict(loaded)
+        assert_same(play(vec, tape[half:], first=False), rest)
+        assert_states_equal(vec.state_dict(), state, on_gpu)
+
+
+def assert_states_equal(a: Any, b: Any, on_gpu: bool = False) -> None:
+    """on_gpu: statistics of rows whose episode goes on are not written, and may differ."""
+    assert a.keys() == b.keys()
+    for key in a:
+        if isinstance(a[key], dict):
+            assert_states_equal(a[key], b[key], on_gpu)
+        elif key == "stats" and on_gpu:
+            ends = (a["terminal"] | a["truncation"])[:, None]
+            np.testing.assert_equal(np.where(ends, a[key], 0), np.where(ends, b[key], 0))
+        else:
+            np.testing.assert_equal(a[key], b[key])
