@@ -47,7 +47,7 @@ MF_FN void MF_NAME(observe_one)(const MF_NAME(batch) * b, int32_t i) {
 }
 
 /* Starts envs lo … hi-1 from zeroed states. */
-static __attribute__((unused)) void MF_NAME(reset_range)(void *batch, int32_t lo, int32_t hi) {
+static __attribute__((unused)) int32_t MF_NAME(reset_range)(void *batch, int32_t lo, int32_t hi) {
     const MF_NAME(batch) *b = (const MF_NAME(batch) *)batch;
     for (int32_t i = lo; i < hi; i++) {
         const int64_t id = (int64_t)b->first_env + i;
@@ -55,6 +55,7 @@ static __attribute__((unused)) void MF_NAME(reset_range)(void *batch, int32_t lo
         MF_NAME(reset_one)(b, i, b->stagger_envs ? (int32_t)(id * b->max_steps / b->stagger_envs) : 0);
         MF_NAME(observe_one)(b, i);
     }
+    return 0;
 }
 
 /* Steps envs lo … hi-1. Needs no lock: ranges that do not overlap may run on any threads. */

@@ -8,6 +8,7 @@ import numpy as np
 
 from metta_fast.contracts.errors import UserError
 from metta_fast.contracts.env import EnvError
+from metta_fast.envs.native._batch cimport NativeBatch
 
 
 cdef extern from "physics.h" nogil:
@@ -70,13 +71,13 @@ cdef extern from "physics.h" nogil:
         int32_t stagger_envs, max_steps, limit_is_terminal, stop_unstable, frame_skip, obs_size, num_info, num_stats
         const float *action
         float *obs
-        float *privileged
         float *reward
         uint8_t *terminal
         uint8_t *truncation
         uint8_t *mask
         uint8_t *reset
         float *stats
+        float *privileged
     int64_t mf_robots_privileged_size(const mjModel *m)
     void mf_robots_view(mf_robots *b, int32_t i, const double *init_qvel)
     int32_t mf_robots_reset_range(void *batch, int32_t lo, int32_t hi) noexcept nogil
@@ -132,7 +133,7 @@ cdef class RobotModel:
             mj_deleteModel(self.model)
 
     def body(self, str name):
-        """Number of the body of that name."""
+        """Returns the number of the body of that name."""
         cdef int number = mj_name2id(self.model, mjOBJ_BODY, name.encode())
         if number < 0:
             raise UserError(f"{self.path}: there is no body {name!r} in this model")
@@ -146,7 +147,7 @@ cdef class RobotModel:
 
     @property
     def privileged_size(self):
-        """Numbers of the row that the critic alone may see (mf_robots_reveal)."""
+        """Returns the length of the row that only the critic may see (mf_robots_reveal)."""
         return mf_robots_privileged_size(self.model)
 
     @property
@@ -181,7 +182,7 @@ cdef class RobotModel:
         return out
 
 
-cdef class RobotBatch:
+cdef class RobotBatch(NativeBatch):
     """Environments first_env … first_env+num_envs-1: `metta_fast.contracts.env.EnvBatch`.
 
     Args:
@@ -194,9 +195,6 @@ cdef class RobotBatch:
 
     cdef mf_robots batch
     cdef RobotModel model
-    cdef int32_t num_envs, total_envs
-    cdef bint started
-    cdef object rows
     cdef list held
     cdef int made
     cdef str task
@@ -215,15 +213,16 @@ cdef class RobotBatch:
                   int32_t total_envs, int32_t max_steps, bint limit_is_terminal, int32_t frame_skip,
                   int32_t obs_size, tuple info, tuple stat_of, bint stop_unstable=False):
         cdef int32_t i
-        if num_envs < 1 or first_env < 0 or first_env + num_envs > total_envs:
-            raise ValueError(f"envs {first_env} … {first_env + num_envs - 1} are not among {total_envs}")
+        self.take(first_env, num_envs, total_envs)
+        self.context = &self.batch
+        self.reset_range, self.step_range = mf_robots_reset_range, mf_robots_step_range
+        self.seed, self.stagger_envs = &self.batch.seed, &self.batch.stagger_envs
         self.batch.task = mf_find_task(task.encode())
         if self.batch.task == NULL or self.batch.task.params_size != record.nbytes:
             raise UserError(f"{task}: the options and bodies of its Task are {record.nbytes} bytes, but {task}_params in "
                             f"its header is {self.batch.task.params_size if self.batch.task != NULL else 0}: both list "
                             "the same fields in the same order")
         self.model, self.task = model, task
-        self.num_envs, self.total_envs = num_envs, total_envs
         params = np.frombuffer(record.tobytes(), np.uint8).copy()
         summed = np.array([name.startswith("reward") for name in info], np.int32)
         chosen = np.array([*stat_of, 0], np.int32)  # never empty: it has an address
@@ -263,57 +262,18 @@ cdef class RobotBatch:
             mj_deleteData(self.batch.data[i])
 
     def bind(self, rows):
-        """Take the slab's rows (`metta_fast.contracts.env.Rows`) of this batch's agents; kept until the next bind."""
-        n = self.num_envs
-        wanted = {"obs": (rows.obs["obs"], np.float32, self.batch.obs_size),
-                  "action": (rows.action, np.float32, self.model.nu), "reward": (rows.reward, np.float32, 1),
-                  "stats": (rows.stats, np.float32, self.batch.num_stats),
-                  **{name: (getattr(rows, name), np.bool_, 1) for name in ("terminal", "truncation", "mask", "reset")}}
+        """Takes the slab's rows (`metta_fast.contracts.env.Rows`) of this batch's agents; kept until the next bind."""
+        sizes = {"obs": (np.float32, self.batch.obs_size), "action": (np.float32, self.model.nu),
+                 "stats": (np.float32, self.batch.num_stats)}
         if "privileged" in rows.obs:
-            wanted["privileged"] = (rows.obs["privileged"], np.float32, self.model.privileged_size)
-        for name, (array, dtype, width) in wanted.items():
-            if array.dtype != dtype or array.shape[0] != n or array.size != n * width:
-                raise ValueError(f"rows.{name} is {array.dtype} {array.shape}, expected {np.dtype(dtype)} with "
-                                 f"{width} numbers for each of {n} agents")
-            if not array.flags.c_contiguous:
-                raise ValueError(f"rows.{name} must be contiguous")
-        self.rows = rows
-        self.batch.obs = <float *>at(rows.obs["obs"])
-        self.batch.privileged = <float *>at(rows.obs["privileged"]) if "privileged" in rows.obs else NULL
-        self.batch.action = <const float *>at(rows.action)
-        self.batch.reward = <float *>at(rows.reward)
-        self.batch.terminal = <uint8_t *>at(rows.terminal)
-        self.batch.truncation = <uint8_t *>at(rows.truncation)
-        self.batch.mask = <uint8_t *>at(rows.mask)
-        self.batch.reset = <uint8_t *>at(rows.reset)
-        self.batch.stats = <float *>at(rows.stats)
+            sizes["privileged"] = (np.float32, self.model.privileged_size)
+        self.point(rows, self.num_envs, sizes, <void **>&self.batch.action)
+        if "privileged" not in rows.obs:
+            self.batch.privileged = NULL
 
-    def reset(self, uint64_t seed, *, bint stagger=False):
-        """Start every env anew and write row 0; what env i does depends on (seed, i) only."""
-        if self.rows is None:
-            raise RuntimeError("bind() must come before reset()")
-        self.batch.seed = seed
-        self.batch.stagger_envs = self.total_envs if stagger else 0
-        cdef int32_t faulty
-        with nogil:
-            faulty = mf_robots_reset_range(&self.batch, 0, self.num_envs)
-        if faulty:
-            self.raise_fault()
-        self.started = True
-
-    def step(self):
-        """Advance every env by one step, reading actions from and writing to the bound rows."""
-        if not self.started or self.rows is None:
-            raise RuntimeError("bind() and reset() must come before step()")
-        cdef int32_t faulty
-        with nogil:
-            faulty = mf_robots_step_range(&self.batch, 0, self.num_envs)
-        if faulty:
-            self.raise_fault()
-
-    def native_job(self):
-        """(address of `int32_t fn(void *ctx, int32_t lo, int32_t hi)`, address of ctx, num_envs); see EnvBatch."""
-        return <uintptr_t>&mf_robots_step_range, <uintptr_t>&self.batch, self.num_envs
+    cdef int fail(self) except -1:
+        self.raise_fault()
+        return 0
 
     def set_state(self, int32_t env, double[::1] qpos, double[::1] qvel):
         """Begin an episode of env `env` of this batch there, all else at the model's rest; writes its row."""
@@ -394,13 +354,13 @@ cdef class RobotBatch:
         return out
 
     def reward_exact(self, int32_t env):
-        """The reward of the last step before it became float32."""
+        """Returns the reward of the last step before it became float32."""
         if not 0 <= env < self.num_envs:
             raise ValueError(f"env {env} of {self.num_envs}")
         return self.batch.robots[env].reward
 
     def state_dict(self):
-        """All that is needed to go on bit for bit: {"physics": f64 [num_envs, n], MuJoCo's integration state with
+        """Returns all that is needed to continue bit for bit: {"physics": f64 [num_envs, n], MuJoCo's integration state with
         the solver's warm start; "robots": uint8 [num_envs, bytes]; "sums": f64 [num_envs, info]; "seed": int}."""
         cdef int i
         cdef double[:, ::1] at_env
@@ -412,7 +372,7 @@ cdef class RobotBatch:
                 "seed": int(self.batch.seed)}
 
     def load_state_dict(self, state):
-        """Go on from `state_dict()` of the same envs and configuration; the rows are the caller's to restore."""
+        """Continues from `state_dict()` of the same envs and configuration; the rows are the caller's to restore."""
         cdef int i
         cdef const double[:, ::1] at_env
         physics = np.ascontiguousarray(state["physics"], np.float64)
@@ -430,9 +390,6 @@ cdef class RobotBatch:
         self.sums[...] = state["sums"]
         self.batch.seed = state["seed"]
         self.started = True
-
-    def close(self):
-        """Nothing to free by hand."""
 
 
 OVERFLOWS = {0: "inertia", 1: "contacts", 2: "constraints"}

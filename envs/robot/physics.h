@@ -40,12 +40,13 @@ typedef struct {
     uint64_t seed;
     uint32_t first_env;
     int32_t stagger_envs, max_steps, limit_is_terminal, stop_unstable, frame_skip, obs_size, num_info, num_stats;
+    /* In the order of ORDER in ../native/_batch.pyx. */
     const float *action; /* [num_envs, nu] */
     float *obs;          /* [num_envs, obs_size] */
-    float *privileged;   /* [num_envs, mf_robots_privileged_size]: for the critic alone; NULL: not wanted */
     float *reward;
     uint8_t *terminal, *truncation, *mask, *reset;
-    float *stats; /* [num_envs, num_stats] */
+    float *stats;      /* [num_envs, num_stats] */
+    float *privileged; /* [num_envs, mf_robots_privileged_size]: for the critic alone; NULL: not wanted */
 } mf_robots;
 
 static __attribute__((unused)) void mf_robots_view(mf_robots *b, int32_t i, const mf_real *init_qvel) {
