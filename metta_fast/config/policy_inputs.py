@@ -1,12 +1,12 @@
-"""Which leaves of the observation the actions and the value are computed from: an asymmetric actor and critic.
+"""Chooses the leaves of the observation that the actor and the critic read: an asymmetric critic.
 
     actor, critic = reads(config.policy, spec)          # ("obs",), ("obs", "privileged")
 
-An environment may tell leaves that only training has (`EnvSpec.privileged`: contact forces, the true state …). The
-critic is used in training alone, so it may read them; what acts afterwards needs the actor's leaves only.
-`policy.actor_obs` and `policy.critic_obs` name others. Source: Pinto et al. 2017 (arXiv 1710.06542).
+An environment may mark leaves that are available in training only (`EnvSpec.privileged`: contact forces, the true
+state …). The critic is used in training only, so it may read them; the deployed policy needs the actor's leaves only.
+`policy.actor_obs` and `policy.critic_obs` choose others. Source: Pinto et al. 2017 (arXiv 1710.06542).
 
-Place in the flow: resolve.py asks before anything starts, policy/network.py when the policy is made. No torch here.
+Place in the flow: resolve.py checks before a run starts, policy/network.py uses it to make the policy. No torch here.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ def check_policy_name(name: str) -> None:
 
 
 def reads(config: PolicyConfig, spec: EnvSpec) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """(leaves of the actor, leaves of the critic), each in the observation's order.
+    """Returns (leaves of the actor, leaves of the critic), each in the observation's order.
 
     Raises:
-        UserError: a leaf that the environment does not give, none at all, one encoder (policy.shared=true) that
-            would have to read two observations, or leaves chosen for a class of the user's own.
+        UserError: a leaf that the environment lacks, no leaf at all, different leaves for one shared encoder
+            (policy.shared=true), or leaves chosen for a user's own class.
     """
     open_leaves = [name for name in spec.obs if name not in spec.privileged]
     actor = _chosen("policy.actor_obs", config.actor_obs, open_leaves, spec)
@@ -81,5 +81,5 @@ def _chosen(key: str, given: list[str] | None, otherwise: Iterable[str], spec: E
 
 
 def only(spec: EnvSpec, leaves: Iterable[str]) -> EnvSpec:
-    """The spec with these leaves of the observation alone."""
+    """Returns the spec with only these leaves of the observation."""
     return dataclasses.replace(spec, obs={name: spec.obs[name] for name in leaves})

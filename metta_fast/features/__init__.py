@@ -1,4 +1,4 @@
-"""Gated plug-ins of the learner. A feature is absent until the configuration names it.
+"""Adds optional features to the learner. A feature is absent until the configuration names it.
 
     python run_optimized.py 'features={prioritized_replay: {prio_alpha: 0.6}}'
     python run_optimized.py features=my_module:add features.my_module:add.coef=0.1

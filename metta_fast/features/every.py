@@ -1,4 +1,4 @@
-"""What features have in common: epochs in which they are due, and checks of their keys."""
+"""Decides in which epochs a feature works, and checks features' keys."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def every(epochs: int, min_s: float = 0.0) -> Callable[[int], bool]:
 
 
 def whole_number(path: str, value: Any, low: int) -> int:
-    """`value`, if it is a whole number of at least `low`.
+    """Returns `value` if it is a whole number of at least `low`.
 
     Raises:
         UserError: otherwise.

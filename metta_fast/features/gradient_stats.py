@@ -1,4 +1,4 @@
-"""Statistics of gradients and steps, by layer: run.gradient_stats_interval.
+"""Computes statistics of gradients and steps for each layer: run.gradient_stats_interval.
 
     gradient/norm                   of all gradients together, before it is clipped
     gradient/clipped                share of the steps at which it was above trainer.max_grad_norm
@@ -26,7 +26,7 @@ BY_LAYER = ("norm", "mean", "std", "update_ratio")
 
 
 def add(hooks: Hooks, *, interval_epochs: int, min_s: float, max_grad_norm: float) -> None:
-    """Watch every `interval_epochs`-th update, at least `min_s` seconds apart. max_grad_norm 0: nothing is clipped."""
+    """Observes every `interval_epochs`-th update, at least `min_s` seconds apart. max_grad_norm 0: no clipping."""
     stats = GradientStats(every(interval_epochs, min_s), max_grad_norm)
     hooks.on_gradients.append(stats)
     hooks.on_epoch.append(stats)
@@ -74,7 +74,7 @@ class GradientStats:
         self._totals += torch.where(taken, totals, 0.0)
 
     def __call__(self, context: Context) -> dict[str, float]:
-        """The epoch's figures: the one read from the device."""
+        """Returns the epoch's figures; the only read from the device."""
         count, norm, clipped, *rest = torch.cat([self._totals, self._sums.T.flatten()]).tolist()
         if not count:
             return {}
@@ -83,7 +83,7 @@ class GradientStats:
         return {"gradient/norm": norm / count, "gradient/clipped": clipped / count} | row
 
     def _by_layer(self, values: Tensor) -> Tensor:
-        """Values [parameters] added up: [layers]."""
+        """Returns values [parameters] summed over each layer: [layers]."""
         return values.new_zeros(len(self._names)).index_add(0, self._layer, values)
 
 

@@ -1,9 +1,9 @@
-"""Prioritized replay: minibatches prefer segments with large advantages.
+"""Draws minibatches that prefer segments with large advantages: prioritized replay.
 
     features={prioritized_replay: {prio_alpha: 0.6, prio_beta: 0.4}}
 
 For N segments with w = (Σ_t |A_t|)^α each minibatch draws its segments without replacement with p ∝ w + 1e-6.
-Their normalised advantages are multiplied by (N·p)^−β, which takes the bias out; β grows linearly from
+Their normalised advantages are multiplied by (N·p)^−β, which corrects the bias; β grows linearly from
 `prio_beta` to 1 over the run. Source: Schaul et al. 2016, arXiv:1511.05952, with segments for transitions.
 """
 
@@ -17,16 +17,16 @@ from metta_fast.buffers.rollout import Buffers
 from metta_fast.contracts.errors import UserError
 
 FLOOR = 1e-6
-"""Added to every weight, so that no segment is out of reach."""
+"""Added to every weight, so that every segment can be drawn."""
 STREAM = 1
 
 
 def add(hooks: Hooks, *, prio_alpha: float = 0.6, prio_beta: float = 0.4) -> None:
-    """Take over the choice of segments.
+    """Replaces the choice of segments.
 
     Args:
-        prio_alpha: how much advantages count; 0 switches the feature off.
-        prio_beta: how much of the bias is taken out at the start, 0 … 1.
+        prio_alpha: exponent of the advantages; 0 switches the feature off.
+        prio_beta: share of the bias that is corrected at the start, 0 … 1.
 
     Raises:
         UserError: a value out of range, or another feature that chooses segments.
@@ -50,7 +50,7 @@ def add(hooks: Hooks, *, prio_alpha: float = 0.6, prio_beta: float = 0.4) -> Non
 
 
 def probabilities(buffers: Buffers, alpha: float) -> Tensor:
-    """[num_segments] float32: the chance of each segment to be drawn first."""
+    """Returns [num_segments] float32: each segment's probability of being drawn first."""
     sums = buffers.advantage.abs().unflatten(0, (-1, buffers.bptt_horizon)).sum(1).flatten()
     weights = sums.pow(alpha) + FLOOR
     return weights / weights.sum()

@@ -1,4 +1,4 @@
-"""Where an epoch's time goes, and torch's own trace when asked.
+"""Measures the phases of an epoch, and records traces with torch's profiler on request.
 
     python run_optimized.py features=profiler
     touch runs/<name>/trace                  # or kill -USR1 <process>: the next epoch is recorded
@@ -6,7 +6,7 @@
 
     profile/epoch            seconds from one epoch's start to the next, mean of the last interval_epochs
     profile/<phase>          of these, in the phases of perf/time/…; profile/<phase>_max: the longest
-    profile/other            in none of them: metrics, checkpoints, evaluation, features
+    profile/other            outside all phases: metrics, checkpoints, evaluation, features
 
 The stopwatch never waits for the GPU: a phase counts what the host launches and waits for (with environments on the
 GPU, what the device itself timed). `sync=true` waits at the end of each phase.
@@ -23,7 +23,6 @@ from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
-from typing import Any
 
 import torch
 
@@ -31,20 +30,22 @@ from metta_fast.algorithms.hooks import Context, Hooks
 from metta_fast.contracts.errors import UserError
 from metta_fast.features.every import every, whole_number
 
+Handler = Callable[[int, FrameType | None], object] | int | None
+"""A signal's handler."""
 LOOK_S = 1.0
-"""Seconds between two looks for the file `trace`."""
+"""Seconds between two checks for the file `trace`."""
 
 
 def add(
     hooks: Hooks, *, interval_epochs: int = 10, sync: bool = False, trace_from: int = 0, trace_epochs: int = 1
 ) -> None:
-    """Take times, and traces.
+    """Measures times and records traces.
 
     Args:
-        interval_epochs: epochs that the figures are means of; 0 switches the feature off.
+        interval_epochs: number of epochs that the figures are means over; 0 switches the feature off.
         sync: wait for the GPU at the end of each phase.
-        trace_from: epoch (as in train/epoch) from which a trace is recorded; 0: only when asked.
-        trace_epochs: epochs that a trace holds.
+        trace_from: epoch (as in train/epoch) from which a trace is recorded; 0: only on request.
+        trace_epochs: number of epochs in a trace.
 
     Raises:
         UserError: a value out of range.
@@ -105,12 +106,12 @@ class Trace:
         self._from, self._count = trace_from, epochs
         self._asked = self._listens = False
         self._looked = 0.0
-        self._profile: Any = None
+        self._profile: torch.profiler.profile | None = None
         self._first = 0
         self._log = logging.getLogger(__name__)
 
     def begin(self, context: Context) -> None:
-        """An epoch begins: end a trace that has its epochs, start one that is asked for."""
+        """Begins an epoch: ends a complete trace, starts a requested one."""
         number = context.epoch + 1
         if not self._listens:
             self._listen()
@@ -122,13 +123,13 @@ class Trace:
             self._profile = self._start()
 
     def close(self) -> None:
-        """The run ends; a trace that has not all its epochs is written as it is."""
+        """Writes an incomplete trace when the run ends."""
         if self._profile is not None:
             self._write(None)
         if self._listens and threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGUSR1, self._before)
 
-    def _start(self) -> Any:
+    def _start(self) -> torch.profiler.profile:
         kinds = [torch.profiler.ProfilerActivity.CPU]
         if torch.cuda.is_available():
             kinds.append(torch.profiler.ProfilerActivity.CUDA)
@@ -138,6 +139,7 @@ class Trace:
 
     def _write(self, last: int | None) -> None:
         profile, self._profile = self._profile, None
+        assert profile is not None
         profile.stop()
         name = f"epoch_{self._first}" + (f"-{last}" if last not in (None, self._first) else "")
         path = self._folder / f"{name}.json.gz"
@@ -160,7 +162,7 @@ class Trace:
 
     def _listen(self) -> None:
         self._listens = True
-        self._before: Any = signal.SIG_DFL
+        self._before: Handler = signal.SIG_DFL
         how = f"touch {self._flag}"
         if threading.current_thread() is threading.main_thread():
             self._before = signal.signal(signal.SIGUSR1, self._ask)

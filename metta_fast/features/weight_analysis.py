@@ -1,4 +1,4 @@
-"""What becomes of the weights: ranks, drift, dead units.
+"""Measures the weights: ranks, drift, dead units.
 
     python run_optimized.py features=weight_analysis
 
@@ -36,7 +36,7 @@ from metta_fast.algorithms.hooks import Context, Hooks
 from metta_fast.features.every import every, whole_number
 
 ROWS = 4096
-"""Of the rollout, about, that units are judged by."""
+"""Approximate number of the rollout's rows on which units are evaluated."""
 SATURATED = 0.99
 
 
@@ -62,11 +62,11 @@ ALIVE: dict[Callable[..., Any], Callable[[Tensor], Tensor]] = {
     **dict.fromkeys((torch.tanh, F.tanh, Tensor.tanh), _tanh),
     **dict.fromkeys((torch.sigmoid, F.sigmoid, Tensor.sigmoid), _sigmoid),
 }
-"""Activation → which entries of its output say that the unit works."""
+"""Activation → which entries of its output show that the unit is alive."""
 
 
 def add(hooks: Hooks, *, interval_epochs: int = 100) -> None:
-    """Analyse every `interval_epochs`-th epoch; 0 switches the feature off.
+    """Analyses every `interval_epochs`-th epoch; 0 switches the feature off.
 
     Raises:
         UserError: a value out of range.
@@ -90,7 +90,7 @@ class WeightAnalysis:
         self._log = logging.getLogger(__name__)
 
     def begin(self, context: Context) -> None:
-        """Before the first rollout: find or keep the weights that drift counts from."""
+        """Loads or stores the initial weights, from which drift is measured, before the first rollout."""
         if self._start is not None:
             return
         self._start = _matrices(context.policy)
@@ -125,7 +125,7 @@ class WeightAnalysis:
 
 
 def spectrum(weight: Tensor) -> dict[str, float]:
-    """norm, spectral_norm, effective_rank and rank_share of a weight [n, …], taken as a matrix [n, rest]."""
+    """Returns norm, spectral_norm, effective_rank and rank_share of a weight [n, …] as a matrix [n, rest]."""
     values = torch.linalg.svdvals(weight.flatten(1).double())
     total = float(values.sum())
     figures = {"norm": float(values.norm()), "spectral_norm": float(values.max())}
@@ -138,7 +138,7 @@ def spectrum(weight: Tensor) -> dict[str, float]:
 
 @torch.no_grad()
 def dead_units(context: Context) -> dict[str, float]:
-    """Share of dead units of each activation that the policy calls, by the module that calls it."""
+    """Returns the share of dead units for each activation that the policy calls, by the module that calls it."""
     b, policy = context.buffers, context.policy
     length = b.bptt_horizon
     agents = min(b.num_agents, max(1, ROWS // length))
@@ -157,7 +157,7 @@ def dead_units(context: Context) -> dict[str, float]:
 
 
 class _Activations(TorchFunctionMode):
-    """Sees every activation function that is called while it is entered, and in which module."""
+    """Observes the activation functions that are called inside the context, and the module that calls each."""
 
     def __init__(self, policy: nn.Module, mask: Tensor) -> None:
         super().__init__()
@@ -199,7 +199,7 @@ class _Activations(TorchFunctionMode):
         return y
 
     def shares(self) -> dict[str, float]:
-        """{module, or module.number where it calls several: share of its units that are dead}."""
+        """Returns {module, or module.number if it calls several: share of its units that are dead}."""
         return {
             module if len(all_of_it) == 1 else f"{module}.{number}": 1 - float(alive.float().mean())
             for module, all_of_it in self._alive.items()
@@ -208,7 +208,7 @@ class _Activations(TorchFunctionMode):
 
 
 def _matrices(policy: nn.Module) -> dict[str, Tensor]:
-    """Copies on the host of the parameters with two dimensions or more."""
+    """Returns copies on the host of the parameters with two dimensions or more."""
     return {name: p.detach().float().cpu().clone() for name, p in policy.named_parameters() if p.dim() >= 2}
 
 

@@ -1,4 +1,4 @@
-"""The interface of a policy, for ours and for a user's own.
+"""Declares the interface of a policy, for ours and for a user's own.
 
 class MyNet(Policy):
     def __init__(self, config, spec):                 # PolicyConfig, EnvSpec
@@ -25,7 +25,7 @@ from metta_fast.policy.plan import Plan
 
 
 class PolicyOutput(NamedTuple):
-    """What a forward gives for T rows of B agents."""
+    """The output of a forward pass over T rows of B agents."""
 
     params: Tensor
     """[T, B, head.num_params] parameters of the action distribution, for the head."""
@@ -40,14 +40,15 @@ class Policy(nn.Module):
 
     Attributes:
         head: turns params into actions and log-probabilities: ActionHead, or BoxHead for continuous actions.
-        state_shape: (layers, size) of the core's state; (0, 0) without memory.
-        normalizer: of its observations (normalize.py), or None: they are read as they are.
-        actor_leaves: of the observation, by which it acts: all that `load_policy` and exported files ask for.
-        critic_leaves: those its value reads. Where one that is not the actor's is not given, the value is NaN.
+        state_shape: (layers, size) of the core's state; (0, 0) without a core.
+        normalizer: normalises its observations (normalize.py); None: they are read as they are.
+        actor_leaves: leaves of the observation that actions depend on; `load_policy` and exported files need these.
+        critic_leaves: leaves that the value depends on. If one that the actor does not read is missing, the value is
+            NaN.
     """
 
     def __init__(self, spec: EnvSpec, state_shape: tuple[int, int] = (0, 0), *, squash: bool = False) -> None:
-        """squash: continuous actions are bounded by tanh, not by clipping."""
+        """Makes the action head. squash: continuous actions are squashed with tanh instead of clipped."""
         super().__init__()
         self.head: ActionHead | BoxHead = make_head(spec.action, squash=squash)
         self.state_shape = state_shape
@@ -56,12 +57,12 @@ class Policy(nn.Module):
         self.critic_leaves: tuple[str, ...] = tuple(spec.obs)
 
     def initial_state(self, n: int, device: torch.device | str | None = None) -> Tensor:
-        """Zeros [layers, n, size] float32: the state of n agents before their first row."""
+        """Returns zeros [layers, n, size] float32: the state of n agents before their first row."""
         layers, size = self.state_shape
         return torch.zeros(layers, n, size, device=device)
 
     def forward(self, obs: dict[str, Tensor], state: Tensor, reset: Tensor) -> PolicyOutput:
-        """Run T rows of B agents.
+        """Runs T rows of B agents.
 
         Args:
             obs: {leaf: [T, B, *shape]} in the environment's dtype; `actor_leaves` at least.

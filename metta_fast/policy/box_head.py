@@ -1,10 +1,10 @@
-"""The action head of continuous (Box) actions: a normal distribution for each entry.
+"""Turns a policy's parameters into continuous (Box) actions: a normal distribution for each entry.
 
-    params [mean | log std] ─► sample ─► action (the buffers keep it) ─► to_env ─► what the environment gets
+    params [mean | log std] ─► sample ─► action (stored in the buffers) ─► to_env ─► the environment's action
 
-An entry with two finite bounds is worked on in units in which they are −1 and 1; one that has not both is in the
-environment's own units. Distributions have no bounds; `to_env` clips to them, or (squash) bends by tanh. The buffers
-keep the action before it, so the learner finds the rollout's log-probability to the bit.
+An entry with two finite bounds is scaled so that they are −1 and 1; any other entry is in the environment's own units.
+The distributions have no bounds: `to_env` clips to them, or (squash) squashes with tanh. The buffers store the action
+before that, so the learner computes the rollout's log-probability to the bit.
 
 Sources: tanh's log-probability: Haarnoja et al. 2018 (arXiv 1801.01290), appendix C.
 """
@@ -62,7 +62,7 @@ class BoxHead:
         return action, self._logprob(mean, log_std, action)
 
     def logprob_entropy(self, params: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
-        """(logprob […], entropy […]) float32 of an action […, W]: sums over the entries.
+        """Returns (logprob […], entropy […]) float32 of an action […, W]: sums over the entries.
 
         The entropy is exact, or with squash an estimate by quadrature over 16 points (it has no closed form).
         """
@@ -74,11 +74,11 @@ class BoxHead:
         return self._logprob(mean, log_std, action), entropy
 
     def mode(self, params: Tensor) -> Tensor:
-        """The mean […, W] float32 (with squash, of the normal distribution before tanh)."""
+        """Returns the mean […, W] float32 (with squash, of the normal distribution before tanh)."""
         return self._split(params)[0]
 
     def to_env(self, action: Tensor) -> Tensor:
-        """What the environment gets for an action […, W] of `sample` or `mode`: within its bounds."""
+        """Returns what the environment receives, within its bounds, for an action […, W] of `sample` or `mode`."""
         if action.device not in self._devices:
             self._devices[action.device] = self._to_env.to(action.device)
         centre, scale, low, high = self._devices[action.device]
@@ -99,5 +99,5 @@ class BoxHead:
 
 
 def log_slope(x: Tensor) -> Tensor:
-    """log(1 − tanh²x), the log of tanh's slope, without loss of precision far from 0."""
+    """Returns log(1 − tanh²x), the log of tanh's slope, without loss of precision far from 0."""
     return 2 * (math.log(2.0) - x - F.softplus(-2 * x))

@@ -1,4 +1,4 @@
-"""Memory between a policy's encoder and its heads, with resets inside the sequence: minGRU and LSTM."""
+"""Recurrent cores between a policy's encoder and its heads, with resets inside the sequence: minGRU and LSTM."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from metta_fast.policy.initial import orthogonal_linear
 from metta_fast.policy.mingru.scan import mingru, reference
 
 HORIZON = 32
-"""The longest of minGRU's first memories, in rows: σ(−ln τ) = 1 / (1 + τ) is what a row renews of it."""
+"""The longest initial time constant of a minGRU unit, in rows: a row replaces σ(−ln τ) = 1 / (1 + τ) of its state."""
 CLOSED = -3.0
-"""First bias of minGRU's output gate: a twentieth of the output is the state."""
+"""Initial bias of minGRU's output gate: the state makes up a twentieth of the output."""
 
 
 class MinGRUCore(nn.Module):
-    """One minGRU layer (Feng et al. 2024, arXiv 2410.01201) beside its input (highway, Srivastava et al. 2015).
+    """One minGRU layer (Feng et al. 2024, arXiv 2410.01201) with a highway around it (Srivastava et al. 2015).
 
-    scan.py says what is computed. The gates of all rows are one product, and the recurrence is linear: rows
+    scan.py gives the formulas. The gates of all rows are one product, and the recurrence is linear: rows
     cost little more than in a feed-forward layer, on a GPU one kernel for all T. Running T rows equals T calls
     of one row with the state carried. States are float32; products follow autocast.
 
@@ -50,7 +50,7 @@ class MinGRUCore(nn.Module):
         return y, last.unsqueeze(0)
 
     def plain(self, x: Tensor, state: Tensor, reset: Tensor) -> tuple[Tensor, Tensor]:
-        """The same in torch's own operators, which exporters know (metta_fast/export)."""
+        """Computes the same with torch's own operators, which exporters support (metta_fast/export)."""
         y, last = reference(self.input(x), x, state[0], reset)
         return y, last.unsqueeze(0)
 
@@ -79,7 +79,7 @@ class LSTMCore(nn.Module):
         return out, torch.stack([h, c])
 
     def plain(self, x: Tensor, state: Tensor, reset: Tensor) -> tuple[Tensor, Tensor]:
-        """The same in torch's own operators, which exporters know (metta_fast/export)."""
+        """Computes the same with torch's own operators, which exporters support (metta_fast/export)."""
         h, c = state.unbind(0)
         out = []
         for row, keep in zip(self.input(x).unbind(0), (~reset).unsqueeze(-1).float().unbind(0)):
@@ -91,9 +91,9 @@ class LSTMCore(nn.Module):
 
 
 class _Recurrence(torch.autograd.Function):
-    """The loop over T with its gradient written out: that of the weight is then one product instead of T.
+    """Loops over T, with a gradient of its own: the weight's is then one product instead of T.
 
-    Gates stand in the order i, f, o (sigmoid), g (tanh): c' = f c + i g, h' = o tanh c'.
+    Gates are in the order i, f, o (sigmoid), g (tanh): c' = f c + i g, h' = o tanh c'.
     """
 
     @staticmethod
@@ -101,7 +101,7 @@ class _Recurrence(torch.autograd.Function):
         ctx: Any, gates: Tensor, weight: Tensor, h: Tensor, c: Tensor, reset: Tensor, learning: bool
     ) -> Any:
         """gates [T, B, 4H] and weight [4H, H] in the products' dtype; h, c [B, H] float32; reset [T, B, 1].
-        learning: keep what the backward pass needs."""
+        learning: save tensors for the backward pass."""
         size = h.shape[-1]
         weight_t = weight.t()
         hs, cs, acts, tanhs, out = [], [], [], [], []
@@ -142,4 +142,4 @@ class _Recurrence(torch.autograd.Function):
 
 
 CORES: dict[str, type[LSTMCore | MinGRUCore]] = {"lstm": LSTMCore, "mingru": MinGRUCore}
-"""By their names in policy.core."""
+"""The cores by their names in policy.core."""

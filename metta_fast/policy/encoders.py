@@ -1,4 +1,4 @@
-"""Encoders: an observation in the environment's dtypes to one vector for each row, [T, B, width].
+"""Encodes an observation, in the environment's dtypes, as one vector for each row, [T, B, width].
 
 MLPEncoder        compact and dense grid observations, and flat ones of any leaves
 TokenEncoder      the grid's tokens, [200, 3] uint8 (location, feature, value)
@@ -35,13 +35,13 @@ from metta_fast.policy.initial import RELU, orthogonal_linear
 from metta_fast.policy.plan import ACTIVATIONS, Trunk, first_layer
 
 EMPTY = 255
-"""Location and feature of a token that is not there."""
+"""Location and feature of an empty token."""
 
 
 class MLPEncoder(nn.Module):
-    """Two layers. The first is a sum: a part for each grid leaf, one for all others side by side.
+    """Two layers. The first is a sum: one part for each grid leaf, and one for all other leaves side by side.
 
-    Numbers of other leaves enter as they are: uint8 is symbolic, neither an image nor divided by 255.
+    Other leaves are read as plain numbers: uint8 is neither divided by 255 nor convolved.
     """
 
     def __init__(self, spec: EnvSpec, width: int, activation: str = "relu") -> None:
@@ -78,10 +78,9 @@ class MLPEncoder(nn.Module):
 
 
 class TokenEncoder(nn.Module):
-    """Grid tokens: an embedding for each pair of location and feature, times the value scaled by its range,
-    added up over the tokens; a second layer follows.
+    """Sums over the grid's tokens an embedding of (location, feature), times the scaled value; a second layer follows.
 
-    Kinds, orientations and actions are names, not amounts: each has an embedding of its own (grid_layout.py).
+    Kinds, orientations and actions are categories, not amounts: each has its own embedding (grid/layout.py).
     """
 
     def __init__(self, spec: EnvSpec, width: int, activation: str = "relu") -> None:
@@ -111,10 +110,10 @@ class TokenEncoder(nn.Module):
 
 
 class AnyTokenEncoder(nn.Module):
-    """Tokens of an unknown vocabulary: (feature + value · slope of feature) ⊙ location, each an embedding;
-    sum and maximum over the tokens; two layers.
+    """Encodes tokens of an unknown vocabulary as (feature + value · slope of feature) ⊙ location, all embeddings; takes
+    their sum and maximum over the tokens; two layers follow.
 
-    Values enter as log2(1 + v) / 2. Locations and features are bytes; an empty token (255) adds nothing.
+    Values are scaled to log2(1 + v) / 2. Locations and features are bytes; an empty token (255) adds nothing.
     """
 
     def __init__(self, spec: EnvSpec, width: int, activation: str = "relu") -> None:

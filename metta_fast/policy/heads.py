@@ -1,4 +1,4 @@
-"""Action heads: distribution parameters to actions, log-probabilities and entropies.
+"""Turns a policy's distribution parameters into actions, log-probabilities and entropies.
 
 Here discrete actions (box_head.py: continuous ones), one head or several of unequal size (MultiDiscrete). `params`
 are the heads' logits side by side; an action row is int32 `[heads]`, each from 0. All mathematics is float32 whatever
@@ -17,7 +17,7 @@ from metta_fast.policy.box_head import BoxHead
 
 
 def running_sum(p: Tensor) -> Tensor:
-    """Running sums of p […, n] ≥ 0 over the last axis; they never fall.
+    """Returns running sums of p […, n] ≥ 0 over the last axis; they never decrease.
 
     torch has no deterministic float cumsum on CUDA: for few choices there, sums under a triangular mask.
     """
@@ -28,13 +28,15 @@ def running_sum(p: Tensor) -> Tensor:
 
 
 def masked_sums(p: Tensor) -> Tensor:
-    """`running_sum` by n² products, added in the same order for each sum."""
+    """Returns `running_sum` from n² products, added in the same order for each sum."""
     n = p.shape[-1]
     return (p.unsqueeze(-2) * p.new_ones(n, n).tril()).sum(-1)
 
 
 class ActionHead:
-    """Heads with `nvec` choices. Shapes: `…` are any leading axes, W = len(nvec), P = num_params = sum(nvec).
+    """Discrete actions: heads with `nvec` choices.
+
+    Shapes: `…` are any leading axes, W = len(nvec), P = num_params = sum(nvec).
 
     Raises:
         UserError: a head without a choice.
@@ -51,7 +53,7 @@ class ActionHead:
         self._equal = min(spec.nvec) == self._most
 
     def sample(self, params: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """Choose actions by inverse CDF: the same params and noise give the same action.
+        """Samples actions by inverse CDF: the same params and noise give the same action.
 
         Args:
             params: […, P]. noise: […, W] float32, uniform in [0, 1), one number for each head.
@@ -88,18 +90,18 @@ class ActionHead:
         return params.float().masked_fill(~torch.cat(legal, -1), -torch.inf)
 
     def logprob_entropy(self, params: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
-        """(logprob […], entropy […]) float32 of an action […, W]: sums over the heads."""
+        """Returns (logprob […], entropy […]) float32 of an action […, W]: sums over the heads."""
         logp = self._logp(params)
         chosen = logp.gather(-1, action.long().unsqueeze(-1))
         finite = logp.masked_fill(logp == -torch.inf, 0.0)  # p log p = 0 at p = 0
         return chosen.sum((-1, -2)), -(logp.exp() * finite).sum((-1, -2))
 
     def mode(self, params: Tensor) -> Tensor:
-        """The most likely action […, W] int32."""
+        """Returns the most likely action […, W] int32."""
         return self._logits(params).argmax(-1).to(torch.int32)
 
     def to_env(self, action: Tensor) -> Tensor:
-        """What the environment gets: the action itself."""
+        """Returns the action that the environment receives: the same."""
         return action
 
     def _logits(self, params: Tensor) -> Tensor:
@@ -120,5 +122,5 @@ class ActionHead:
 
 
 def make_head(spec: ActionSpec, *, squash: bool = False) -> ActionHead | BoxHead:
-    """The head for these actions; squash: bounds of continuous ones by tanh, not by clipping."""
+    """Makes the head for these actions; squash: continuous ones are squashed with tanh instead of clipped."""
     return ActionHead(spec) if spec.kind == "discrete" else BoxHead(spec, squash=squash)

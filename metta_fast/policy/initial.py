@@ -1,4 +1,4 @@
-"""First weights: orthogonal matrices of a given gain, biases 0 (Saxe et al. 2014, arXiv 1312.6120)."""
+"""Initialises layers: orthogonal weights of a given gain, biases 0 (Saxe et al. 2014, arXiv 1312.6120)."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from torch import nn
 RELU = math.sqrt(2.0)
 """Gain before a ReLU."""
 SMALL = 0.01
-"""Gain of the heads: all actions start about equally likely, and all values near 0. (With a gain of 1 for the
-value, its first noise drowned the grid's rewards of 0.02: nothing was learnt in 4M steps.)"""
+"""Gain of the heads: at first all actions are about equally likely and all values near 0. (With a gain of 1, the
+value's initial noise hides the grid's rewards of 0.02.)"""
 
 
 def orthogonal_linear(inputs: int, outputs: int, gain: float, bias: bool = True) -> nn.Linear:
-    """A linear layer with orthogonal weights of this gain and zero bias."""
+    """Makes a linear layer with orthogonal weights of this gain and zero bias."""
     layer = nn.Linear(inputs, outputs, bias=bias)
     nn.init.orthogonal_(layer.weight, gain)
     if bias:

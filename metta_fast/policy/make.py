@@ -1,4 +1,4 @@
-"""A policy by its name, checked by one dry forward, so that a mistake stops before anything starts."""
+"""Makes a policy by its name and checks it with a dry forward, so that a mistake stops the run before it starts."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def _made(config: PolicyConfig, spec: EnvSpec) -> Policy:
 
 
 class Adopted(Policy):
-    """A user's module that does not subclass `Policy`; it may have a `state_shape`."""
+    """Wraps a user's module that does not subclass `Policy`; it may have a `state_shape`."""
 
     def __init__(self, net: nn.Module, spec: EnvSpec) -> None:
         super().__init__(spec, getattr(net, "state_shape", (0, 0)))

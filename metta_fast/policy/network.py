@@ -1,4 +1,4 @@
-"""The policy of this package: encoder ─► core ─► heads."""
+"""Defines the built-in network: encoder ─► core ─► heads."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Network(Policy):
             self.critic = nn.ModuleDict(parts if own is None else parts | {"core": own})
 
     def forward(self, obs: dict[str, Tensor] | Tensor, state: Tensor, reset: Tensor) -> PolicyOutput:
-        """As `Policy.forward`; a tensor stands for the actor's only leaf."""
+        """See `Policy.forward`; `obs` may also be a tensor, the actor's only leaf."""
         leaves = {self.actor_leaves[0]: obs} if isinstance(obs, Tensor) else obs
         x, critic = self.encoder(leaves), self.critic
         blind = critic is not None and not all(name in leaves for name in self.critic_leaves)

@@ -1,13 +1,13 @@
-"""Observations shifted and scaled to mean 0 and standard deviation 1, before any policy (policy.normalize_obs).
+"""Normalises observations to mean 0 and standard deviation 1 before the policy reads them (policy.normalize_obs).
 
     normalize(policy, spec)                 # its forward now reads normalised observations
-    policy.normalizer.take(buffers)         # at an epoch's end: the moments take in the rollout
+    policy.normalizer.take(buffers)         # at an epoch's end: adds the rollout to the moments
 
-Floating-point leaves only: bytes of a grid and other integers are symbols. The moments are taken over the unmasked
-rows of all rollouts so far (Welford, merged by Chan et al. 1979). They change between epochs only: the learner sees the
-numbers that the rollout saw, whatever the blocks and workers, and an evaluation changes nothing. They are buffers of
-the policy's module, so that checkpoints, `load_policy` and `metta-fast eval` have them. Until the first rollout is
-taken in, observations pass as they are.
+Only floating-point leaves are normalised: bytes of a grid and other integers are symbols. The moments are those of the
+unmasked rows of all rollouts so far (Welford, merged by Chan et al. 1979). They change between epochs only: the learner
+reads the same numbers as the rollout, whatever the blocks and workers, and an evaluation changes nothing. They are
+buffers of the policy's module, so checkpoints, `load_policy` and `metta-fast eval` have them. Before the first rollout
+is added, observations are unchanged.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from metta_fast.contracts.env import EnvSpec
 from metta_fast.contracts.errors import UserError
 
 LIMIT = 10.0
-"""Normalised numbers are clipped to ±LIMIT: one that never varied before may come at any size."""
+"""Normalised numbers are clipped to ±LIMIT: one that has been constant so far may later take any value."""
 EPSILON = 1e-8
 """Added to the variance."""
 CHUNK = 1 << 22
@@ -46,7 +46,7 @@ class Normalizer(nn.Module):
     def __init__(self, spec: EnvSpec) -> None:
         super().__init__()
         self.parts: dict[str, tuple[int, int]] = {}
-        """Leaf → where its numbers lie among the F."""
+        """Leaf → (first, last + 1) of its numbers among the F."""
         end = 0
         for name, leaf in spec.obs.items():
             if leaf.dtype.startswith("float"):
@@ -65,7 +65,7 @@ class Normalizer(nn.Module):
         self.register_buffer("scale", torch.ones(end))
 
     def forward(self, obs: dict[str, Tensor]) -> dict[str, Tensor]:
-        """{leaf: [T, B, *shape]}: floating-point leaves normalised, in float32; others as they are."""
+        """Returns {leaf: [T, B, *shape]}: floating-point leaves normalised, in float32; others unchanged."""
         return {name: self._leaf(name, leaf) if name in self.parts else leaf for name, leaf in obs.items()}
 
     def before_forward(self, policy: nn.Module, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -82,7 +82,7 @@ class Normalizer(nn.Module):
 
     @torch.no_grad()
     def take(self, buffers: Buffers) -> None:
-        """Take in a rollout's unmasked rows. Nothing is waited for; numbers that are not finite change nothing."""
+        """Adds a rollout's unmasked rows to the moments, without waiting; ignores numbers that are not finite."""
         horizon = buffers.horizon
         rows = max(1, CHUNK // (len(self.mean) * buffers.num_agents))
         moments = self.count, self.mean, self.squares
@@ -102,7 +102,7 @@ class Normalizer(nn.Module):
 
 
 def _merged(moments: tuple[Tensor, Tensor, Tensor], x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """(count, mean, squares) with the rows of x [T, N, F] where mask [T, N, 1] is set."""
+    """Returns (count, mean, squares) with the rows of x [T, N, F] where mask [T, N, 1] is set."""
     count, mean, squares = moments
     new = mask.sum()
     new_mean = torch.where(mask, x, 0.0).sum((0, 1)) / new.clamp(min=1)

@@ -1,4 +1,4 @@
-"""Loading a policy's weights, with a message of what does not fit instead of torch's traceback."""
+"""Loads a policy's weights, or lists those that do not fit it."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from torch import Tensor, nn
 from metta_fast.contracts.errors import UserError
 
 OTHER_NETWORK = (
-    "They were learnt with another network, observation or action space: leave out what changes the policy "
+    "They belong to another network, observation or action space: leave out the arguments that change the policy "
     "(policy=…, policy.…), and train in an environment with the same spaces"
 )
 """The cure for init_from."""
 SHOWN = 6
-"""So many differences are listed, the others counted."""
+"""Number of differences that a message lists; it counts the others."""
 
 
 def differences(policy: nn.Module, weights: Mapping[str, Tensor]) -> list[str]:
-    """What keeps `weights` from being the policy's, a line for each parameter: name, and both shapes."""
+    """Returns a line for each parameter whose shape differs between policy and `weights`: name and both shapes."""
     own = policy.state_dict()
     found = []
     for name in [*own, *(name for name in weights if name not in own)]:
@@ -30,14 +30,14 @@ def differences(policy: nn.Module, weights: Mapping[str, Tensor]) -> list[str]:
 
 
 def load_weights(policy: nn.Module, weights: Mapping[str, Tensor], source: str, cure: str) -> None:
-    """Copy `weights` (a state_dict, normaliser included) into the policy.
+    """Copies `weights` (a state_dict, normaliser included) into the policy.
 
     Args:
-        source: where they come from, as the message begins.
-        cure: what the user can do if they do not fit.
+        source: the file they come from; the message begins with it.
+        cure: the message's last line: what the user can do if they do not fit.
 
     Raises:
-        UserError: names or shapes differ; the policy is as it was.
+        UserError: names or shapes differ; the policy is unchanged.
     """
     wrong = differences(policy, weights)
     if wrong:

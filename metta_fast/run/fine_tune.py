@@ -20,7 +20,7 @@ from metta_fast.storage.checkpoint import Checkpoint
 
 
 def adopt(composed: Composed, found: Checkpoint, words: Sequence[str]) -> Composed:
-    """The configuration with the policy of `found`, but for what the user typed.
+    """Returns the configuration with the policy's keys of `found`, except those that the user typed.
 
     Args:
         words: the arguments as typed: keys of a typed `policy=…` are the user's.
@@ -33,16 +33,25 @@ def adopt(composed: Composed, found: Checkpoint, words: Sequence[str]) -> Compos
         origin = origins.get(path, "")
         if composed.typed(path) or (policy_typed and origin.startswith("policy/")):
             continue
-        if get(config, path) != get(other, path):
-            put(config, path, get(other, path))
+        value = get(other, path)
+        if isinstance(value, dict):  # policy.params: the typed ones win, one by one
+            typed = [key for key in get(config, path) if _typed_inside(composed, f"{path}.{key}")]
+            value = value | {key: get(config, path)[key] for key in typed}
+        if get(config, path) != value:
+            put(config, path, value)
             origins[path] = f"init_from {name}"
     config.init_from = str(found.path)
     note = f"begins with the policy of {found.path}; optimizer, schedule and counters are new"
     return dataclasses.replace(composed, config=config, origins=origins, notes=[*composed.notes, note])
 
 
+def _typed_inside(composed: Composed, path: str) -> bool:
+    """Whether the user typed this entry of a dict, or a value inside it."""
+    return any(composed.typed(key) for key in composed.origins if key == path or key.startswith(path + "."))
+
+
 def _paths(other: Config, config: Config) -> list[str]:
-    """What decides which weights a policy has."""
+    """Returns the keys that decide which weights a policy has."""
     found = [path for path in keys() if path.startswith("policy.")]
     same = other.env.factory == config.env.factory
     return [*found, "env.observation"] if same else found

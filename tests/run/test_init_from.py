@@ -70,6 +70,18 @@ def test_the_policys_keys_are_the_other_runs_unless_typed(folder):
     assert begun(folder, f"init_from={step}").init.path == step
 
 
+def test_keys_of_a_users_policy_come_over_one_by_one(folder):
+    words = [
+        "policy=tests.policy.test_own_policy:Deep",
+        "policy.params={depth: 2, width: 4}",
+        "run.name=deep",
+    ]
+    assert train(folder, *words, "trainer.total_timesteps=200") == 0
+    start = begun(folder, "init_from=deep", "policy.params.width=8")
+    assert start.composed.config.policy.params == {"depth": 2, "width": 8}
+    assert begun(folder, "init_from=deep").composed.config.policy.params == {"depth": 2, "width": 4}
+
+
 def test_other_weights_are_listed_and_leave_no_run(folder, capsys):
     assert train(folder, "init_from=first", "policy.hidden_size=24", "run.name=bad") == 2
     told = capsys.readouterr().err
