@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from metta_fast.contracts.errors import UserError
 
 OTHER_NETWORK = (
-    "They belong to another network, observation or action space: leave out the arguments that change the policy "
+    "They belong to another network, observation or action space: leave out what changes the policy "
     "(policy=…, policy.…), and train in an environment with the same spaces"
 )
 """The cure for init_from."""
