@@ -31,8 +31,8 @@ from metta_fast.contracts.env import EnvError, EnvFactory
 from metta_fast.contracts.errors import NonFiniteError, UserError
 from metta_fast.contracts.vector import VectorError, WorkerError
 from metta_fast.machine.monitor import Monitor
-from metta_fast.metrics.dashboard import keep
 from metta_fast.metrics.loggers import Row
+from metta_fast.metrics.progress_text import keep
 from metta_fast.resolve import smaller_sizes
 from metta_fast.resolve.resolve import Resolved
 from metta_fast.run.build import Parts, build_parts

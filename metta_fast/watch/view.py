@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from metta_fast.config.keys import RunConfig
 from metta_fast.machine import hardware
-from metta_fast.metrics.dashboard import line, reading, readings, run_panel
+from metta_fast.metrics.dashboard import run_panel
+from metta_fast.metrics.progress_text import line, reading, readings
 
 if TYPE_CHECKING:
     from rich.console import Group, RenderableType

@@ -6,7 +6,8 @@ import time
 import pytest
 
 from metta_fast.metrics import dashboard
-from metta_fast.metrics.dashboard import Curve, line, make_dashboard, readings, short, time_left
+from metta_fast.metrics.dashboard import Curve, make_dashboard
+from metta_fast.metrics.progress_text import line, readings, short, time_left
 
 ROW = {
     "train/steps": 250_000.0,

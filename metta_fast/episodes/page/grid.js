@@ -119,7 +119,7 @@ class GridWorld {
     if (picked) this.ring(ctx, x, y, cell);
   }
 
-  /** Draws how many items can be taken. */
+  /** Returns how many items can be taken. */
   stock(step, j, recipe) {
     const out = Object.keys(recipe?.out || {});
     return out.reduce((sum, item) => sum + this.t.object_item.at(step, j * this.f.items.length + this.f.items.indexOf(item)), 0);
