@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from metta_fast.config.extension import ENVS, described, entry_point, entry_point_names, load_named, place
 from metta_fast.config.keys import did_you_mean
@@ -40,7 +40,12 @@ def make_factory(env_config: EnvConfig) -> EnvFactory:
     """
     from metta_fast.envs.repeat import repeated
 
-    return repeated(_factory(env_config), env_config.action_repeat)
+    factory = _factory(env_config)
+    if not isinstance(
+        factory, EnvFactory
+    ):  # on the learner's device alone, where resolve refuses env.action_repeat
+        return cast("EnvFactory", factory)
+    return repeated(factory, env_config.action_repeat)
 
 
 def _factory(config: EnvConfig) -> EnvFactory | DeviceFactory:

@@ -34,7 +34,9 @@ They are on the learner's device, or in pinned host memory with trainer.cpu_offl
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -129,40 +131,30 @@ class Buffers:
             raise ValueError(f"horizon {horizon} is not a whole multiple of bptt_horizon {bptt_horizon}")
         n = num_agents
 
-        def array(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
-            return torch.zeros(shape, dtype=dtype, device=device, pin_memory=pinned)
-
-        def leaves(*lead: int) -> dict[str, Tensor]:
-            return {
-                name: array(*lead, *leaf.shape, dtype=getattr(torch, leaf.dtype))
-                for name, leaf in spec.obs.items()
-            }
-
+        make = partial(torch.zeros, device=device, pin_memory=pinned)
+        flag, final = torch.bool, spec.autoreset == "same_step" and spec.has_final_obs
         layers, size = state_shape
-        final = spec.autoreset == "same_step" and spec.has_final_obs
         buffers = cls(
             horizon=horizon,
             bptt_horizon=bptt_horizon,
             num_agents=n,
-            obs=leaves(horizon + 1, n),
-            mask=array(horizon + 1, n, dtype=torch.bool),
-            reset=array(horizon + 1, n, dtype=torch.bool),
-            action=array(horizon, n, spec.action.width, dtype=getattr(torch, spec.action.dtype)),
-            logprob=array(horizon, n),
-            value=array(horizon + 1, n),
-            reward=array(horizon, n),
-            terminal=array(horizon, n, dtype=torch.bool),
-            truncation=array(horizon, n, dtype=torch.bool),
-            stats=array(horizon, n, len(spec.stats)),
-            ratio=array(horizon, n).fill_(1),
-            advantage=array(horizon, n),
-            returns=array(horizon, n),
-            state=array(horizon // bptt_horizon, layers, n, size),
-            bootstrap=array(horizon, n) if final else None,
-            final_obs=leaves(n) if final else None,
-            action_mask=array(horizon + 1, n, sum(spec.action.nvec), dtype=torch.bool)
-            if spec.action_mask
-            else None,
+            obs=_leaves(spec, make, horizon + 1, n),
+            mask=make(horizon + 1, n, dtype=flag),
+            reset=make(horizon + 1, n, dtype=flag),
+            action=make(horizon, n, spec.action.width, dtype=getattr(torch, spec.action.dtype)),
+            logprob=make(horizon, n),
+            value=make(horizon + 1, n),
+            reward=make(horizon, n),
+            terminal=make(horizon, n, dtype=flag),
+            truncation=make(horizon, n, dtype=flag),
+            stats=make(horizon, n, len(spec.stats)),
+            ratio=make(horizon, n).fill_(1),
+            advantage=make(horizon, n),
+            returns=make(horizon, n),
+            state=make(horizon // bptt_horizon, layers, n, size),
+            bootstrap=make(horizon, n) if final else None,
+            final_obs=_leaves(spec, make, n) if final else None,
+            action_mask=make(horizon + 1, n, sum(spec.action.nvec), dtype=flag) if spec.action_mask else None,
         )
         if debug:
             buffers.fill_magic()
@@ -187,3 +179,10 @@ class Buffers:
             ),
             None,
         )
+
+
+def _leaves(spec: EnvSpec, make: Callable[..., Tensor], *lead: int) -> dict[str, Tensor]:
+    """Returns an array for every leaf of an observation, with `lead` as the first axes."""
+    return {
+        name: make(*lead, *leaf.shape, dtype=getattr(torch, leaf.dtype)) for name, leaf in spec.obs.items()
+    }

@@ -1,7 +1,8 @@
-"""What an environment gives to step on a GPU."""
+"""Defines what an environment gives to step on a GPU, and the compiled kernels that come of it."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -11,35 +12,63 @@ from metta_fast.contracts.env import Array, EnvSpec
 
 @dataclass(frozen=True)
 class Source:
-    """One module of kernels."""
+    """The source of one module of kernels."""
 
     name: str
-    """For messages."""
+    """Shown in messages."""
     text: str
     include: tuple[Path, ...] = ()
-    """Folders of headers; every `*.h` in them counts for the cache."""
+    """Folders of headers; the cache's key covers every `*.h` in them."""
     options: tuple[str, ...] = ()
     """Added to OPTIONS, such as -DNAME=value."""
 
 
 class Program(Protocol):
-    """What an environment's factory gives (`gpu_program()`): its kernels' source over gpu_shell.h."""
+    """Describes an environment's kernels over gpu_shell.h; its factory gives it by `gpu_program()`."""
 
     source: Source
     state_bytes: int
-    """Of one env, a multiple of 64."""
+    """Bytes of one environment's state, a multiple of 64."""
     lanes_bytes: int
-    """Of shared memory that a warp needs to write observations; 0, or what MF_LANES_BYTES was defined as."""
+    """Bytes of shared memory that a warp needs to write observations; 0, or the value of MF_LANES_BYTES."""
     shortest: int
-    """Steps of the shortest episode, but for the first of each env."""
+    """Steps of the shortest episode, without each environment's first one."""
     table: Array | None
     """A constant array that the kernels read, such as ASCII maps."""
 
     def params(self, table: int) -> bytes:
-        """The kernels' first argument; table: its address on the GPU, 0 without one."""
+        """Returns the kernels' first argument. table: its address on the GPU, 0 without one."""
 
 
 class GpuFactory(Protocol):
+    """A factory of environments (contracts/env.py: EnvFactory) with kernels."""
+
     spec: EnvSpec
 
-    def gpu_program(self) -> Program: ...
+    def gpu_program(self) -> Program:
+        """Returns the environments' kernels."""
+        ...
+
+
+Launch = Callable[[], object]
+"""A kernel bound to its arguments; called, it runs on torch's current stream."""
+
+
+class KernelHandle(Protocol):
+    """One compiled kernel."""
+
+    def prepare(
+        self, grid: tuple[int, int], block: tuple[int, int], *args: object, shared: int = 0
+    ) -> Launch:
+        """Binds it to ctypes arguments; shared: bytes of dynamic shared memory."""
+        ...
+
+
+class KernelModule(Protocol):
+    """Compiled kernels, loaded on a device."""
+
+    multiprocessors: int
+
+    def kernel(self, name: str) -> KernelHandle:
+        """Returns the kernel `name`."""
+        ...

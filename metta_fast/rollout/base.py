@@ -36,7 +36,8 @@ class RolloutBase(Generic[V]):
         autocast: Callable[[], AbstractContextManager],
         timer: Timer,
     ) -> None:
-        self.vec, self.buffers, self.device, self.timer = vec, buffers, device, timer
+        self.vec: V = vec
+        self.buffers, self.device, self.timer = buffers, device, timer
         self.policy: Any = policy  # a Policy, or any module with its attributes
         self.seed = seed
         self._autocast = autocast

@@ -1,18 +1,19 @@
 """Rows of tensors: the GPU vector's own, those of Buffers, their addresses for kernels, and copies on the host.
 
-Place in the flow: vector/gpu.py alone uses this. `Rows` are typed for numpy arrays; here they hold tensors.
+Place in the flow: vector/gpu.py and gpu_engine.py alone use this.
 """
 
 from __future__ import annotations
 
 import ctypes
-from typing import Any
+from collections.abc import Mapping
+from typing import NamedTuple, cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from metta_fast.buffers.rollout import Buffers
+from metta_fast.contracts.device_vector import DeviceRows
 from metta_fast.contracts.env import Array, EnvSpec, Rows
 from metta_fast.contracts.vector import Block
 
@@ -25,11 +26,30 @@ class RowPointers(ctypes.Structure):
     _fields_ = [(name, ctypes.c_void_p) for name in POINTERS]
 
 
-def own_rows(spec: EnvSpec, num_agents: int, device: torch.device) -> Rows:
-    def array(dtype: str, *shape: int) -> Any:
+class TensorRows(NamedTuple):
+    """contracts/env.py: Rows, of tensors."""
+
+    obs: Mapping[str, Tensor]
+    action: Tensor
+    reward: Tensor
+    terminal: Tensor
+    truncation: Tensor
+    mask: Tensor
+    reset: Tensor
+    stats: Tensor
+
+    def slice(self, start: int, stop: int) -> TensorRows:
+        """Returns views of agents [start, stop) of these rows."""
+        return TensorRows({k: v[start:stop] for k, v in self.obs.items()}, *(a[start:stop] for a in self[1:]))
+
+
+def own_rows(spec: EnvSpec, num_agents: int, device: torch.device) -> TensorRows:
+    """Returns zeroed rows in memory of their own."""
+
+    def array(dtype: str, *shape: int) -> Tensor:
         return torch.zeros((num_agents, *shape), dtype=getattr(torch, dtype), device=device)
 
-    return Rows(
+    return TensorRows(
         {name: array(leaf.dtype, *leaf.shape) for name, leaf in spec.obs.items()},
         action=array(spec.action.dtype, spec.action.width),
         reward=array("float32"),
@@ -41,33 +61,49 @@ def own_rows(spec: EnvSpec, num_agents: int, device: torch.device) -> Rows:
     )
 
 
-def buffer_rows(b: Buffers, t: int) -> Rows:
-    """What the step of row t reads and writes."""
-    obs: dict[str, Any] = {name: leaf[t + 1] for name, leaf in b.obs.items()}
-    after: dict[str, Any] = {name: getattr(b, name)[t + 1] for name in ("mask", "reset")}
-    of_action = ("action", "reward", "terminal", "truncation", "stats")
-    return Rows(obs, **after, **{name: getattr(b, name)[t] for name in of_action})
+def buffer_rows(b: DeviceRows, t: int) -> TensorRows:
+    """Returns what the step of row t reads and writes."""
+    return TensorRows(
+        {name: leaf[t + 1] for name, leaf in b.obs.items()},
+        action=b.given_actions(t),
+        reward=b.reward[t],
+        terminal=b.terminal[t],
+        truncation=b.truncation[t],
+        mask=b.mask[t + 1],
+        reset=b.reset[t + 1],
+        stats=b.stats[t],
+    )
 
 
-def named(rows: Rows) -> list[tuple[str, Any]]:
-    return [*((f"obs/{k}", v) for k, v in rows.obs.items()), *zip(Rows._fields[1:], rows[1:])]
+def named(rows: TensorRows) -> list[tuple[str, Tensor]]:
+    """Returns every array with its name; those of observations are obs/leaf."""
+    return [*((f"obs/{k}", v) for k, v in rows.obs.items()), *zip(TensorRows._fields[1:], rows[1:])]
 
 
-def copy_rows(rows: Rows) -> Rows:
-    """A copy on the device."""
-    tensors: dict[str, Any] = {name: tensor.clone() for name, tensor in named(rows)}
-    return Rows({name: tensors.pop(f"obs/{name}") for name in rows.obs}, **tensors)
+def copy_rows(rows: TensorRows) -> TensorRows:
+    """Returns a copy on the device."""
+    return TensorRows({name: leaf.clone() for name, leaf in rows.obs.items()}, *(a.clone() for a in rows[1:]))
 
 
-def on_host(rows: Rows) -> Rows:
-    """A copy as numpy arrays."""
-    tensors: dict[str, Any] = dict(named(rows))
-    arrays: dict[str, Any] = {name: tensor.to("cpu", copy=True).numpy() for name, tensor in tensors.items()}
-    return Rows({name: arrays.pop(f"obs/{name}") for name in rows.obs}, **arrays)
+def on_host(rows: TensorRows) -> Rows:
+    """Returns a copy as NumPy arrays."""
+
+    def host(tensor: Tensor) -> Array:
+        return tensor.to("cpu", copy=True).numpy()
+
+    return Rows({name: host(leaf) for name, leaf in rows.obs.items()}, *(host(a) for a in rows[1:]))
 
 
-def pointers(spec: EnvSpec, num_agents: int, rows: Rows) -> RowPointers:
-    """Addresses of the rows' arrays, which must be what kernels expect. Raises ValueError."""
+def put_rows(rows: TensorRows, host: Rows) -> None:
+    """Copy NumPy arrays into the rows."""
+    for name, leaf in rows.obs.items():
+        leaf.copy_(torch.from_numpy(host.obs[name]))
+    for to, value in zip(rows[1:], host[1:]):
+        to.copy_(torch.from_numpy(value))
+
+
+def pointers(spec: EnvSpec, num_agents: int, rows: TensorRows) -> RowPointers:
+    """Returns the addresses of the rows' arrays. Raises ValueError if one is not as kernels expect it."""
     wanted = _shapes(spec, num_agents)
     at: dict[str, int] = {}
     for name, tensor in named(rows):
@@ -93,7 +129,8 @@ def _shapes(spec: EnvSpec, n: int) -> dict[str, tuple[str, tuple[int, ...]]]:
 
 
 def put_actions(block: Block, actions: Array | Tensor) -> None:
-    to: Any = block.rows.action
+    """Copy actions [size, width] into the block's row. Raises ValueError or TypeError for another shape or dtype."""
+    to = cast("Tensor", block.rows.action)
     if tuple(actions.shape) != tuple(to.shape):
         raise ValueError(
             f"actions of block {block.index} have shape {tuple(actions.shape)}, expected {tuple(to.shape)}"

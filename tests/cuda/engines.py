@@ -105,7 +105,7 @@ def observed_by_warps(engine: str, sim: GridSim, kind: str, warps: int, table=No
     vec = gpu_vector(engine, RecordFactory(record, table), 1)
     vec.states.copy_(torch.from_numpy(sim.state[None]))
     vec.rows.obs["obs"].fill_(0xA5)
-    vec._observer(vec.rows, 0, 1, warps)()
+    vec.engine.observer(vec.rows, 0, 1, warps)()
     return vec.rows.obs["obs"].cpu().numpy()
 
 

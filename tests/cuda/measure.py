@@ -15,7 +15,7 @@ import torch
 from metta_fast.bench.gpu.clock import MOST_CALLS
 from metta_fast.bench.stepping.cpu_simulator import env_config
 from metta_fast.envs import make_factory
-from metta_fast.vector import gpu
+from metta_fast.vector import gpu_engine
 from metta_fast.vector.gpu import GpuVector, build_and_step
 from tests.cuda.engines import buffers_for
 from tests.policy.time_gpu_act import us
@@ -26,9 +26,9 @@ MAPS = 64
 
 
 def row(factory: Any, envs: int, shape: dict, warm: bool = True) -> str:
-    kept, gpu.WARM_BYTES = gpu.WARM_BYTES, gpu.WARM_BYTES if warm else 0
+    kept, gpu_engine.WARM_BYTES = gpu_engine.WARM_BYTES, gpu_engine.WARM_BYTES if warm else 0
     vec = GpuVector(factory, envs, **shape)
-    gpu.WARM_BYTES = kept
+    gpu_engine.WARM_BYTES = kept
     b = buffers_for(vec, HORIZON)
     vec.attach(b)
     vec.async_reset(1, stagger=True)
@@ -36,7 +36,7 @@ def row(factory: Any, envs: int, shape: dict, warm: bool = True) -> str:
     b.action.copy_((torch.rand(b.action.shape, device=vec.device) * heads).int())
 
     def build(_: int) -> None:
-        vec._ready[:MAPS] = 0
+        vec.engine.ready[:MAPS] = 0
         vec.build_ahead()
 
     for _ in range(3):  # away from the first rows

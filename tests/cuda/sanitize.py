@@ -23,7 +23,7 @@ import torch
 
 from metta_fast.envs.grid.config import OBSERVATIONS
 from metta_fast.envs.grid.env import GridFactory
-from metta_fast.vector import gpu
+from metta_fast.vector import gpu_engine
 from metta_fast.vector.gpu import GpuVector, build_and_step
 from tests.cuda.engines import buffers_for, busy_actions
 from tests.parity.test_gpu_parity import ASCII, BUILDERS, RULES
@@ -55,14 +55,14 @@ def main(observations: list[str]) -> None:
     count = 0
     for observation in observations or OBSERVATIONS:
         for (name, keys), rules in zip(BUILDERS.items(), cycle(RULES.values())):
-            for shared in (gpu.SHARED_BYTES, 0):
-                gpu.SHARED_BYTES = shared
+            for shared in (gpu_engine.SHARED_BYTES, 0):
+                gpu_engine.SHARED_BYTES = shared
                 short = {**rules, "max_steps": 5}
                 factory = GridFactory(observation=observation, **keys, **short)
                 for shape in shapes:
                     play(GpuVector(factory, ENVS, 2, **shape), count)
                     count += 1
-            gpu.SHARED_BYTES = 48 * 1024
+            gpu_engine.SHARED_BYTES = 48 * 1024
             print(observation, name, flush=True)
     torch.cuda.synchronize()
     print(f"{count} runs of {STEPS} steps with {ENVS} environments")

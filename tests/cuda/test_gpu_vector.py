@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from metta_fast.vector import VectorError, gpu, make_vector
+from metta_fast.vector import VectorError, gpu_engine, make_vector
 from metta_fast.vector.gpu_rows import on_host
 from tests.cuda.engines import (
     ENGINES,
@@ -35,10 +35,10 @@ def by_cpu(factory, tape, *, seed=3, stagger=False, num_envs=ENVS):
         return play(vec, tape), vec.state_dict()
 
 
-@pytest.mark.parametrize("shared", [gpu.SHARED_BYTES, 0])
+@pytest.mark.parametrize("shared", [gpu_engine.SHARED_BYTES, 0])
 @pytest.mark.parametrize("shape", ["warp", "split"])
 def test_every_way_of_launching_gives_the_cpus_bytes(engine, shape, shared, monkeypatch):
-    monkeypatch.setattr(gpu, "SHARED_BYTES", shared)  # 0: maps are built where the states are
+    monkeypatch.setattr(gpu_engine, "SHARED_BYTES", shared)  # 0: maps are built where the states are
     factory = small_grid()
     tape, seed = tape_for(factory.spec, LENGTH, ENVS), 2**64 - 3
     vec = OnHost(gpu_vector(engine, factory, ENVS, 3, shape=shape))
@@ -131,22 +131,22 @@ def test_maps_are_built_ahead(engine):
     vec.attach(buffers)
     vec.async_reset(1)
     assert vec.build_every == 4
-    assert not vec._ready.any()
+    assert not vec.engine.ready.any()
     vec.build_ahead()
-    assert vec._ready.all()
-    built = vec._next.clone()
+    assert vec.engine.ready.all()
+    built = vec.engine.next.clone()
     vec.build_ahead()
     for t in range(3):
         vec.step_row(t)
-    torch.testing.assert_close(vec._next, built, rtol=0, atol=0)
+    torch.testing.assert_close(vec.engine.next, built, rtol=0, atol=0)
     vec.step_row(3)
-    assert not vec._ready.any()
+    assert not vec.engine.ready.any()
     assert (vec.states != built).any(1).all()  # the number of steps so far
     assert (vec.states != built).sum() <= 4 * 5
     vec.async_reset(1)
     vec.build_ahead()
     vec.load_state_dict(vec.state_dict())
-    assert not vec._ready.any()
+    assert not vec.engine.ready.any()
     if engine == "emulated":  # on a card it would end the process's context
         for t in range(3):
             vec.step_row(t)

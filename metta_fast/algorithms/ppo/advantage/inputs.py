@@ -11,6 +11,8 @@ if TYPE_CHECKING:
 
 A = TypeVar("A")
 """torch.Tensor, or a NumPy array."""
+ARRAYS = 7
+"""The first fields of Inputs are arrays, the others settings."""
 
 
 class Inputs(NamedTuple, Generic[A]):
@@ -59,5 +61,5 @@ class Inputs(NamedTuple, Generic[A]):
 
     def with_arrays(self, change: Callable[[A], Any]) -> Inputs[Any]:
         """Returns the same settings with every array changed."""
-        arrays = (None if array is None else change(array) for array in self[:7])
-        return Inputs(*arrays, *self[7:])
+        arrays: dict[str, Any] = dict(zip(self._fields[:ARRAYS], self[:ARRAYS]))
+        return self._replace(**{name: change(array) for name, array in arrays.items() if array is not None})
