@@ -18,6 +18,7 @@ from metta_fast.policy.cores import HORIZON, MinGRUCore
 from metta_fast.policy.mingru.scan import mingru, mingru_grad, reference
 from tests.interpreter import ON_GPU, elsewhere, gpu, kernels, run_interpreted
 from tests.one_thread import one_torch_thread  # noqa: F401
+from tests.policy.cores import check_a_reset_forgets, check_row_by_row
 
 HALVES = {torch.bfloat16: 0.02, torch.float16: 0.004}
 
@@ -252,22 +253,12 @@ def core_case(
 
 @given(st.integers(1, 9), st.integers(1, 5), st.sampled_from([0.0, 0.3, 1.0]), st.integers(0, 99))
 def test_all_rows_at_once_equal_one_row_at_a_time(rows: int, agents: int, resets: float, seed: int) -> None:
-    core, x, state, reset = core_case(rows, agents, resets, seed)
-    together, last = core(x, state, reset)
-    with torch.inference_mode():
-        for t in range(rows):
-            out, state = core(x[t : t + 1], state, reset[t : t + 1])
-            torch.testing.assert_close(out[0], together[t])
-    torch.testing.assert_close(last, state)
+    check_row_by_row(*core_case(rows, agents, resets, seed))
 
 
 def test_a_reset_forgets_everything_before_it() -> None:
-    core, x, state, reset = core_case(6, 3, 0.0)
-    reset[2] = True
-    out, last = core(x, state, reset)
-    fresh, fresh_last = core(x[2:], torch.zeros_like(state), torch.zeros(4, 3, dtype=torch.bool))
-    assert torch.equal(out[2:], fresh)
-    assert torch.equal(last, fresh_last)
+    core, x, state, _ = core_case(6, 3, 0.0)
+    check_a_reset_forgets(core, x, state, same_bits=True)
 
 
 def test_under_bf16_the_state_stays_float32_and_gradients_flow() -> None:

@@ -21,6 +21,7 @@ from metta_fast.algorithms.ppo.step import ADAM_EPSILON, SUMS
 from tests.interpreter import DEVICE, ON_GPU, elsewhere, gpu, kernels, run_interpreted
 from tests.ppo.envs import tickers
 from tests.ppo.stand_in import make_ppo
+from tests.replay import Replayed
 
 SHAPES = ((33, 70), (5,), (), (1024,), (3, 1024))
 MANY = ((3,),) * 34
@@ -266,7 +267,7 @@ def test_the_learner_learns_the_same(trainer: dict[str, Any]) -> None:
 def test_a_graph_replays_it() -> None:
     """Same bits as launch by launch, over gradients that change underneath; a captured step can be stopped."""
     captured, eager = Case(target_kl=10.0), Case(target_kl=10.0)
-    graph, source = torch.cuda.CUDAGraph(), [torch.zeros_like(p) for p in captured.fused]
+    source = [torch.zeros_like(p) for p in captured.fused]
 
     def work(case: Case) -> None:
         for i in range(3):
@@ -275,19 +276,14 @@ def test_a_graph_replays_it() -> None:
             case.step.step(case.stats)
             case.adam.zero_grad(set_to_none=True)
 
+    replayed = Replayed(lambda: work(captured))
     for epoch in range(6):
         for value in source:
             value.normal_()
         if epoch == 4:
             source[1][0] = math.nan
         work(eager)
-        if epoch == 0:
-            work(captured)
-        else:
-            if epoch == 1:
-                with torch.cuda.graph(graph):
-                    work(captured)
-            graph.replay()
+        replayed()
         assert same(captured.snapshot(), eager.snapshot())
         assert torch.equal(captured.sums.nan_to_num(-1), eager.sums.nan_to_num(-1))
         assert float(captured.stop) == float(eager.stop) == (epoch >= 4)

@@ -23,6 +23,7 @@ from metta_fast.rollout.episode_stats import EpisodeStats
 from metta_fast.rollout.reward_scale import RewardScale
 from metta_fast.rollout.summary import Summary
 from tests.interpreter import DEVICE, ON_GPU, elsewhere, gpu, kernels, run_interpreted
+from tests.replay import Replayed
 
 GAMMA = 0.97
 
@@ -199,24 +200,19 @@ def test_a_graph_replays_them() -> None:
     spec, b = make_buffers(500, 32, 4)
     other_buffers = copy.deepcopy(b)
     captured, eager = by_kernels(spec, b, True, True), by_kernels(spec, other_buffers, True, True)
-    config, random, graph = TrainerConfig(), np.random.default_rng(3), torch.cuda.CUDAGraph()
+    config, random = TrainerConfig(), np.random.default_rng(3)
 
     def work(summary: Summary) -> None:
         summary.run()
         compute_advantage(summary.buffers, config)
 
-    for epoch in range(4):
+    replayed = Replayed(lambda: work(captured))
+    for _ in range(4):
         fill(b, random)
         for name in ("reward", "value", "logprob", "stats", "mask", "terminal", "truncation"):
             getattr(other_buffers, name).copy_(getattr(b, name))
         work(eager)
-        if epoch == 0:
-            work(captured)
-        else:
-            if epoch == 1:
-                with torch.cuda.graph(graph):
-                    work(captured)
-            graph.replay()
+        replayed()
         assert torch.equal(captured.figures, eager.figures)
         for name in ("reward", "advantage", "returns"):
             assert torch.equal(getattr(b, name), getattr(other_buffers, name))
