@@ -82,6 +82,11 @@ class FrameRecorder:
         return World("frames", facts if self._step_s is None else {**facts, "step_s": self._step_s})
 
 
+def steps_per_frame(recording: Recording) -> int:
+    """Returns the steps from one frame to the next."""
+    return int(recording.world.facts["every"])
+
+
 def frames(recording: Recording) -> Iterator[Array]:
     """The images, uint8 [height, width, 3]."""
     from PIL import Image

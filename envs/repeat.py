@@ -20,6 +20,8 @@ import numpy as np
 
 from metta_fast.contracts import batch_state as states
 from metta_fast.contracts.env import EnvBatch, EnvFactory, Rows
+from metta_fast.contracts.env_answers import scripted_player
+from metta_fast.contracts.errors import UserError
 
 
 def repeated(factory: EnvFactory, repeat: int) -> EnvFactory:
@@ -44,6 +46,11 @@ class RepeatFactory:
             raise AttributeError(name)
         found = getattr(self.inner, name)
         return self._recorder if name == "make_recorder" else found
+
+    def scripted_player(self) -> None:
+        """Raises UserError if the inner environment has a scripted player, which would play every single step."""
+        if scripted_player(self.inner) is not None:
+            raise UserError("no scripted player with env.action_repeat: it chooses every single step")
 
     def _recorder(self, batch: Any) -> Any:
         """The inner one's, which sees one of `repeat` steps."""

@@ -22,6 +22,7 @@ from metta_fast.envs.grid.gpu import GridProgram
 from metta_fast.envs.grid.state import state_views
 
 if TYPE_CHECKING:
+    from metta_fast.contracts.player import Player
     from metta_fast.envs.grid.recorder import GridRecorder
 
 
@@ -65,6 +66,20 @@ class GridFactory:
         from metta_fast.envs.grid.recorder import GridRecorder
 
         return GridRecorder(self.record, batch.states[0])
+
+    def scripted_player(self) -> Player:
+        """Returns the scripted agent as a player.
+
+        Raises:
+            UserError: it cannot work with these recipes.
+        """
+        from metta_fast.envs.grid.scripted_player import ScriptedPlayer
+
+        return ScriptedPlayer(self.record)
+
+    def observations(self) -> tuple[str, ...]:
+        """Returns the values of env.observation."""
+        return tuple(OBSERVATIONS)
 
     def gpu_program(self) -> GridProgram:
         """For `metta_fast.vector.gpu.GpuVector`."""

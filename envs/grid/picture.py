@@ -55,6 +55,11 @@ FINE = 4
 """How many times too large things are drawn."""
 
 
+def steps_per_frame(recording: Recording) -> int:
+    """Returns the steps from one frame to the next."""
+    return 1
+
+
 def frames(recording: Recording) -> Iterator[Array]:
     """uint8 [height, width, 3] of each step, 0 … steps; all sides are even."""
     painter = _Painter(recording)

@@ -1,26 +1,25 @@
-"""The scripted agent as a player."""
+"""Makes a player (contracts/player.py) of the grid's scripted agent; `GridFactory.scripted_player` gives it."""
 
 from __future__ import annotations
 
-from metta_fast.contracts.env import Array, EnvBatch, EnvFactory, Rows
-from metta_fast.contracts.errors import UserError
+from metta_fast.contracts.env import Array, EnvBatch, Rows
 
 
 class ScriptedPlayer:
-    """The grid's scripted agent (envs/grid/scripted.py), which sees the whole map.
+    """Plays as the grid's scripted agent (envs/grid/scripted.py), which sees the whole map.
+
+    Args:
+        record: the grid's configuration (GRID_CONFIG).
 
     Raises:
-        UserError: this grid's recipes are not such as it can work, or its actions are repeated.
+        UserError: the scripted agent cannot work with this grid's recipes.
     """
 
-    def __init__(self, factory: EnvFactory) -> None:
-        from metta_fast.envs.grid.env import GridFactory
+    def __init__(self, record: Array) -> None:
         from metta_fast.envs.grid.scripted import ScriptedAgent
 
-        if not isinstance(factory, GridFactory):
-            raise UserError("no scripted player with env.action_repeat: it chooses every single step")
-        self._record = factory.record
-        self._agent = ScriptedAgent(factory.record)
+        self._record = record
+        self._agent = ScriptedAgent(record)
         self._views: list[dict[str, Array]] = []
 
     def act(self, rows: Rows, batch: EnvBatch) -> Array:

@@ -28,6 +28,7 @@ from metta_fast.envs.robot.tasks.task import Task
 
 if TYPE_CHECKING:
     from metta_fast.envs.frame_recorder import FrameRecorder
+    from metta_fast.envs.robot.viewer import RobotViewer
 
 _BUILT = built_tasks()
 TASKS = tuple(sorted(_BUILT))
@@ -182,6 +183,22 @@ class RobotFactory:
         renderer = Renderer(self.model.path)
         every = max(1, round(PICTURE_S / self.step_s))
         return FrameRecorder(lambda: renderer.render(batch.physics(0)), every=every, step_s=self.step_s)
+
+    def viewer(self) -> RobotViewer:
+        """Returns MuJoCo's own viewer."""
+        from metta_fast.envs.robot.viewer import RobotViewer
+
+        return RobotViewer(self.model.path)
+
+    def gymnasium_id(self) -> str:
+        """Returns the name of the task in Gymnasium; "" for one that is not there."""
+        return self.task.gymnasium_id
+
+    def as_gymnasium(self) -> RobotFactory:
+        """Returns a factory of the task with Gymnasium's own options."""
+        return RobotFactory(
+            self.task.name, max_steps=self.max_steps, limit_is_terminal=self.limit_is_terminal
+        )
 
     @property
     def step_s(self) -> float:

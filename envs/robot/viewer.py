@@ -1,8 +1,8 @@
-"""MuJoCo's own window on a robot while it trains: `env.show_viewer=true`.
+"""Opens MuJoCo's own window on a robot while it trains: `env.show_viewer=true`.
 
-    check_display()                                   # before work starts
-    viewer = Viewer(factory.model.path)               # opens the window, in a process of its own
-    vec.watcher = lambda: viewer.show(lambda: vec.batches[0].physics(0))
+    viewer = factory.viewer()                         # RobotViewer (contracts/env_answers.py: Viewer)
+    viewer.check()                                    # before work starts
+    window = viewer.open(vec)                         # in a process of its own
 
     vector ─ block 0 was received ─► show, 30 times a second ─► viewer_child.py ─► mujoco.viewer
 
@@ -44,8 +44,29 @@ def check_display() -> None:
         )
 
 
+class RobotViewer:
+    """Opens windows on a robot's model.
+
+    Args:
+        model: path of the MJCF file.
+    """
+
+    def __init__(self, model: str) -> None:
+        self._model = model
+
+    def check(self) -> None:
+        """Raises UserError if there is no display for the window."""
+        check_display()
+
+    def open(self, vec: Any) -> Viewer:
+        """Opens a window on the first robot of `vec`, a vector of this process (vector/base.py)."""
+        viewer = Viewer(self._model)
+        vec.watcher = lambda: viewer.show(lambda: vec.batches[0].physics(0))
+        return viewer
+
+
 class Viewer:
-    """The window on a model.
+    """Shows a model's states in a window.
 
     Args:
         model: path of the MJCF file.

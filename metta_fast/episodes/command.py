@@ -20,10 +20,10 @@ import numpy as np
 from metta_fast.config.keys import Config
 from metta_fast.config.option_parser import OptionParser
 from metta_fast.contracts.env import EVAL_SEED_BIT, EnvFactory
+from metta_fast.contracts.env_answers import scripted_player
 from metta_fast.contracts.errors import UserError
 from metta_fast.contracts.player import Player
 from metta_fast.contracts.recording import Recording
-from metta_fast.envs.grid.scripted_player import ScriptedPlayer
 from metta_fast.episodes.html import write_page
 from metta_fast.episodes.record import about, record
 from metta_fast.episodes.terminal import FASTEST, show_in_terminal
@@ -244,9 +244,13 @@ def _player(
     if given.player == "random":
         return RandomPlayer(factory.spec, given.seed), "random player"
     if given.player == "scripted":
-        if config.env.factory != "grid":
-            raise UserError(f"--player scripted is for grids; this run's environment is {config.env.name}")
-        return ScriptedPlayer(factory), "scripted player"
+        scripted = scripted_player(factory)
+        if scripted is None:
+            raise UserError(
+                f"--player scripted: the environment {config.env.name} has no scripted player; give --player policy "
+                "or random"
+            )
+        return scripted, "scripted player"
     player = PolicyPlayer(policy, factory.spec, device, deterministic=given.deterministic, seed=given.seed)
     return player, sampled_or_likely(given.deterministic)
 

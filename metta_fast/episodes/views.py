@@ -13,6 +13,7 @@ from rich.text import Text
 from metta_fast.contracts.env import Array
 from metta_fast.contracts.errors import UserError
 from metta_fast.contracts.recording import Recording
+from metta_fast.envs.world_views import frames_of, lines_of
 
 
 def world_lines(
@@ -24,10 +25,9 @@ def world_lines(
         agent: the highlighted agent.
         ascii: use ASCII characters only.
     """
-    if recording.world.kind == "grid":
-        from metta_fast.envs.grid.text import world_lines
-
-        return world_lines(recording, step, agent, columns=columns, rows=rows, ascii=ascii)
+    lines = lines_of(recording.world.kind)
+    if lines is not None:
+        return lines(recording, step, agent, columns=columns, rows=rows, ascii=ascii)
     return _figures(recording, step, rows)
 
 
@@ -50,14 +50,9 @@ def world_frames(recording: Recording) -> tuple[Iterator[Array], int]:
     Raises:
         UserError: this world has no pictures.
     """
-    if recording.world.kind == "grid":
-        from metta_fast.envs.grid.picture import frames
-
-        return frames(recording), 1
-    if recording.world.kind == "frames":
-        from metta_fast.envs.frame_recorder import frames
-
-        return frames(recording), int(recording.world.facts["every"])
+    found = frames_of(recording)
+    if found is not None:
+        return found
     raise UserError(
         f"{recording.about.get('env', 'this environment')} has no pictures to make a video of; "
         'an environment in Gymnasium\'s API has them if it is made with render_mode="rgb_array"'

@@ -25,10 +25,10 @@ from metta_fast.config.keys import Config, RunConfig, config_from_dict
 from metta_fast.config.option_parser import OptionParser
 from metta_fast.contracts.algorithm import POLICY_STATE
 from metta_fast.contracts.env import EVAL_SEED_BIT, EnvFactory
+from metta_fast.contracts.env_answers import scripted_player
 from metta_fast.contracts.errors import UserError
 from metta_fast.contracts.player import Player
 from metta_fast.envs import make_factory
-from metta_fast.envs.grid.scripted_player import ScriptedPlayer
 from metta_fast.inference.players import Episodes, PolicyPlayer, RandomPlayer, play, sampled_or_likely
 from metta_fast.storage import checkpoint
 from metta_fast.storage.checkpoint import Checkpoint
@@ -103,11 +103,13 @@ def run_eval_command(words: Sequence[str]) -> int:
     players: dict[str, Player] = {
         "policy": PolicyPlayer(policy, spec, device, deterministic=given.deterministic, seed=given.seed)
     }
-    if config.env.factory == "grid":
-        try:
-            players["scripted"] = ScriptedPlayer(factory)
-        except UserError as error:
-            print(f"note: {error}", file=sys.stderr)
+    try:
+        scripted = scripted_player(factory)
+    except UserError as error:
+        print(f"note: {error}", file=sys.stderr)
+    else:
+        if scripted is not None:
+            players["scripted"] = scripted
     players["random"] = RandomPlayer(spec, given.seed)
     standings = []
     for name, player in players.items():

@@ -18,6 +18,7 @@ from metta_fast.config.keys import Config, get
 from metta_fast.config.policy_inputs import check_policy_name, only, reads
 from metta_fast.contracts.algorithm import MemoryPart
 from metta_fast.contracts.env import EnvFactory, EnvSpec
+from metta_fast.contracts.env_answers import viewer as viewer_of
 from metta_fast.contracts.errors import UserError
 from metta_fast.machine import hardware
 from metta_fast.machine.hardware import Machine
@@ -75,7 +76,7 @@ def resolve(composed: Composed, *, machine: Machine | None = None) -> Resolved:
     work.env_device(spec)
     work.sizes()
     work.vector(spec)
-    work.viewer()
+    work.viewer(factory)
     work.graphs()
     work.policy(spec)
     work.features()
@@ -160,24 +161,23 @@ class _Resolve(Devices):
                 "start anew; leave it out, or give vector.backend=workers"
             )
 
-    def viewer(self) -> None:
-        """A window is for robots that this process steps, on a display."""
+    def viewer(self, factory: EnvFactory) -> None:
+        """Checks that the environment has a viewer, is stepped in this process, and that there is a display."""
         env, backend = self.config.env, self.config.vector.backend
         if not env.show_viewer:
             return
-        if env.factory != "robot":
+        viewer = viewer_of(factory)
+        if viewer is None:
             raise UserError(
-                f"env.show_viewer=true is for robots (env.factory=robot), this is {env.factory}: leave it out; "
-                "`metta-fast replay RUN` shows an episode"
+                f"env.show_viewer=true is for environments with a viewer, such as robots; {env.factory} has none: "
+                "leave it out; `metta-fast replay RUN` shows an episode"
             )
         if backend == "workers":
             raise UserError(
-                "env.show_viewer=true with vector.backend=workers: other processes hold the robots; give "
+                "env.show_viewer=true with vector.backend=workers: the environments are in other processes; give "
                 "vector.backend=threads"
             )
-        from metta_fast.envs.robot.viewer import check_display
-
-        check_display()
+        viewer.check()
 
     def _at_most(self, path: str, limit: int, what: str) -> None:
         value = get(self.config, path)
@@ -190,7 +190,7 @@ class _Resolve(Devices):
         self._adjust(path, limit, f"{value} lowered to {what}")
 
     def policy(self, spec: EnvSpec) -> None:
-        """The policy is known and reads this observation."""
+        """Checks that the policy is known and reads this observation."""
         policy = self.config.policy
         check_policy_name(policy.name)
         check_encoder_name(policy.encoder)

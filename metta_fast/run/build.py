@@ -18,6 +18,8 @@ import torch
 from metta_fast.config.keys import Config
 from metta_fast.contracts.algorithm import Algorithm
 from metta_fast.contracts.env import EnvFactory, EnvSpec
+from metta_fast.contracts.env_answers import Window
+from metta_fast.contracts.env_answers import viewer as viewer_of
 from metta_fast.contracts.vector import VectorEnv
 
 
@@ -30,7 +32,7 @@ class Parts:
     policy: Any
     algorithm: Algorithm
     device: torch.device
-    viewer: Any = None
+    viewer: Window | None = None
     on_close: Sequence[Callable[[], None]] = ()
     make_vec: Callable[[], VectorEnv] | None = None
     """Makes `vec` again; None: it cannot be made again."""
@@ -119,10 +121,8 @@ def build_parts(config: Config, factory: EnvFactory | None = None) -> Parts:
     return Parts(factory.spec, vec, policy, algorithm, device, viewer, hooks.on_close, make_vec, factory)
 
 
-def _open_viewer(factory: Any, vec: Any) -> Any:
-    """A window on the first robot of `factory`, which `vec` steps in this process."""
-    from metta_fast.envs.robot.viewer import Viewer
-
-    viewer = Viewer(factory.model.path)
-    vec.watcher = lambda: viewer.show(lambda: vec.batches[0].physics(0))
-    return viewer
+def _open_viewer(factory: EnvFactory, vec: VectorEnv) -> Window:
+    """Opens the environment's own viewer; resolve has checked that there is one."""
+    found = viewer_of(factory)
+    assert found is not None
+    return found.open(vec)

@@ -67,12 +67,11 @@ def test_seed_and_episode_choose_the_map_and_the_mode_the_actions(run, tmp_path,
 def test_episodes_are_those_of_eval(run, tmp_path, capsys):
     """Episode i's world and its random player's stats are those of env i among many."""
     from metta_fast.contracts.env import EVAL_SEED_BIT
-    from metta_fast.envs.grid.scripted_player import ScriptedPlayer
     from metta_fast.inference.evaluate import load_run
     from metta_fast.inference.players import play
 
     factory = load_run(str(run), best=False).factory
-    episodes = play(factory, ScriptedPlayer(factory), 3, seed=EVAL_SEED_BIT | 6)
+    episodes = play(factory, factory.scripted_player(), 3, seed=EVAL_SEED_BIT | 6)
     path = tmp_path / "r.json"
     typed(run, "RUN", "--json", str(path), "--player", "scripted", "--seed", "6", "--episode", "2")
     assert Recording.load(path).stats["moves"].tolist() == episodes.stats["moves"][8:].tolist()

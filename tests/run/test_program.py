@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import sys
 import threading
 from pathlib import Path
 
@@ -249,3 +250,30 @@ def test_values_arrive_as_they_are(text, whole, real, yes):
     expected = {"a": text, "b": whole, "deep": {"c": real}, "d": [text, yes, None, -whole]}
     assert {name: params.env.params[name] for name in expected} == expected
     assert params.run.dir == "x y"
+
+
+COUNTED = """
+import gymnasium
+
+calls = []
+
+def make(config):
+    calls.append(config.name)
+    return lambda index: gymnasium.make("CartPole-v1")
+"""
+
+
+def test_the_users_factory_is_made_once_a_run(tmp_path, monkeypatch):
+    """With evaluations and replays; the workers get a copy of the same."""
+    (tmp_path / "counted_env.py").write_text(COUNTED)
+    monkeypatch.syspath_prepend(tmp_path)
+    result = metta_fast.train(
+        env="counted_env:make", hardware="cpu", run__dir=str(tmp_path / "runs"), run__dashboard="none",
+        env__num_envs=4, trainer__batch_size=256, trainer__minibatch_size=128, trainer__bptt_horizon=16,
+        trainer__total_timesteps=512, run__evaluate_interval=1, run__min_interval_s=0, run__replay_interval=1,
+        run__evaluate_episodes=2, trainer__torch_threads=1,
+    )  # fmt: skip
+    assert result.steps >= 512
+    assert "eval/return" in result.metrics
+    module = sys.modules.pop("counted_env")
+    assert module.calls == ["make"]

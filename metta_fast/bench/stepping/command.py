@@ -25,6 +25,7 @@ from metta_fast.bench.harness.libraries import Library
 from metta_fast.bench.harness.report import Report, show_count
 from metta_fast.bench.harness.rounds import headed, in_turns
 from metta_fast.bench.stepping.peers import PEERS, Peer
+from metta_fast.contracts.env_answers import gymnasium_id
 from metta_fast.contracts.errors import UserError
 from metta_fast.envs import make_factory
 from metta_fast.machine import hardware
@@ -83,8 +84,7 @@ def check(env: str) -> bool:
         UserError: there is no such recipe, or its environment cannot be made on this machine.
     """
     config = compose(["hardware=cpu", f"env={env}"]).config.env
-    factory: Any = make_factory(config)
-    return config.factory == "robot" and bool(factory.task.gymnasium_id)
+    return bool(gymnasium_id(make_factory(config)))
 
 
 def cases(threads: str, envs: str) -> list[Case]:

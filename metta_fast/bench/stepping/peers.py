@@ -24,6 +24,7 @@ from metta_fast.bench.harness.libraries import ENVPOOL, GYMNASIUM, MUJOCO, SB3, 
 from metta_fast.bench.stepping.cpu_simulator import TAPE, action_tape
 from metta_fast.bench.stepping.steppers import GymnasiumVector, Ours, Stepper
 from metta_fast.contracts.env import Array
+from metta_fast.contracts.env_answers import as_gymnasium, gymnasium_id
 from metta_fast.envs import make_factory
 from metta_fast.resolve.compose import compose
 
@@ -65,9 +66,7 @@ def _factory(env: str) -> Any:
     """Makes the factory of a recipe; for robots, the task as in Gymnasium, which the peers step."""
     config = compose(["hardware=cpu", f"env={env}"]).config.env
     config.action_repeat = 1  # peers apply each action once
-    if config.factory == "robot":
-        config.params = {"task": config.params["task"]}
-    return make_factory(config)
+    return as_gymnasium(make_factory(config))
 
 
 def _robot(env: str) -> Any:
@@ -86,7 +85,7 @@ class EnvPool(Stepper):
     def __init__(self, env: str, num_envs: int, threads: int, at_once: int) -> None:
         import envpool
 
-        wanted, known = _robot(env).task.gymnasium_id, set(envpool.list_all_envs())
+        wanted, known = gymnasium_id(_robot(env)), set(envpool.list_all_envs())
         self.task = wanted if wanted in known else wanted.replace("-v5", "-v4")
         self._env = envpool.make(
             self.task,
@@ -170,7 +169,7 @@ class Subproc(Stepper):
     def __init__(self, env: str, num_envs: int) -> None:
         from stable_baselines3.common.vec_env import SubprocVecEnv
 
-        self.task = _robot(env).task.gymnasium_id
+        self.task = gymnasium_id(_robot(env))
         self._tape = _tape(env, num_envs, "float32")
         self._env = SubprocVecEnv([_maker(self.task)] * num_envs, start_method="fork")
         self._count = 0
@@ -201,7 +200,7 @@ def _maker(task: str) -> Callable[[], Any]:
 def _gymnasium(env: str, num_envs: int, kind: str) -> GymnasiumVector:
     import gymnasium
 
-    task = _robot(env).task.gymnasium_id
+    task = gymnasium_id(_robot(env))
     vector = gymnasium.vector.SyncVectorEnv if kind == "sync" else gymnasium.vector.AsyncVectorEnv
     return GymnasiumVector(task, vector([_maker(task)] * num_envs), _tape(env, num_envs, "float32"))
 

@@ -29,6 +29,7 @@ from metta_fast.bench.training.side import Side, composed_side
 from metta_fast.bench.training.two_settings import BASE, add_side
 from metta_fast.config.keys import Config
 from metta_fast.contracts.errors import UserError
+from metta_fast.envs import make_factory
 from metta_fast.resolve.resolve import resolve
 
 PEERS: tuple[tuple[str, Library], ...] = (("sb3", SB3), ("puffer", PUFFERLIB))
@@ -164,7 +165,7 @@ def _built(
     for variant in on_cpu(counts):
         arguments = words(overrides, *variant.words)
         work.append(partial(_ours, stack, _named("metta_fast", variant.label), arguments, seconds, say))
-    if config.trainer.device == "cuda" and config.env.factory == "grid":
+    if config.trainer.device == "cuda" and make_factory(config.env).spec.gpu:
         arguments = ["hardware=auto", *BASE, *overrides]
         work.append(partial(_ours, stack, _named("metta_fast", ON_GPU), arguments, seconds, say))
     for kind, library in PEERS:

@@ -11,7 +11,6 @@ normalised observations and rewards, with SETTINGS. Everything counts: stepping,
 
 from __future__ import annotations
 
-import importlib
 import statistics
 import sys
 from collections.abc import Callable
@@ -26,7 +25,9 @@ from metta_fast.bench.harness.rounds import in_turns
 from metta_fast.bench.training.peers import TURN_LIMIT_S
 from metta_fast.bench.training.side import Side
 from metta_fast.bench.training.two_settings import add_side
+from metta_fast.contracts.env_answers import gymnasium_id
 from metta_fast.contracts.errors import UserError
+from metta_fast.envs import make_factory
 from metta_fast.machine import hardware
 from metta_fast.resolve.compose import compose
 
@@ -101,8 +102,7 @@ def _ours(env: str) -> list[str]:
 def _robot(env: str) -> tuple[str, dict[str, Any]]:
     """Returns Gymnasium's name (half_cheetah: HalfCheetah-v5), and the constructor's options in the recipe."""
     config: Any = compose(["hardware=cpu", f"env={env}"]).config.env
-    if config.factory != "robot":
-        raise UserError(f"--sb3 {env}: expected one of our robots (ant, hopper, …)")
-    options = dict(config.params)
-    task = importlib.import_module("metta_fast.envs.robot.env").find_task(options.pop("task"))
-    return str(task.gymnasium_id), options
+    task = gymnasium_id(make_factory(config))
+    if not task:
+        raise UserError(f"--sb3 {env}: expected one of our robots that Gymnasium has too (ant, hopper, …)")
+    return task, {name: value for name, value in config.params.items() if name != "task"}

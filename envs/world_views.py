@@ -1,0 +1,51 @@
+"""Finds what shows a kind of recorded world (`World.kind`) in a terminal and in a video.
+
+    lines = lines_of(recording.world.kind)         # None: it is shown in figures only
+    found = frames_of(recording)                   # None: it has no pictures
+
+A recording is read from a file without its environment, so the kind alone chooses. The page's views are in
+metta_fast/episodes/page/, by the same names. Place in the flow: metta_fast/episodes/views.py asks.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+from rich.text import Text
+
+from metta_fast.contracts.env import Array
+from metta_fast.contracts.recording import Recording
+
+MODULES = {
+    "grid": ("metta_fast.envs.grid.text", "metta_fast.envs.grid.picture"),
+    "frames": (None, "metta_fast.envs.frame_recorder"),
+}
+"""{kind: module with `world_lines` or None, module with `frames` and `steps_per_frame`}."""
+
+
+class Lines(Protocol):
+    """Shows a step of a recording as lines of text."""
+
+    def __call__(
+        self, recording: Recording, step: int, agent: int | None, *, columns: int, rows: int, ascii: bool
+    ) -> list[Text]:
+        """Returns at most `rows` lines; `agent` is picked out, `ascii` keeps to ASCII."""
+        ...
+
+
+def lines_of(kind: str) -> Lines | None:
+    """Returns what shows a step of this kind of world as text, or None."""
+    module = MODULES.get(kind, (None, None))[0]
+    found: Lines | None = None if module is None else importlib.import_module(module).world_lines
+    return found
+
+
+def frames_of(recording: Recording) -> tuple[Iterator[Array], int] | None:
+    """Returns the world's pictures, uint8 [height, width, 3], and the steps from one to the next; None without."""
+    name = MODULES.get(recording.world.kind, (None, None))[1]
+    if name is None:
+        return None
+    module: Any = importlib.import_module(name)
+    return module.frames(recording), module.steps_per_frame(recording)

@@ -1,0 +1,73 @@
+"""Asks a factory for what only some environments have, so that general code names no environment.
+
+    player = scripted_player(factory)          # None: this environment has none
+
+A factory answers by a method of the same name, without arguments; for one that lacks it the default below holds.
+Place in the flow: evaluation, recorded episodes, the viewer, resolve and benchmarks ask; envs/grid and envs/robot
+answer. Nothing here imports torch.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from metta_fast.contracts.env import EnvFactory
+from metta_fast.contracts.player import Player
+from metta_fast.contracts.vector import VectorEnv
+
+
+class Window(Protocol):
+    """An open window."""
+
+    def close(self) -> None:
+        """Closes it; may be called twice."""
+
+
+class Viewer(Protocol):
+    """A window on one environment while a run trains (env.show_viewer=true)."""
+
+    def check(self) -> None:
+        """Raises UserError if this machine cannot open the window."""
+
+    def open(self, vec: VectorEnv) -> Window:
+        """Opens the window on the first environment of `vec`, whose batches are in this process."""
+        ...
+
+
+def scripted_player(factory: EnvFactory) -> Player | None:
+    """Returns a player that follows hand-written rules; None if the environment has none.
+
+    Raises:
+        UserError: it has one, but not for this configuration.
+    """
+    found: Player | None = _ask(factory, "scripted_player", None)
+    return found
+
+
+def viewer(factory: EnvFactory) -> Viewer | None:
+    """Returns the environment's own viewer; None if it has none."""
+    found: Viewer | None = _ask(factory, "viewer", None)
+    return found
+
+
+def observations(factory: EnvFactory) -> tuple[str, ...]:
+    """Returns the values of env.observation that the environment knows; none if it has one observation only."""
+    found: tuple[str, ...] = _ask(factory, "observations", ())
+    return found
+
+
+def gymnasium_id(factory: EnvFactory) -> str:
+    """Returns the name of the same environment in Gymnasium's registry; "" if it is not there."""
+    found: str = _ask(factory, "gymnasium_id", "")
+    return found
+
+
+def as_gymnasium(factory: EnvFactory) -> EnvFactory:
+    """Returns a factory of the environment with the options of `gymnasium_id`'s registration; else the given one."""
+    found: EnvFactory = _ask(factory, "as_gymnasium", factory)
+    return found
+
+
+def _ask(factory: EnvFactory, name: str, default: Any) -> Any:
+    method = getattr(factory, name, None)
+    return default if method is None else method()
