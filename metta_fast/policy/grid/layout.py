@@ -98,11 +98,11 @@ class Layout:
 def layout_of(spec: EnvSpec, leaf: str) -> Layout | None:
     """Returns the layout of an observation's leaf, or None if it is not one of the grid's.
 
-    A leaf is the grid's if the environment is the grid or the leaf is named for the kind, and its shape fits.
+    A leaf is the grid's if its kind is "grid" or it is named for the layout, and its shape fits.
     """
     given = spec.obs[leaf]
     for kind, layout in LAYOUTS.items():
-        if given.dtype == "uint8" and given.shape == layout.shape and (spec.name == "grid" or leaf == kind):
+        if given.dtype == "uint8" and given.shape == layout.shape and (given.kind == "grid" or leaf == kind):
             return layout
     return None
 
