@@ -201,7 +201,7 @@ def test_the_choice_says_why_a_memory_is_slower() -> None:
     policy = make_policy(PolicyConfig(hidden_size=32, core="lstm"), spec)
     found = choose(PATHS, situation_of(policy, make_config(), spec, CPU, Hooks()))
     assert not found.uses(C_UPDATE)
-    assert found.missed(C_ROLLOUT, C_UPDATE) == "a policy with memory (LSTMCore)"
+    assert found.missed(C_ROLLOUT, C_UPDATE) == "a recurrent policy (LSTMCore)"
 
 
 def test_the_log_the_dashboards_and_explain_show_them(

@@ -103,11 +103,11 @@ class WeightAnalysis:
                     self._start = found
                     return
             if context.epoch > 0:
-                self._log.info("weight analysis: drift counts from epoch %d", context.epoch)
+                self._log.info("weight analysis: drift is measured from epoch %d", context.epoch)
             torch.save(self._start, self._path)
         except (OSError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
             self._log.warning(
-                "weight analysis: drift counts from epoch %d: %s: %s", context.epoch, self._path, error
+                "weight analysis: drift is measured from epoch %d: %s: %s", context.epoch, self._path, error
             )
 
     @torch.no_grad()

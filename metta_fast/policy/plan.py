@@ -138,7 +138,7 @@ class Plan:
         if self.critic is not None:
             return "policy.shared=false"
         if self.actor.core is not None and type(self.actor.core) is not core:
-            return f"a policy with memory ({type(self.actor.core).__name__})"
+            return f"a recurrent policy ({type(self.actor.core).__name__})"
         if self.normalizer is not None:
             return "policy.normalize_obs"
         if self.actor.activation != "relu":

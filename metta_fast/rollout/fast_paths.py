@@ -103,7 +103,7 @@ PINNED_COPIES = register(
 ZERO_COPY = register(
     FastPath(
         name="one copy of each row",
-        replaces="a private copy of the environments' rows before it (vector.zero_copy=false)",
+        replaces="two copies of each row, one of them private (vector.zero_copy=false)",
         why_not=_copies_twice,
         unneeded=_envs_on_gpu,
         test="tests/ppo/test_rollout.py::test_a_private_copy_or_debug_mode_changes_nothing",

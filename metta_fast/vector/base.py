@@ -89,7 +89,7 @@ class BaseVector(Closing):
         index = block.index
         if not self.ready.is_held(index) or self.blocks[index] is not block:
             raise VectorError(
-                f"send of block {index}, which is not held: recv gives a block, send gives it back once"
+                f"block {index} was sent but is not held: send each block once after recv has returned it"
             )
         if actions is not None:
             to = block.rows.action

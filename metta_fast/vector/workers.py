@@ -144,7 +144,7 @@ class WorkersVector(BaseVector):
             if death is not None:
                 w, status = death
                 if w < 0:
-                    self._fail(f"the process that keeps the workers {ending(status)}: all workers are gone")
+                    self._fail(f"the process that started the workers {ending(status)}, so all workers have ended")
                 words = self._crew.last_words(w)
                 self._fail(f"{self._name(w)} {ending(status)}" + (f"\n{words}" if words else ""), worker=w)
             if time.monotonic() > deadline:
@@ -236,7 +236,7 @@ class WorkersVector(BaseVector):
         stopped = self._crew.is_stopped(w)
         words = "" if stopped else self._crew.where_is_it(w)
         self._fail(
-            f"{self._name(w)} {'is stopped (SIGSTOP) and ' if stopped else ''}has given nothing{when}"
+            f"{self._name(w)} {'is stopped (SIGSTOP) and ' if stopped else ''}has not replied{when}"
             + (f"; it is at\n{words}" if words else ""),
             worker=w,
         )

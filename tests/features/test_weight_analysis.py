@@ -147,5 +147,5 @@ def test_a_damaged_file_is_told_and_the_drift_counts_from_here(tmp_path: Path, c
     again.load_state_dict(ppo.state_dict())
     with caplog.at_level(logging.WARNING, logger="metta_fast"):
         run(again, 1)
-    assert "drift counts from epoch 1" in caplog.text
+    assert "drift is measured from epoch 1" in caplog.text
     assert again.metrics()["weights/encoder/drift"] < 1

@@ -272,7 +272,7 @@ def test_what_is_supported() -> None:
     )
     assert "action heads" in str(not_fused_loss(Case(nvec=(40, 2)).policy, case.config))
     assert not_fused_loss(Case(core="mingru").policy, case.config) is None
-    assert not_fused_loss(Case(core="lstm").policy, case.config) == "a policy with memory (LSTMCore)"
+    assert not_fused_loss(Case(core="lstm").policy, case.config) == "a recurrent policy (LSTMCore)"
     assert columns((9, 9)) == (2, 16)
     assert columns((4,)) == (1, 16)
     assert columns((16, 16)) == (2, 32)

@@ -56,7 +56,7 @@ def make(config):
 """
 WRONG = {
     "dies": ("os.kill(os.getpid(), signal.SIGKILL)", r"was killed by SIGKILL"),
-    "hangs": ("time.sleep(1000)", "has given nothing for 1.0 s (vector.worker_timeout_s)"),
+    "hangs": ("time.sleep(1000)", "has not replied for 1.0 s (vector.worker_timeout_s)"),
     "raises": ("raise ValueError('the gripper is stuck')", "environment 5 raised"),
 }
 

@@ -254,7 +254,7 @@ def misbehave(index):
 """
         + CHECK
     )
-    assert re.search(r"worker 2 \(pid \d+, environments 4…5\) has given nothing for 1.0 s", out), out
+    assert re.search(r"worker 2 \(pid \d+, environments 4…5\) has not replied for 1.0 s", out), out
     assert "in misbehave" in out
     assert 0.9 < took(out) < 4
 
@@ -269,7 +269,7 @@ def misbehave(index):
         + CHECK
     )
     assert re.search(
-        r"worker 2 \(pid \d+, environments 4…5\) is stopped \(SIGSTOP\) and has given nothing for 1.0 s", out
+        r"worker 2 \(pid \d+, environments 4…5\) is stopped \(SIGSTOP\) and has not replied for 1.0 s", out
     )
 
 
@@ -400,7 +400,7 @@ def test_sigkill_of_the_parent_or_the_launcher_leaves_nothing(victim):
     os.kill(process.pid if victim == "parent" else launcher, signal.SIGKILL)
     out = process.communicate(timeout=10)[0]
     if victim == "launcher":
-        assert "WorkerError: the process that keeps the workers was killed by SIGKILL" in out
+        assert "WorkerError: the process that started the workers was killed by SIGKILL" in out
 
 
 def test_what_an_environment_started_goes_with_its_worker():

@@ -69,7 +69,7 @@ def _other_trunks(plan: Plan, spec: EnvSpec, config: TrainerConfig) -> str | Non
     hidden = plan.actor.width
     for trunk in plan.trunks():
         if trunk.core is not None:
-            return f"a policy with memory ({type(trunk.core).__name__})"
+            return f"a recurrent policy ({type(trunk.core).__name__})"
         if len(trunk.sparse) + bool(trunk.flat) != 1 or len(trunk.flat) > MOST_LEAVES:
             return "an observation beside the grid's"
         if any(spec.obs[leaf].dtype != "float32" for leaf in trunk.flat):
