@@ -81,15 +81,17 @@ def test_programs_with_the_package(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("page", "module", "words"),
     [
+        ("policies.md", "my_encoder", ["policy.encoder=my_encoder:Scaled", "policy.params.scale=2.0"]),
         ("environments.md", "my_env", ["env=my_env:make", "env.max_steps=32"]),
         ("features.md", "my_feature", ["features=my_feature:add", "features.my_feature:add.weight=0.2"]),
         ("algorithms.md", "my_algorithm", ["algorithm=my_algorithm:HillClimber", "algorithm.noise=0.1"]),
     ],
-    ids=["environment", "feature", "algorithm"],
+    ids=["encoder", "environment", "feature", "algorithm"],
 )
 def test_a_part_of_ones_own(page, module, words, tmp_path, monkeypatch):
-    """The page's first program trains from another folder, and resumes."""
-    (tmp_path / f"{module}.py").write_text(programs(page)[0])
+    """The page's program trains from another folder, and resumes."""
+    place = 2 if module == "my_encoder" else 0
+    (tmp_path / f"{module}.py").write_text(programs(page)[place])
     monkeypatch.setenv("PYTHONPATH", str(DOCS.parent))
     ppo = (
         "trainer.batch_size",

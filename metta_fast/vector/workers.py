@@ -144,7 +144,9 @@ class WorkersVector(BaseVector):
             if death is not None:
                 w, status = death
                 if w < 0:
-                    self._fail(f"the process that started the workers {ending(status)}, so all workers have ended")
+                    self._fail(
+                        f"the process that started the workers {ending(status)}, so all workers have ended"
+                    )
                 words = self._crew.last_words(w)
                 self._fail(f"{self._name(w)} {ending(status)}" + (f"\n{words}" if words else ""), worker=w)
             if time.monotonic() > deadline:
