@@ -71,7 +71,7 @@ def entry_point_names(group: str) -> list[str]:
     return sorted({point.name for point in entry_points(group=group)})
 
 
-def entry_point(group: str, name: str, key: str | None = None) -> Any | None:
+def entry_point(group: str, name: str, key: str | None = None) -> Any:
     """Loads the entry point of this name, or returns None where no installed package has it.
 
     Args:

@@ -18,7 +18,7 @@ from metta_fast.contracts.slab import new_rows
 from metta_fast.export.formats import Function
 from metta_fast.export.step import Step, has_memory, output_names
 from metta_fast.inference.players import RandomPlayer
-from metta_fast.policy import Policy
+from metta_fast.policy import ActionHead, Policy
 
 TOLERANCE = 1e-4
 STEPS = 12
@@ -156,6 +156,7 @@ def _worse(step: Step, params: Tensor, action: Tensor) -> float:
     start = torch.tensor(step.start or [0] * action.shape[-1])
     scale = max(1.0, float(params[params.isfinite()].abs().max()) if params.isfinite().any() else 1.0)
     gaps = [0.0]
+    assert isinstance(step.policy.head, ActionHead)
     for head, logits in enumerate(params.split(step.policy.head.nvec, -1)):
         chosen = (action[:, head].long() - start[head]).unsqueeze(-1)
         if bool(((chosen < 0) | (chosen >= logits.shape[-1])).any()):

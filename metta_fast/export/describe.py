@@ -13,7 +13,7 @@ from metta_fast.config.keys import Config
 from metta_fast.contracts.env import EnvSpec
 from metta_fast.export.formats import ONNX_PACKAGES
 from metta_fast.export.step import gives_value, has_memory, input_names
-from metta_fast.policy import Policy
+from metta_fast.policy import BoxHead, Policy
 from metta_fast.version import __version__
 
 SCHEMA = 1
@@ -70,12 +70,13 @@ def _action(policy: Policy, spec: EnvSpec) -> dict[str, Any]:
             "start": list(action.start) or [0] * action.width,
             "params": "logits of all heads side by side; action is the most likely choice plus start",
         }
-    bent = "bent into the bounds by tanh" if policy.head.squash else "clipped to the bounds"
+    squash = isinstance(policy.head, BoxHead) and policy.head.squash
+    bent = "squashed into the bounds with tanh" if squash else "clipped to the bounds"
     return {
         "kind": "box",
         "low": [_number(bound) for bound in action.low],
         "high": [_number(bound) for bound in action.high],
-        "squash": bool(policy.head.squash),
+        "squash": squash,
         "params": "means, then logs of standard deviations, of normal distributions in units in which an entry's "
         f"two finite bounds are -1 and 1; action is the mean, {bent}",
     }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 
@@ -13,7 +15,7 @@ from metta_fast.policy.box_head import BoxHead
 from metta_fast.policy.cores import CORES, LSTMCore, MinGRUCore
 from metta_fast.policy.encoders import make_encoder
 from metta_fast.policy.initial import SMALL, orthogonal_linear
-from metta_fast.policy.plan import Plan, plan_of
+from metta_fast.policy.plan import Plan, Trunk
 
 
 class Network(Policy):
@@ -83,9 +85,10 @@ class Network(Policy):
         """See `Policy.plan`."""
         trunks = []
         for encoder, core in self._trunks():
-            if not hasattr(encoder, "trunk"):
+            trunk: Callable[[nn.Module | None], Trunk] | None = getattr(encoder, "trunk", None)
+            if trunk is None:
                 return f"the encoder {type(encoder).__name__}"
-            trunks.append(encoder.trunk(core))
+            trunks.append(trunk(core))
         return Plan(
             actor=trunks[0],
             heads=self.heads,
@@ -109,13 +112,3 @@ class Network(Policy):
 def _core(config: PolicyConfig) -> LSTMCore | MinGRUCore | None:
     """Returns the core that the configuration asks for, or None."""
     return CORES[config.core](config.hidden_size) if config.core != "none" else None
-
-
-def beyond_plain(policy: nn.Module, core: type[nn.Module] | None = None) -> str | None:
-    """Returns what this policy has beyond one feed-forward network of relu layers for discrete actions, or None.
-
-    Args:
-        core: a kind of core that it may have as well.
-    """
-    plan = plan_of(policy)
-    return plan if isinstance(plan, str) else plan.beyond_plain(core)

@@ -29,6 +29,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -246,10 +247,8 @@ def _unlike(policy: nn.Module, plan: Plan) -> str | None:
 
 
 def _state_shape(plan: Plan) -> tuple[int, int]:
-    shapes = [trunk.core.state_shape for trunk in plan.trunks() if trunk.core is not None]
-    if not shapes:
-        return (0, 0)
-    return sum(layers for layers, _ in shapes), shapes[0][1]  # type: ignore[misc]
+    cores: list[Any] = [trunk.core for trunk in plan.trunks() if trunk.core is not None]
+    return (sum(core.state_shape[0] for core in cores), cores[0].state_shape[1]) if cores else (0, 0)
 
 
 def _misfit(plan: Plan) -> str | None:
