@@ -62,7 +62,9 @@ def help_text(algorithms: Sequence[str] = ()) -> str:
         found = options(group)
         if found:
             lines.append(f"  {group}=…")
-            lines += [f"    {option:<13} {headline(group, option)}" for option in found]
+            for option in found:
+                line = f"{option:<13} {headline(group, option)}"
+                lines += textwrap.wrap(line, WIDTH, initial_indent="    ", subsequent_indent=" " * 18)
     for section, entries in sections(algorithms).items():
         lines += ["", SECTIONS[section]]
         for entry in entries:
