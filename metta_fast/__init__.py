@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from metta_fast.algorithms.hooks import Context as Context
     from metta_fast.algorithms.hooks import Hooks as Hooks
     from metta_fast.algorithms.registry import AlgorithmKind as AlgorithmKind
+    from metta_fast.config.key import key as key
     from metta_fast.config.keys import did_you_mean as did_you_mean
-    from metta_fast.config.schema import key as key
     from metta_fast.contracts.env import ActionSpec as ActionSpec
     from metta_fast.contracts.env import EnvBatch as EnvBatch
     from metta_fast.contracts.env import EnvError as EnvError
@@ -74,7 +74,7 @@ _PLACES = {
     "WorkerError": "metta_fast.contracts.vector",
     "did_you_mean": "metta_fast.config.keys",
     "export_policy": "metta_fast.export.main",
-    "key": "metta_fast.config.schema",
+    "key": "metta_fast.config.key",
     "load_policy": "metta_fast.inference.loaded_policy",
     "make_factory": "metta_fast.envs",
     "make_vector": "metta_fast.vector",

@@ -15,6 +15,7 @@ from functools import cache
 from math import isfinite
 from typing import Any
 
+from metta_fast.config.key import key_metadata
 from metta_fast.config.schema import (
     Config,
     EnvConfig,
@@ -23,7 +24,6 @@ from metta_fast.config.schema import (
     TrainerConfig,
     VectorConfig,
     WandbConfig,
-    key_metadata,
 )
 from metta_fast.contracts.errors import UserError
 

@@ -1,10 +1,10 @@
 # ruff: noqa: RUF009  (`key` makes a dataclass field)
 """The typed schema of every configuration key: default, help, allowed values.
 
-A key enters here together with the thing that it does: no key without an effect. Values are composed as
-defaults < hardware profile < env and policy recipe < command line (metta_fast/resolve/compose.py), checked together
-and resolved (metta_fast/resolve/resolve.py). `Any`-typed keys also take the word `auto` or null, as their
-help says.
+A key enters here together with its effect. Values are composed as defaults < hardware profile < env and policy
+recipe < command line (metta_fast/resolve/compose.py), then checked together and resolved
+(metta_fast/resolve/resolve.py). A key's type is that of its resolved value: before that, it may also be the word
+`auto` where its help says so.
 
     python run_optimized.py --help      # every key explained
 """
@@ -14,53 +14,21 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-
-def key(
-    default: Any,
-    help: str,
-    choices: tuple[Any, ...] | None = None,
-    *,
-    kind: str | None = None,
-    auto: bool = False,
-    null: bool = False,
-    low: float | None = None,
-    high: float | None = None,
-) -> Any:
-    """A configuration key: default, one-line help, and what is allowed.
-
-    Args:
-        choices: the allowed values where they are few.
-        kind: "int", "float", "bool", "str", "names" (a list of them) or "dict"; by default the kind of `default`.
-        auto, null: the word `auto`, or null, is allowed as well.
-        low, high: the least and greatest value, both included.
-    """
-    metadata = key_metadata(
-        default, help=help, choices=choices, kind=kind, auto=auto, null=null, low=low, high=high
-    )
-    if isinstance(default, dict):
-        return field(default_factory=lambda: dict(default), metadata=metadata)
-    return field(default=default, metadata=metadata)
-
-
-def key_metadata(default: Any, **given: Any) -> dict[str, Any]:
-    """Returns the metadata of a field: what `key` was given, the rest as for a key without limits."""
-    kind = given.pop("kind", None) or type(default).__name__
-    plain = {"help": "", "choices": None, "auto": False, "null": False, "low": None, "high": None}
-    return plain | given | {"kind": kind}
+from metta_fast.config.key import key
 
 
 @dataclass
 class EnvConfig:
-    name: str = key("grid", "the recipe's name, used in the run's name")
+    name: str = key("grid", "name of the recipe; the run's name begins with it")
     factory: str = key(
         "grid", "what makes the environments: grid, counter, robot, or your own as package.module:function"
     )
     num_envs: int = key(64, "number of environments", low=1)
-    agents_per_env: int = key(4, "agents of one environment; num_agents = num_envs * agents_per_env", low=1)
+    agents_per_env: int = key(4, "agents in each environment; num_agents = num_envs * agents_per_env", low=1)
     device: str = key(
         "auto",
-        "where environments step: auto (the GPU if the environment has a GPU engine and the learner is there "
-        "too), cpu, cuda",
+        "where environments step: cpu, cuda, or auto (the GPU if the environment has a GPU engine and the learner "
+        "runs on the GPU)",
         ("auto", "cpu", "cuda"),
     )
     observation: str = key(
@@ -68,17 +36,17 @@ class EnvConfig:
         "grid: tokens [200, 3], dense [11, 11, 24] or compact [387], all uint8; other environments: default",
         ("tokens", "dense", "compact", "default"),
     )
-    max_steps: int = key(1000, "time limit of an episode, in steps", low=1)
+    max_steps: int = key(1000, "time limit of an episode in steps", low=1)
     action_repeat: int = key(
         1,
-        "steps of the environment for each action, with rewards added up; together they count as one agent step",
+        "how many times the environment repeats each action; rewards are summed, and it counts as one agent step",
         low=1,
     )
     limit_is_terminal: bool = key(
-        False, "true: the time limit counts as a terminal state (no bootstrap) instead of a truncation"
+        False, "true: reaching the time limit is a terminal (no bootstrap) instead of a truncation"
     )
     show_viewer: bool = key(
-        False, "robots: show environment 0 in MuJoCo's window during training (needs a display)"
+        False, "robots: show environment 0 in MuJoCo's viewer during training (needs a display)"
     )
     params: dict[str, Any] = key({}, "the factory's own keys (grid: map, rooms, objects, rewards, …)")
 
@@ -87,35 +55,38 @@ class EnvConfig:
 class VectorConfig:
     backend: str = key(
         "auto",
-        "serial, threads (native envs without the GIL), workers (processes), gpu (with env.device=cuda); "
-        "auto: gpu with env.device=cuda, else threads for native envs, workers for Python envs",
+        "how environments are stepped: serial, threads (native environments, without the GIL), workers (processes), "
+        "gpu (needs env.device=cuda), or auto (gpu if env.device=cuda, else threads for native environments and "
+        "workers for Python environments)",
         ("auto", "serial", "threads", "workers", "gpu"),
     )
-    num_workers: Any = key(
+    num_workers: int = key(
         "auto",
-        "worker processes of the backend workers: auto (the number of allowed cores) or a number",
+        "worker processes of vector.backend=workers: a number, or auto (one for each allowed core)",
         kind="int",
         auto=True,
         low=1,
     )
-    num_threads: Any = key(
+    num_threads: int = key(
         "auto",
-        "threads that step environments (backend threads: in total; workers: in each worker): auto or a number",
+        "stepping threads: in all with vector.backend=threads, in each worker with vector.backend=workers",
         kind="int",
         auto=True,
         low=1,
     )
-    async_factor: int = key(2, "number of blocks: while one block steps, the policy works on another", low=1)
+    async_factor: int = key(
+        2, "blocks of environments: while one block steps, the policy acts on another", low=1
+    )
     zero_copy: bool = key(
-        True, "false: make one more private copy of each observation, as the original setting does"
+        True, "false: make one more private copy of each observation, like the original setting"
     )
     worker_timeout_s: float = key(
         60.0, "seconds without a reply after which a worker is reported as hung", low=0.1
     )
     restart_workers: int = key(
         0,
-        "how many times per session dead, hung or failed workers are restarted and the epoch is repeated; 0: the "
-        "run ends",
+        "how many times per session workers that died, hung or raised are restarted and the epoch repeated; "
+        "0: the run ends",
         low=0,
     )
 
@@ -133,38 +104,38 @@ class PolicyConfig:
         null=True,
     )
     hidden_size: int = key(128, "width of the encoder and the core", low=1)
-    core: str = key("none", "memory: none, lstm or mingru", ("none", "lstm", "mingru"))
-    activation: str = key("relu", "what follows each of the encoder's layers", ("relu", "tanh", "elu"))
-    shared: bool = key(True, "one encoder and memory for actions and value; false: the value has its own")
-    actor_obs: Any = key(
+    core: str = key("none", "recurrent core: none, lstm or mingru", ("none", "lstm", "mingru"))
+    activation: str = key("relu", "activation after each layer of the encoder", ("relu", "tanh", "elu"))
+    shared: bool = key(True, "actions and value share one encoder and core; false: the value has its own")
+    actor_obs: list[str] | None = key(
         None,
-        "leaves of the observation that actions are chosen by; null: all but those that the environment tells "
-        "are privileged",
+        "observation leaves that the actor reads; null: all but those that the environment marks as privileged",
         kind="names",
         null=True,
     )
-    critic_obs: Any = key(
+    critic_obs: list[str] | None = key(
         None,
-        "leaves that the value reads, with policy.shared=false others than the actions; null: all",
+        "observation leaves that the critic reads, which may differ from the actor's if policy.shared=false; null: all",
         kind="names",
         null=True,
     )
     squash: bool = key(
-        False, "continuous actions: kept within the bounds by tanh; false: a normal distribution, clipped"
+        False,
+        "continuous actions: squash to the bounds with tanh; false: clip the normal distribution's samples",
     )
     state_std: bool = key(
         False,
-        "continuous actions: the standard deviation depends on the observation; false: it is learnt as such",
+        "continuous actions: the standard deviation depends on the observation; false: it is a learned parameter",
     )
     initial_log_std: float = key(
         0.0,
-        "continuous actions: log of the first standard deviation, in units of half the action's range",
+        "continuous actions: log of the initial standard deviation, in units of half the action's range",
         low=-10,
         high=2,
     )
     normalize_obs: bool = key(
         False,
-        "shift and scale floating-point observations to mean 0, std 1 over all rollouts so far, clipped at ±10",
+        "normalize floating-point observations to mean 0 and standard deviation 1 over all rollouts, clipped at ±10",
     )
     params: dict[str, Any] = key({}, "keys of your own policy or encoder, as policy.params.depth=3")
 
@@ -174,134 +145,134 @@ class TrainerConfig:
     total_timesteps: int = key(50_000_000, "agent steps to train for", low=1)
     batch_size: int = key(
         16384,
-        "rows of one rollout: num_agents * horizon; a typed value must divide, one from a profile or recipe is "
-        "a ceiling",
+        "rows of one rollout: num_agents * horizon; must be whole segments if typed, else it is a ceiling",
         low=1,
     )
     minibatch_size: int = key(
-        4096,
-        "rows of one optimizer step; a typed value must divide, one from a profile or recipe is a ceiling",
-        low=1,
+        4096, "rows of one minibatch; must divide the batch if typed, else it is a ceiling", low=1
     )
     bptt_horizon: int = key(32, "rows of one segment: how far gradients flow back in time", low=1)
     update_epochs: int = key(1, "passes over the batch", low=1)
     gradient_accumulation: int = key(
-        1, "minibatches whose gradients are summed into one optimizer step", low=1
+        1, "minibatches whose gradients are summed for one optimizer step", low=1
     )
     normalize_reward: bool = key(
         True,
-        "divide rewards by the running standard deviation of the discounted return; env/return is unchanged",
+        "divide rewards by the running standard deviation of the discounted return (env/return shows the original)",
     )
-    learning_rate: float = key(2e-3, "optimizer step size at the start", low=0)
+    learning_rate: float = key(2e-3, "learning rate at the start", low=0)
     lr_scaling: str = key(
         "none",
-        "scale learning_rate with minibatch_size / 16384: none, sqrt, linear",
+        "scale the learning rate with minibatch_size / 16384: none, sqrt, linear",
         ("none", "sqrt", "linear"),
     )
     schedule: str = key(
         "linear",
-        "course of the learning rate over total_timesteps: constant, linear, cosine (both to 0); adaptive: set "
-        "after each pass over the batch by the KL from the rollout's policy",
+        "schedule of the learning rate: constant, linear or cosine (both fall to 0 over total_timesteps), or adaptive "
+        "(changed after each pass over the batch by the KL divergence from the rollout's policy)",
         ("constant", "linear", "cosine", "adaptive"),
     )
     desired_kl: float = key(
         0.01,
-        "schedule=adaptive: learning_rate is divided by 1.5 if the KL is above twice this value, and multiplied by "
-        "1.5 if it is below half of it",
+        "trainer.schedule=adaptive: the learning rate is divided by 1.5 above twice this KL divergence, and multiplied "
+        "by 1.5 below half of it",
         low=1e-8,
     )
-    optimizer: str = key("adam", "adam", ("adam",))
-    gamma: float = key(0.99, "discount", low=0, high=1)
-    gae_lambda: float = key(0.95, "lambda of the advantage estimate", low=0, high=1)
-    advantage: str = key("gae", "gae or vtrace", ("gae", "vtrace"))
-    vtrace_rho_clip: float = key(1.0, "vtrace: upper clip of rho", low=0)
-    vtrace_c_clip: float = key(1.0, "vtrace: upper clip of c", low=0)
+    optimizer: str = key("adam", "the optimizer: adam", ("adam",))
+    gamma: float = key(0.99, "discount factor", low=0, high=1)
+    gae_lambda: float = key(0.95, "lambda of generalized advantage estimation", low=0, high=1)
+    advantage: str = key("gae", "advantage estimator: gae or vtrace", ("gae", "vtrace"))
+    vtrace_rho_clip: float = key(1.0, "trainer.advantage=vtrace: upper bound of the ratio rho", low=0)
+    vtrace_c_clip: float = key(1.0, "trainer.advantage=vtrace: upper bound of the ratio c", low=0)
     recompute: str = key(
         "epoch",
         "when advantages are computed: epoch (once), pass (again before each pass over the batch, with new values) "
         "or minibatch (again before each minibatch, with the values of the minibatches before it)",
         ("epoch", "pass", "minibatch"),
     )
-    normalize_advantage: bool = key(True, "shift and scale each minibatch's advantages to mean 0, std 1")
-    clip_coef: float = key(0.2, "clip coefficient of the policy's probability ratio at the start", low=0)
+    normalize_advantage: bool = key(
+        True, "normalize each minibatch's advantages to mean 0 and standard deviation 1"
+    )
+    clip_coef: float = key(0.2, "clipping range of the policy's probability ratio at the start", low=0)
     clip_schedule: str = key(
         "constant",
-        "course of clip_coef over total_timesteps: constant, linear, cosine (both to 0); vf_clip_coef is constant",
+        "schedule of clip_coef: constant, linear or cosine (both fall to 0 over total_timesteps); vf_clip_coef stays",
         ("constant", "linear", "cosine"),
     )
     vf_coef: float = key(0.5, "weight of the value loss", low=0)
-    vf_clip_coef: Any = key(
-        None, "clip of the value's change; null: unclipped", kind="float", null=True, low=0
+    vf_clip_coef: float | None = key(
+        None, "clipping range of the value's change; null: no clipping", kind="float", null=True, low=0
     )
     entropy_coef: float = key(0.003, "weight of the entropy bonus", low=0)
-    max_grad_norm: float = key(
-        0.5, "largest norm of the gradients, which are scaled down to it; 0 = no limit", low=0
-    )
-    target_kl: Any = key(
+    max_grad_norm: float = key(0.5, "gradients are scaled down to at most this norm; 0: never", low=0)
+    target_kl: float | None = key(
         None,
-        "stop the update when the KL from the rollout's policy exceeds this value; null: never",
+        "stop the update when the KL divergence from the rollout's policy exceeds this; null: never",
         kind="float",
         null=True,
         low=0,
     )
     device: str = key(
         "auto",
-        "where the policy runs and learns: auto (cuda if there is a GPU), cpu, cuda",
+        "where the policy runs and learns: cpu, cuda, or auto (cuda if there is a GPU)",
         ("auto", "cpu", "cuda"),
     )
     precision: str = key(
         "auto",
-        "precision of the policy: auto (bf16 on a GPU that supports it, else fp32), bf16, fp16 (GPU only), fp32",
+        "arithmetic of the network: fp32, bf16, fp16 (GPU only), or auto (bf16 on a GPU that supports it, else fp32)",
         ("auto", "bf16", "fp16", "fp32"),
     )
-    tf32: bool = key(True, "CUDA: matrix products of fp32 in TF32")
-    cudnn_benchmark: bool = key(True, "CUDA: let cuDNN try its algorithms (off when deterministic)")
-    compile: Any = key(
+    tf32: bool = key(True, "CUDA: compute fp32 matrix products in TF32")
+    cudnn_benchmark: bool = key(
+        True, "CUDA: let cuDNN measure which algorithm is fastest (off if deterministic)"
+    )
+    compile: bool = key(
         "auto",
-        "torch.compile of the policy and the loss: auto (on a GPU only), true, false",
+        "compile the policy and the loss with torch.compile: true, false, or auto (on a GPU only)",
         kind="bool",
         auto=True,
     )
     compile_mode: str = key(
         "auto",
-        "torch.compile's mode: auto (default on the CPU and inside trainer.cuda_graphs, else reduce-overhead), "
-        "default, reduce-overhead, max-autotune, max-autotune-no-cudagraphs",
+        "mode of torch.compile: default, reduce-overhead, max-autotune, max-autotune-no-cudagraphs, or auto (default "
+        "on the CPU and with trainer.cuda_graphs=true, else reduce-overhead)",
         ("auto", "default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"),
     )
-    cuda_graphs: Any = key(
+    cuda_graphs: bool = key(
         "auto",
-        "capture rollout and update as our own CUDA graphs: auto (on an NVIDIA GPU without trainer.cpu_offload), "
-        "true, false",
+        "capture rollout and update as CUDA graphs: true, false, or auto (on an NVIDIA GPU unless "
+        "trainer.cpu_offload=true)",
         kind="bool",
         auto=True,
     )
     cpu_offload: bool = key(
-        False, "CUDA: keep the rollout's buffers in host memory and copy minibatches over"
+        False, "CUDA: keep the rollout's buffers in host memory and copy each minibatch to the GPU"
     )
-    torch_threads: Any = key(
-        "auto", "torch's own threads on the CPU: auto or a number", kind="int", auto=True, low=1
-    )
+    torch_threads: int = key("auto", "torch's own threads on the CPU", kind="int", auto=True, low=1)
     deterministic: bool = key(
-        False, "bit-identical repeats and resumes: deterministic kernels, env state in checkpoints"
+        False,
+        "bit-identical repeats and resumes: deterministic kernels, and the environments' state in checkpoints",
     )
-    debug: bool = key(False, "fill buffers with a magic value and check that every row was written")
+    debug: bool = key(
+        False, "fill the buffers with a marker before each rollout and check that every row was written"
+    )
 
 
 @dataclass
 class RunConfig:
-    dir: str = key("runs", "folder that holds the runs")
-    name: Any = key(None, "the run's folder name; null: <env>-<date>-<time>", kind="str", null=True)
-    checkpoint_interval: int = key(100, "epochs between checkpoints; 0 = only the last", low=0)
-    checkpoint_max_s: float = key(300.0, "longest time between checkpoints, in seconds", low=0)
-    keep_checkpoints: int = key(3, "number of newest checkpoints to keep, besides the best", low=1)
+    dir: str = key("runs", "folder of all runs")
+    name: str | None = key(None, "name of the run's folder; null: <env>-<date>-<time>", kind="str", null=True)
+    checkpoint_interval: int = key(100, "epochs between checkpoints; 0: only one at the end", low=0)
+    checkpoint_max_s: float = key(300.0, "most seconds between two checkpoints", low=0)
+    keep_checkpoints: int = key(3, "number of newest checkpoints that are kept, besides the best one", low=1)
     evaluate_interval: int = key(
-        0, "epochs between evaluations on unseen maps; 0 = only on request (metta-fast eval)", low=0
+        0, "epochs between evaluations on unseen maps; 0: never (`metta-fast eval` evaluates a run)", low=0
     )
-    evaluate_episodes: int = key(64, "environments of an evaluation, one episode each", low=1)
-    evaluate_deterministic: bool = key(False, "evaluate with the most likely action instead of a sample")
-    evaluate_seed: Any = key(
+    evaluate_episodes: int = key(64, "environments of an evaluation, which play one episode each", low=1)
+    evaluate_deterministic: bool = key(False, "evaluations take the most likely action instead of a sample")
+    evaluate_seed: int | None = key(
         None,
-        "seed of the evaluations' maps and samples, which training never uses; null: the run's seed",
+        "seed of the evaluations' maps and samples, which never occur in training; null: the run's seed",
         kind="int",
         null=True,
         low=0,
@@ -309,32 +280,33 @@ class RunConfig:
     )
     replay_interval: int = key(
         0,
-        "epochs between replays, each a page in replays/ with an episode on an unseen map, and one at the end; "
-        "0 = only on request (metta-fast replay)",
+        "epochs between replays (a page in replays/ that shows an episode on an unseen map), and one at the end; "
+        "0: never (`metta-fast replay` writes one)",
         low=0,
     )
-    keep_replays: int = key(20, "number of newest replays to keep", low=1)
-    monitor_interval: int = key(50, "epochs between readings of CPU, GPU, memory and power; 0 = never", low=0)
+    keep_replays: int = key(20, "number of newest replays that are kept", low=1)
+    monitor_interval: int = key(50, "epochs between readings of CPU, GPU, memory and power; 0: never", low=0)
     gradient_stats_interval: int = key(
-        0, "epochs between statistics of gradients and steps, by layer; 0 = never", low=0
+        0, "epochs between statistics of gradients and optimizer steps, by layer; 0: never", low=0
     )
     log_interval: int = key(1, "epochs between rows of metrics", low=1)
     min_interval_s: float = key(
         30.0,
-        "least time in seconds between two checkpoints, and between two evaluations, replays, monitor readings or "
-        "gradient statistics",
+        "least seconds between two checkpoints, evaluations, replays, readings of the monitor or gradient statistics",
         low=0,
     )
     preempt_exit_code: int = key(
         143,
-        "exit code after SIGTERM (for example the code that makes a cloud restart the job)",
+        "exit code after SIGTERM, for example the code on which a cloud restarts the job",
         low=0,
         high=255,
     )
     dashboard: str = key(
-        "auto", "rich (terminal dashboard), plain (lines), none, auto", ("auto", "rich", "plain", "none")
+        "auto",
+        "rich (a terminal dashboard), plain (lines), none, or auto (rich in a terminal, else plain)",
+        ("auto", "rich", "plain", "none"),
     )
-    tensorboard: bool = key(True, "write TensorBoard events beside metrics.jsonl")
+    tensorboard: bool = key(True, "write TensorBoard events, besides metrics.jsonl")
 
 
 @dataclass
@@ -344,9 +316,11 @@ class WandbConfig:
         "Weights & Biases: disabled, offline (into the run's folder, no account needed) or online",
         ("disabled", "offline", "online"),
     )
-    project: str = key("metta_fast", "the project there")
-    entity: Any = key(None, "the user or team there; null: the account's default", kind="str", null=True)
-    group: Any = key(None, "runs of one group are shown together; null: none", kind="str", null=True)
+    project: str = key("metta_fast", "W&B project")
+    entity: str | None = key(None, "W&B user or team; null: the account's default", kind="str", null=True)
+    group: str | None = key(
+        None, "W&B group, whose runs are shown together; null: none", kind="str", null=True
+    )
 
 
 @dataclass
@@ -364,17 +338,19 @@ class Config:
     )
     run: RunConfig = field(default_factory=RunConfig)
     wandb: WandbConfig = field(default_factory=WandbConfig)
-    features: dict[str, Any] = key({}, "gated plug-ins by name, each with its own keys (configs/features)")
-    seed: int = key(0, "seed of everything: environments, policy, sampling", low=0, high=(1 << 63) - 1)
-    resume: Any = key(
+    features: dict[str, Any] = key(
+        {}, "plug-ins of the learner by name, each with its own keys (configs/features)"
+    )
+    seed: int = key(0, "seed of environments, policy and sampling", low=0, high=(1 << 63) - 1)
+    resume: str | None = key(
         None,
-        "run to continue: auto (the newest run, or the one named run.name), or the path of a run or checkpoint",
+        "continue a run: the path of a run or checkpoint, or auto (the run called run.name, else the newest run)",
         kind="str",
         null=True,
     )
-    init_from: Any = key(
+    init_from: str | None = key(
         None,
-        "fine-tuning: path of a run or checkpoint whose policy and normalisers a new run starts from",
+        "fine-tune: start a new run with the policy and normalizers of a run or checkpoint (a path)",
         kind="str",
         null=True,
     )
