@@ -1,14 +1,15 @@
-"""Where features take hold of PPO. ppo/ knows these places; the features are in metta_fast/features.
+"""The places where features hook into an algorithm; the features are in metta_fast/features.
 
     on_collect(context)                  before a rollout is collected
     on_rollout(context)                  after a rollout, before advantages are computed
     sample(context) -> Sample            which segments the next minibatch holds; at most one feature gives it
     extra_loss(minibatch, output)        a scalar added to the loss of each minibatch
     on_gradients                         GradientHook: around each optimizer step of the updates that it wants
-    on_epoch(context) -> metrics         after an update; figures to log beside PPO's own
+    on_epoch(context) -> metrics         after an update; figures to log beside the algorithm's own
     on_close()                           at the run's end, however it comes
 
-With no hook the learner does exactly what it would do without this file.
+An algorithm says which of them it calls (AlgorithmKind.hooks). With no hook the learner does exactly what it would
+do without this file.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The configuration: its schema, the check of one value, and its form as a plain dict.
+"""Finds keys of the schema by their paths, checks values, and converts a Config to and from a plain dict.
 
     key=value arguments  ─►  compose.py  ─►  resolve.py  ─►  Config without `auto`
 
-The dataclasses with every key stand in metta_fast/config/schema.py and are imported from here.
+The dataclasses of keys are in metta_fast/config/schema.py and can be imported from here.
 """
 
 from __future__ import annotations
@@ -71,14 +71,14 @@ class Key:
     high: float | None
 
     def expected(self) -> str:
-        """What may be written for this key, in words."""
+        """Returns which values this key takes, in words."""
         if self.choices:
             return "one of " + ", ".join(map(str, self.choices))
         words = {
             "int": "a whole number",
             "float": "a number",
             "bool": "true or false",
-            "str": "a text",
+            "str": "text",
             "names": "a list of names, as [a, b]",
             "dict": "keys and values",
             "named": "a name, or a name with keys of its own as {name: x, key: value}",
@@ -92,7 +92,7 @@ class Key:
 
 @cache
 def keys() -> dict[str, Key]:
-    """Every key of the schema by its dotted path, in the schema's order."""
+    """Returns every key of the schema by its dotted path, in the schema's order."""
     return dataclass_keys(Config(), "")
 
 
@@ -128,11 +128,11 @@ OTHER_NAMES = {
     "steps": "trainer.total_timesteps",
     "timesteps": "trainer.total_timesteps",
 }
-"""What other trainers call our keys: used in `did you mean` only."""
+"""Names of our keys in other trainers, for `did you mean` only."""
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
-    """The known word that `word` most likely meant, by its whole or by its last part, or None."""
+    """Returns the known word most similar to `word`, as a whole or in its last part, or None."""
     names = list(known)
     close = difflib.get_close_matches(word, names, n=1, cutoff=0.6)
     if close and difflib.SequenceMatcher(None, word, close[0]).ratio() > 0.8:
@@ -145,13 +145,13 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """`did you mean 'x'? `, with the blank that follows it in a message, or nothing."""
+    """Returns `did you mean 'x'? `, with a trailing space for a message, or an empty string."""
     near = nearest(word, known)
     return f"did you mean '{near}'? " if near else ""
 
 
 def find_key(path: str, where: str = "") -> Key:
-    """The key at `path`; inside a dict (env.params.x) the dict's. Raises UserError if unknown."""
+    """Returns the key at `path`; inside a dict (env.params.x), the dict's key. Raises UserError if unknown."""
     schema = keys()
     if path in schema:
         return schema[path]
@@ -179,7 +179,7 @@ def path_parts(path: str) -> list[str]:
 
 
 def check_value(path: str, value: Any, where: str = "") -> Any:
-    """`value` in the key's type. Raises UserError: unknown key, wrong type, value out of range."""
+    """Returns `value` in the key's type. Raises UserError: unknown key, wrong type, value out of range."""
     entry = find_key(path, where)
     if path != entry.path:  # inside a free-form dict: the factory, the algorithm or the feature checks it
         return value
@@ -204,7 +204,7 @@ def check_entry(entry: Key, value: Any, where: str = "") -> Any:
 
 
 def _convert(value: Any, kind: str) -> Any:
-    """`value` as `kind`, or None where that would change what it says."""
+    """Returns `value` as `kind`, or None if that would change its meaning."""
     if kind == "bool":
         return value if isinstance(value, bool) else None
     if kind in ("int", "float"):
@@ -225,7 +225,7 @@ def _convert(value: Any, kind: str) -> Any:
 
 
 def shown(value: Any) -> str:
-    """A value as it is written on the command line."""
+    """Returns a value as it is written on the command line."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     if isinstance(value, Mapping):
@@ -236,12 +236,12 @@ def shown(value: Any) -> str:
 
 
 def config_to_dict(config: Config) -> dict[str, Any]:
-    """Nested plain dict of all values: for YAML and checkpoints."""
+    """Returns all values as a nested plain dict, for YAML and checkpoints."""
     return dataclasses.asdict(config)
 
 
 def config_from_dict(values: Mapping[str, Any]) -> Config:
-    """The reverse of `config_to_dict`; a missing key takes its default.
+    """Returns the Config of a nested dict; a missing key takes its default.
 
     Raises:
         UserError: unknown key, wrong type, value out of range.

@@ -1,4 +1,4 @@
-"""Command-line options whose mistakes are one line, like all mistakes of a user: argparse without its usage text."""
+"""Parses command-line options; a mistake is one line without argparse's usage text."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ def check_algorithm(
     """Fills in the algorithm's own keys and resets those that it does not read, in place.
 
     Returns:
-        The kind of the algorithm, and what the user should be told.
+        The kind of the algorithm, and messages for the user.
 
     Raises:
         UserError: unknown algorithm, a typed key that it does not read, a value of its own that is not allowed.
@@ -41,7 +41,7 @@ def check_algorithm(
         if typed(path):
             reads = ", ".join(f"trainer.{key}" for key in sorted(kind.reads)) or "none of them"
             raise UserError(
-                f"{path}={shown(value)}: algorithm={name} does not read this key, leave it out; of trainer.* it reads "
+                f"{path}={shown(value)}: algorithm={name} does not read this key; remove it. Of trainer.* it reads "
                 f"{reads}"
             )
         if value != default:

@@ -1,4 +1,4 @@
-"""Which profile of configs/hardware fits a machine: by the card's name, else by its memory.
+"""Chooses the profile of configs/hardware that fits a machine: by the card's name, else by its memory.
 
 Place in the flow: compose.py takes it for hardware=auto, `metta-fast doctor` shows it.
 """
@@ -39,7 +39,7 @@ class Pick:
 
 
 def choose_profile(machine: Machine) -> Pick:
-    """The profile for this machine, and why.
+    """Returns the profile for this machine, and why.
 
     A card without a profile takes `auto.yaml` (values for 24 GiB), batch and minibatch scaled by powers of
     two with its memory.
@@ -66,6 +66,6 @@ def _scaled(card: Gpu, found: str) -> Pick:
     values = {path: (int(value * scale), why) for path, value in PROFILE_SIZES.items()}
     return Pick(
         "auto",
-        f"found {found}: no profile of its own for this card, so its memory scales hardware/auto.yaml",
+        f"found {found}: this card has no profile, so hardware/auto.yaml is scaled with its memory",
         values,
     )

@@ -1,4 +1,4 @@
-"""Composition: `key=value` arguments and configs/**.yaml become one typed Config, each value with its origin.
+"""Composes `key=value` arguments and configs/**.yaml into one typed Config, each value with its origin.
 
     defaults (schema.py) < hardware profile < env and policy recipe < command line
 
@@ -49,7 +49,7 @@ ENTRY_POINTS = {"env": ENVS, "policy": POLICIES, "algorithm": ALGORITHMS, "featu
 
 @dataclass
 class Composed:
-    """What the files and the arguments say, before checking values against each other."""
+    """A configuration of files and arguments, before values are checked against each other."""
 
     config: Config
     """Typed; values may still be `auto`."""
@@ -58,7 +58,7 @@ class Composed:
     groups: dict[str, str]
     """The option chosen of each group, e.g. {"hardware": "cpu", "env": "grid"}."""
     notes: list[str] = field(default_factory=list)
-    """What the user should be told: the profile that hardware=auto took and why."""
+    """Messages for the user: the profile that hardware=auto chose and why."""
     machine: hardware.Machine | None = None
     """What was found, where it had to be looked at (hardware=auto)."""
 
@@ -79,7 +79,7 @@ class _Arguments:
 def compose(
     overrides: Sequence[str], *, default_hardware: str = "ultra_fast", machine: hardware.Machine | None = None
 ) -> Composed:
-    """Compose the configuration.
+    """Composes the configuration.
 
     Args:
         overrides: `key=value` and `group=option` arguments, and `--config-dir DIR`.
@@ -136,12 +136,12 @@ def compose(
 
 
 def options(group: str, folders: Sequence[Path] = ()) -> list[str]:
-    """The options of a group: the names of its files."""
+    """Returns the options of a group: the names of its files."""
     return sorted({file.stem for folder in (CONFIGS, *folders) for file in (folder / group).glob("*.yaml")})
 
 
 def _check(plain: Mapping[str, Any], origins: Mapping[str, str]) -> None:
-    """Types and ranges of all values, naming the file where a wrong or missing one stands."""
+    """Checks types and ranges of all values; an error names the file of the value."""
     for path in origins:
         node: Any = plain
         for part in path_parts(path):
@@ -154,7 +154,7 @@ def _check(plain: Mapping[str, Any], origins: Mapping[str, str]) -> None:
 
 
 def _parse(arguments: list[str]) -> _Arguments:
-    """Split arguments into group choices, values and --config-dir folders."""
+    """Splits arguments into group choices, values and --config-dir folders."""
     from hydra.core.override_parser.overrides_parser import OverridesParser
     from hydra.errors import HydraException
 
@@ -282,7 +282,7 @@ def _not_an_assignment(word: str, folders: Sequence[Path]) -> str:
 def _files(
     chosen: Mapping[str, Any], folders: Sequence[Path]
 ) -> tuple[list[tuple[str, Any]], dict[str, str]]:
-    """The files that Hydra's defaults lists name, lowest first, as (name, content under its package)."""
+    """Returns the files that Hydra's defaults lists name, lowest first, as (name, content under its package)."""
     import yaml
     from hydra import initialize_config_dir
     from hydra.core.global_hydra import GlobalHydra
@@ -329,7 +329,7 @@ def _files(
 
 
 def _leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """(dotted path, value) of every leaf; an empty dict is a leaf."""
+    """Yields (dotted path, value) of every leaf; an empty dict is a leaf."""
     for name, value in values.items():
         path = f"{prefix}{name}"
         if isinstance(value, Mapping) and value:

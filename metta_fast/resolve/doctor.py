@@ -1,4 +1,4 @@
-"""`metta-fast doctor`: what this machine has, which profile fits it, what is missing and how to mend that.
+"""Reports what this machine has, which profile fits it, what is missing and how to install it.
 
     metta-fast doctor        # exit code 0: ready to train; 1: something needed is missing
 
@@ -48,9 +48,9 @@ class Finding:
     topic: str
     text: str
     cure: str = ""
-    """What to do; empty: nothing is wrong."""
+    """What to do; empty if nothing is wrong."""
     needed: bool = True
-    """Whether training cannot go without the cure."""
+    """Whether training is impossible without the cure."""
 
     def show(self) -> str:
         mark = "ok     " if not self.cure else "MISSING" if self.needed else "note   "
@@ -58,7 +58,7 @@ class Finding:
 
 
 def examine() -> Iterator[Finding]:
-    """All findings, cheap ones first."""
+    """Yields all findings, cheap ones first."""
     version = platform.python_version()
     good = (3, 11) <= sys.version_info[:2] <= (3, 12)
     yield Finding("python", f"{version} at {sys.executable}", "" if good else "use Python 3.11 or 3.12")
@@ -99,18 +99,18 @@ def examine() -> Iterator[Finding]:
 
 
 def main() -> int:
-    """Print the report; 1 if something needed is missing."""
+    """Prints the report. Returns 1 if something needed is missing."""
     findings = []
     for finding in examine():
         print(finding.show(), flush=True)
         findings.append(finding)
     wrong = [finding for finding in findings if finding.cure and finding.needed]
-    print(f"{len(wrong)} thing(s) to mend before training" if wrong else "ready: ./run_ultra_fast.sh trains")
+    print(f"{len(wrong)} problem(s) to fix before training" if wrong else "ready: ./run_ultra_fast.sh trains")
     return 1 if wrong else 0
 
 
 def _unbuilt() -> Iterator[str]:
-    """Native modules whose compiled file is not there or, in a checkout, is older than its source."""
+    """Yields native modules whose compiled file is missing or, in a checkout, older than its source."""
     checkout = (PACKAGE.parent / "setup.py").exists()  # an installed wheel's file times say nothing
     for top, package in ((PACKAGE / "envs", "metta_fast.envs"), (PACKAGE, "metta_fast")):
         root = top.resolve()
@@ -128,7 +128,7 @@ def _unbuilt() -> Iterator[str]:
 
 
 def _engine(machine: hardware.Machine) -> Finding:
-    """Whether environments that have a GPU engine can step on the card."""
+    """Returns whether environments with a GPU engine can step on the card."""
     missing = card_obstacle(machine)
     if missing:
         return Finding(

@@ -1,4 +1,4 @@
-"""Whether environments can step on the GPU of this machine with this configuration; if not, why and what to do.
+"""Checks whether environments can step on this machine's GPU with this configuration; if not, why and what to do.
 
     obstacle(spec, machine)       the environment and the machine
     cpu_wishes(config, …)         keys whose values only CPU environments have
@@ -28,11 +28,11 @@ class Obstacle:
     why: str
     cure: str
     surprising: bool
-    """Whether a user with env.device=auto should be told: the card and the engine are there, and yet."""
+    """Whether a user with env.device=auto gets a note: there are a card and an engine, but they cannot be used."""
 
 
 def obstacle(spec: EnvSpec, machine: Machine) -> Obstacle | None:
-    """What stands in the way of `spec` on the GPU of `machine`; None: nothing."""
+    """Returns why environments of `spec` cannot step on the GPU of `machine`, or None."""
     if not machine.gpus:
         why = machine.notes[0] if machine.notes else "no GPU was found that the installed torch can use"
         return Obstacle(why, "give env.device=cpu or leave it auto", False)
@@ -47,7 +47,7 @@ def obstacle(spec: EnvSpec, machine: Machine) -> Obstacle | None:
 
 
 def card_obstacle(machine: Machine) -> Obstacle | None:
-    """The same for any environment that has an engine, on a machine with a GPU."""
+    """Returns why the GPU of `machine` cannot step environments that have a GPU engine, or None."""
     card = machine.gpus[0]
     if card.vendor != "nvidia":
         return Obstacle(
@@ -59,7 +59,7 @@ def card_obstacle(machine: Machine) -> Obstacle | None:
         return Obstacle("the package cuda-bindings is not installed", INSTALL, True)
     if 0 < machine.driver[0] < machine.nvrtc:
         return Obstacle(
-            f"NVIDIA's driver is for CUDA {machine.driver[0]}.{machine.driver[1]}, too old for code of "
+            f"NVIDIA's driver is for CUDA {machine.driver[0]}.{machine.driver[1]}, too old for "
             f"NVRTC {machine.nvrtc}",
             f"install driver {DRIVERS.get(machine.nvrtc, 'of that version')} or newer, or "
             f"pip install 'cuda-bindings=={machine.driver[0]}.*'",
@@ -70,7 +70,7 @@ def card_obstacle(machine: Machine) -> Obstacle | None:
 
 @dataclass(frozen=True)
 class Wish:
-    """A key whose value only CPU environments have."""
+    """A key that has only one value with environments on the GPU."""
 
     path: str
     needed: object
@@ -90,15 +90,15 @@ PREFERENCES = ("vector.backend", "vector.async_factor")
 
 
 def cpu_wishes(config: Config, typed: Callable[[str], bool]) -> list[Wish]:
-    """The keys that ask for environments on the CPU, where env.device=auto has to choose."""
+    """Returns the keys whose values need environments on the CPU, for env.device=auto to choose by."""
     return [wish for wish in differing(config) if typed(wish.path) or wish.path not in PREFERENCES]
 
 
 def differing(config: Config) -> list[Wish]:
-    """The keys whose values do not go with GPU environments (`auto` goes with anything)."""
+    """Returns the keys whose values do not work with GPU environments (`auto` always works)."""
     return [wish for wish in WISHES if get(config, wish.path) not in (wish.needed, "auto")]
 
 
 def said(config: Config, wish: Wish) -> str:
-    """`key=value` of a wish."""
+    """Returns `key=value` of a wish."""
     return f"{wish.path}={shown(get(config, wish.path))}"

@@ -1,4 +1,4 @@
-"""What the command line prints of the configuration: --help, --explain, --cfg job.
+"""Formats the configuration for --help, --explain and --cfg job.
 
 python run_optimized.py --help                       # every key, its default and choices
 python run_optimized.py hardware=auto --explain      # every value and where it comes from
@@ -74,7 +74,7 @@ def help_text(algorithms: Sequence[str] = ()) -> str:
 
 
 def about(entry: Key) -> str:
-    """What a key does and what may be written for it: the line of --help and of the site's reference."""
+    """Returns what a key does and which values it takes: a line of --help and of the site's reference."""
     if not entry.choices:
         return f"{entry.help} ({entry.expected()})"
     if all(str(choice) in entry.help for choice in entry.choices):
@@ -83,7 +83,7 @@ def about(entry: Key) -> str:
 
 
 def explain_text(resolved: Resolved) -> str:
-    """Every value with its origin, the sizes that follow from them, and the notes."""
+    """Returns every value with its origin, the sizes derived from them, and the notes."""
     config = resolved.config
     lines = ["  ".join(f"{group}={resolved.groups[group]}" for group in GROUPS if group in resolved.groups)]
     hidden = set(unread(kind_of(config)))
@@ -132,7 +132,7 @@ def _fast_paths(resolved: Resolved) -> list[str]:
 
 
 def cfg_text(resolved: Resolved) -> str:
-    """The resolved configuration as YAML."""
+    """Returns the resolved configuration as YAML."""
     return yaml.safe_dump(config_to_dict(resolved.config), sort_keys=False, allow_unicode=True)
 
 
@@ -151,7 +151,7 @@ def _derived(resolved: Resolved) -> list[tuple[str, str]]:
 
 
 def _memory(resolved: Resolved) -> list[tuple[str, str]]:
-    """The estimate of metta_fast/resolve/memory_estimate.py."""
+    """Returns the lines of the memory estimate."""
     parts = resolved.memory
     on_gpu, host = total(parts, on_gpu=True), total(parts, on_gpu=False)
     found = []
@@ -184,7 +184,7 @@ def sections(algorithms: Sequence[str] = ()) -> dict[str, list[Key]]:
 
 
 def _in_order(origins: Mapping[str, str]) -> list[str]:
-    """The paths in the schema's order, those inside a dict at the dict's place."""
+    """Returns the paths in the schema's order, those inside a dict at the dict's place."""
     place = {path: index for index, path in enumerate(keys())}
 
     def rank(path: str) -> int:
@@ -196,7 +196,7 @@ def _in_order(origins: Mapping[str, str]) -> list[str]:
 
 
 def headline(group: str, option: str) -> str:
-    """The first comment of one of our configuration files."""
+    """Returns the first comment of a configuration file."""
     text = (CONFIGS / group / f"{option}.yaml").read_text(encoding="utf-8")
     comments = [line[1:].strip() for line in text.splitlines() if line.startswith("#")]
     return next((line for line in comments if not line.startswith("@")), "")

@@ -1,8 +1,8 @@
-"""Where environments step, where the policy learns, in which arithmetic, and in what kind of CUDA graphs.
+"""Chooses devices, precision and CUDA graphs: where environments step and where the policy learns.
 
     device ─► env_device ─► graphs          steps of resolve.py, which has the other ones
 
-What a profile, recipe or default gave and this machine does not have is changed and told; what the user typed is
+A value from a profile, recipe or default that this machine does not support is changed, with a note. A typed value is
 used or refused.
 """
 
@@ -22,7 +22,7 @@ OWN_GRAPHS = {"reduce-overhead": "default", "max-autotune": "max-autotune-no-cud
 
 
 class Devices:
-    """A configuration being resolved, and its steps about devices."""
+    """A configuration being resolved, with the steps about devices."""
 
     def __init__(self, composed: Composed, machine: Machine) -> None:
         self.config = config_from_dict(config_to_dict(composed.config))
@@ -36,7 +36,7 @@ class Devices:
         self.origins[path] = f"auto: {why}"
 
     def _adjust(self, path: str, value: Any, why: str, *, tell: bool = True) -> None:
-        """Change a value that a profile, recipe or default gave, and tell the user."""
+        """Changes a value from a profile, recipe or default, with a note. tell: False for no note."""
         source = self.origins[path]
         put(self.config, path, value)
         self.origins[path] = f"auto: {why} ({source})"
@@ -44,7 +44,7 @@ class Devices:
             self.notes.append(f"{path}={shown(value)} ({source}: {why})")
 
     def device(self) -> None:
-        """Where the policy runs, and in which arithmetic."""
+        """Chooses where the policy runs, and its precision."""
         trainer, machine = self.config.trainer, self.machine
         if trainer.device == "auto":
             if machine.gpus:
@@ -57,30 +57,32 @@ class Devices:
         cuda = trainer.device == "cuda"
         if trainer.precision == "auto":
             if cuda and machine.gpus[0].bf16:
-                self._set("trainer.precision", "bf16", f"{machine.gpus[0].name} has it")
+                self._set("trainer.precision", "bf16", f"{machine.gpus[0].name} supports it")
             else:
-                self._set("trainer.precision", "fp32", "this GPU has no bf16" if cuda else "on the CPU")
+                self._set(
+                    "trainer.precision", "fp32", "this GPU does not support bf16" if cuda else "on the CPU"
+                )
         if trainer.compile == "auto":
-            self._set("trainer.compile", cuda, "on a GPU" if cuda else "it does not pay on the CPU")
+            self._set("trainer.compile", cuda, "on a GPU" if cuda else "compiling gains little on the CPU")
         if trainer.torch_threads == "auto":
             threads = min(4, machine.cores) if cuda else machine.cores
             self._set(
                 "trainer.torch_threads",
                 threads,
-                f"{machine.cores} cores allowed" + (", few are needed beside a GPU" if cuda else ""),
+                f"{machine.cores} cores allowed" + ("; few are needed with a GPU" if cuda else ""),
             )
         if not cuda:
             self._on_the_cpu()
         if trainer.deterministic and trainer.cudnn_benchmark and cuda:
             if self.typed("trainer.cudnn_benchmark"):
                 raise UserError(
-                    "trainer.cudnn_benchmark=true chooses kernels by time, which trainer.deterministic=true "
-                    "rules out; give only one of them"
+                    "trainer.cudnn_benchmark=true chooses kernels by measured times, which contradicts "
+                    "trainer.deterministic=true; remove one of them"
                 )
             self._set("trainer.cudnn_benchmark", False, "trainer.deterministic=true")
 
     def _on_the_cpu(self) -> None:
-        """What only a GPU has: an error where typed, else switched off and said."""
+        """Switches off what needs a GPU, with a note; refuses it if it was typed."""
         trainer = self.config.trainer
         if trainer.precision == "fp16":
             if self.typed("trainer.precision"):
@@ -92,7 +94,7 @@ class Devices:
             if self.typed("trainer.cpu_offload"):
                 raise UserError(
                     "trainer.cpu_offload=true keeps the rollout out of the GPU's memory, but the policy runs "
-                    "on the CPU; leave it out"
+                    "on the CPU; remove it"
                 )
             self._adjust("trainer.cpu_offload", False, "the policy runs on the CPU")
         if (
@@ -103,11 +105,11 @@ class Devices:
             self._adjust(
                 "trainer.compile",
                 False,
-                "compiling for the CPU takes long and gains little; typed, trainer.compile=true does it",
+                "compiling for the CPU takes long and gains little; type trainer.compile=true to do it",
             )
 
     def env_device(self, spec: EnvSpec) -> None:
-        """Where environments step, and what follows from it (metta_fast/resolve/env_on_gpu.py)."""
+        """Chooses where environments step, and the keys that depend on it (metta_fast/resolve/env_on_gpu.py)."""
         env, vector = self.config.env, self.config.vector
         if spec.device_rows:
             self._step_on_learners_device(spec)
@@ -120,8 +122,8 @@ class Devices:
         if env.device == "cuda":
             if self.config.trainer.device == "cpu":
                 raise UserError(
-                    "env.device=cuda has the policy on the GPU as well, but trainer.device=cpu; leave one of "
-                    "them out"
+                    "env.device=cuda requires trainer.device=cuda, but trainer.device=cpu was given; remove one "
+                    "of them"
                 )
             self._meet_wishes("env.device=cuda")
         elif vector.backend == "gpu":
@@ -147,12 +149,12 @@ class Devices:
         for wish in differing(self.config):
             if self.typed(wish.path):
                 raise UserError(
-                    f"{said(self.config, wish)} does not go with {what}: {wish.why}; leave one of them out"
+                    f"{said(self.config, wish)} does not work with {what}: {wish.why}; remove one of them"
                 )
             self._adjust(wish.path, wish.needed, wish.why, tell=wish.path not in PREFERENCES)
 
     def _choose_env_device(self, spec: EnvSpec, missing: Obstacle | None) -> None:
-        """What env.device=auto becomes."""
+        """Resolves env.device=auto."""
         on_gpu = self.config.trainer.device == "cuda"
         wishes = cpu_wishes(self.config, self.typed)
         if missing:
@@ -169,7 +171,7 @@ class Devices:
             self._set("env.device", "cuda", f"{spec.name} has a GPU engine")
 
     def graphs(self) -> None:
-        """CUDA graphs of our own, and the mode of torch.compile that goes with them."""
+        """Chooses whether CUDA graphs are captured, and torch.compile's mode, which depends on it."""
         trainer, why = self.config.trainer, self._without_graphs()
         if trainer.cuda_graphs == "auto":
             self._set("trainer.cuda_graphs", why is None, why or f"trainer.device={trainer.device}")
@@ -194,12 +196,12 @@ class Devices:
             self._adjust("trainer.compile_mode", OWN_GRAPHS[trainer.compile_mode], why)
 
     def _without_graphs(self) -> str | None:
-        """Why there are no CUDA graphs of our own, or None."""
+        """Returns why no CUDA graphs are captured, or None."""
         trainer, gpus = self.config.trainer, self.machine.gpus
         if trainer.device == "cpu":
             return f"the policy runs on the CPU (trainer.device=cpu, {self.origins['trainer.device']})"
         if trainer.cpu_offload:
-            return f"the rollout lies in host memory (trainer.cpu_offload=true, {self.origins['trainer.cpu_offload']})"
+            return f"the rollout is in host memory (trainer.cpu_offload=true, {self.origins['trainer.cpu_offload']})"
         if gpus and gpus[0].vendor != "nvidia":
-            return f"not tried on {gpus[0].name}"
+            return f"not tested on {gpus[0].name}"
         return None

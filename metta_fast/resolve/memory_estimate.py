@@ -18,9 +18,9 @@ from metta_fast.machine.hardware import GIB, Machine
 from metta_fast.resolve import smaller_sizes
 
 CONTEXT = GIB
-"""CUDA's context, its libraries' workspaces, loaded kernels. The driver does not tell it beforehand."""
+"""CUDA's context, workspaces of its libraries, loaded kernels. The driver does not say how much beforehand."""
 PROGRAM, PROGRAM_CUDA = GIB * 5 // 16, 3 * GIB // 2
-"""Host memory of Python with torch; where torch has brought its CUDA libraries in."""
+"""Host memory of Python with torch, without and with torch's CUDA libraries."""
 WORKER = 48 << 20
 """Host memory of a worker process without its environments; torch is not in it."""
 ROOM, HOST_ROOM = 0.95, 0.9
@@ -28,7 +28,7 @@ ROOM, HOST_ROOM = 0.95, 0.9
 
 
 def estimate(config: Config, spec: EnvSpec) -> tuple[MemoryPart, ...]:
-    """The parts of a resolved configuration's memory. Counts come from `config`, shapes from `spec`."""
+    """Returns the parts of a resolved configuration's memory. Counts come from `config`, shapes from `spec`."""
     env = config.env
     cuda = config.trainer.device == "cuda"
     parts = kind_of(config).memory(config, spec)
@@ -47,18 +47,18 @@ def estimate(config: Config, spec: EnvSpec) -> tuple[MemoryPart, ...]:
 
 
 def total(parts: tuple[MemoryPart, ...], *, on_gpu: bool) -> int:
-    """Bytes on the GPU, or in the host's memory."""
+    """Returns the bytes on the GPU, or in the host's memory."""
     return sum(part.bytes for part in parts if part.on_gpu == on_gpu)
 
 
 def describe(parts: tuple[MemoryPart, ...], *, on_gpu: bool = True) -> str:
-    """What the parts on the GPU, or in the host's memory, are, the largest first: `rollout 1.2, CUDA 1.0 GiB`."""
+    """Returns the parts on the GPU, or in the host's memory, largest first: `rollout 1.2, CUDA 1.0 GiB`."""
     rows = sorted((part for part in parts if part.on_gpu == on_gpu), key=lambda part: -part.bytes)
     return ", ".join(f"{part.name} {part.bytes / GIB:.2f}" for part in rows) + " GiB"
 
 
 def check(config: Config, spec: EnvSpec, machine: Machine) -> tuple[MemoryPart, ...]:
-    """The estimate.
+    """Returns the estimate.
 
     Raises:
         UserError: it does not fit the machine, with sizes that do.
@@ -82,13 +82,13 @@ def check(config: Config, spec: EnvSpec, machine: Machine) -> tuple[MemoryPart, 
     if need <= ROOM * card.memory:
         cure += f", or end the programs that use {(card.memory - free) / GIB:.1f} GiB of it"
     raise UserError(
-        f"about {need / GIB:.1f} GiB of GPU memory would be needed ({describe(parts)}), but {card.name} has "
+        f"about {need / GIB:.1f} GiB of GPU memory are needed ({describe(parts)}), but {card.name} has "
         f"{free / GIB:.1f} GiB free\n{cure}"
     )
 
 
 def host_room(machine: Machine) -> float:
-    """Bytes of host memory that a run may fill."""
+    """Returns the bytes of host memory that a run may fill."""
     return HOST_ROOM * (machine.memory if machine.free is None else min(machine.memory, machine.free))
 
 
@@ -100,4 +100,4 @@ def _host_refusal(parts: tuple[MemoryPart, ...], machine: Machine, cure: str) ->
         if need <= HOST_ROOM * machine.memory:
             cure += ", or end other programs"
     what = describe(parts, on_gpu=False)
-    return f"about {need / GIB:.1f} GiB of host memory would be needed ({what}), but {has}\n{cure}"
+    return f"about {need / GIB:.1f} GiB of host memory are needed ({what}), but {has}\n{cure}"

@@ -1,10 +1,10 @@
-"""Checks and `auto`: a composed configuration becomes one that can run, or a UserError before any start.
+"""Checks a composed configuration and resolves every `auto`, or raises UserError before anything starts.
 
     compose ─► algorithm ─► environment ─► device ─► env_device ─► sizes ─► vector ─► graphs ─► policy
             ─► features ─► memory ─► Resolved
 
-Every value that changes here keeps its reason in `origins`, which --explain prints. torch is not imported:
-cards are found by metta_fast/machine/hardware.py (a feature that is on brings it in).
+`origins` keeps the reason of every value that changes here, for --explain. torch is not imported unless a feature is
+enabled: machine/hardware.py finds the cards.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from metta_fast.resolve.fit_devices import Devices
 from metta_fast.resolve.fit_sizes import fit_sizes
 
 NOT_BUILT_YET = ("contrastive", "kickstart")
-"""What the guide's original setting switches on and this version does not have."""
+"""Features that the guide's original setting enables and this version lacks."""
 
 
 @dataclass
@@ -42,7 +42,7 @@ class Resolved:
     origins: dict[str, str]
     """Where each leaf comes from; "auto: why" for the values found or fitted here."""
     notes: list[str] = field(default_factory=list)
-    """What the user should be told before training."""
+    """Messages for the user before training."""
     groups: dict[str, str] = field(default_factory=dict)
     """The option chosen of each group."""
     memory: tuple[MemoryPart, ...] = ()
@@ -59,7 +59,7 @@ class Resolved:
 
 
 def resolve(composed: Composed, *, machine: Machine | None = None) -> Resolved:
-    """Check `composed` and fill in every `auto`.
+    """Checks `composed` and resolves every `auto`.
 
     Args:
         machine: what to resolve for; None: the machine that compose looked at, or this one.
@@ -83,7 +83,9 @@ def resolve(composed: Composed, *, machine: Machine | None = None) -> Resolved:
     check_wandb(work.config.wandb)
     parts = memory.check(work.config, spec, work.machine)
     if composed.groups.get("hardware") == "original":
-        work.notes.append(f"hardware=original runs without what is not built yet: {', '.join(NOT_BUILT_YET)}")
+        work.notes.append(
+            f"hardware=original runs without these features, which do not exist yet: {', '.join(NOT_BUILT_YET)}"
+        )
     return Resolved(work.config, work.origins, work.notes, dict(composed.groups), parts, factory)
 
 
@@ -106,18 +108,18 @@ class _Resolve(Devices):
             if self.typed("env.agents_per_env"):
                 raise UserError(
                     f"env.agents_per_env={env.agents_per_env}, but {env.factory} has "
-                    f"{spec.agents_per_env}; leave it out or give env.agents_per_env={spec.agents_per_env}"
+                    f"{spec.agents_per_env}; remove it or give env.agents_per_env={spec.agents_per_env}"
                 )
-            self._adjust("env.agents_per_env", spec.agents_per_env, f"what {env.factory} has")
+            self._adjust("env.agents_per_env", spec.agents_per_env, f"{env.factory} has this many")
         return factory
 
     def sizes(self) -> None:
-        """Agents, segments, batch and minibatches that divide each other (metta_fast/resolve/fit_sizes.py)."""
+        """Fits the algorithm's sizes and the blocks to each other (metta_fast/resolve/fit_sizes.py)."""
         for change in fit_sizes(self.config, self.typed):
             self._adjust(change.path, change.value, change.why)
 
     def vector(self, spec: EnvSpec) -> None:
-        """Backend, workers and threads for this environment and the cores allowed."""
+        """Chooses backend, workers and threads for this environment and the allowed cores."""
         vector, envs, cores = self.config.vector, self.config.env.num_envs, self.machine.cores
         if vector.backend == "auto" and (self.config.env.device == "cuda" or spec.device_rows):
             why = f"{spec.name} steps on the learner's device" if spec.device_rows else "env.device=cuda"
@@ -147,8 +149,8 @@ class _Resolve(Devices):
         for path in ("vector.num_workers", "vector.num_threads"):
             if vector.backend == "gpu" and self.typed(path):
                 self.notes.append(
-                    f"{path}={get(self.config, path)} is for environments on the CPU (env.device=cpu); these "
-                    "step on the GPU"
+                    f"{path}={get(self.config, path)} has no effect: it is for environments on the CPU, but these "
+                    "step on the GPU (env.device=cuda)"
                 )
         if vector.backend == "workers" and vector.num_workers > cores:
             self.notes.append(
@@ -158,7 +160,7 @@ class _Resolve(Devices):
         if vector.restart_workers and vector.backend != "workers":
             raise UserError(
                 f"vector.restart_workers={vector.restart_workers}: vector.backend={vector.backend} has no workers to "
-                "start anew; leave it out, or give vector.backend=workers"
+                "restart; remove it, or give vector.backend=workers"
             )
 
     def viewer(self, factory: EnvFactory) -> None:
@@ -201,7 +203,7 @@ class _Resolve(Devices):
         self._unbounded(spec)
 
     def _unbounded(self, spec: EnvSpec) -> None:
-        """Continuous actions that cannot be scaled are told: a wrong unit would only show in what is learnt."""
+        """Adds a note on continuous actions without finite bounds: a wrong unit would show only in bad learning."""
         bounds = list(zip(spec.action.low, spec.action.high))
         free = [str(i) for i, pair in enumerate(bounds) if not all(map(isfinite, pair))]
         if free:
@@ -209,7 +211,7 @@ class _Resolve(Devices):
             self.notes.append(
                 f"{spec.name}: {which} of {len(bounds)} continuous actions lack a finite bound and are not scaled: "
                 "the environment gets the policy's own numbers, of size exp(policy.initial_log_std) at first; "
-                "give finite bounds if it expects others"
+                "declare finite bounds if it expects another scale"
             )
 
     def features(self) -> None:

@@ -1,4 +1,4 @@
-"""From a resolved configuration to the parts that train: environments, vector, policy, features, algorithm.
+"""Builds the parts of a training from a resolved configuration: vector, policy, features, algorithm.
 
     Resolved.factory ─► make_vector ─► make_policy ─► kind_of(config).build ◄─ make_features
 
@@ -21,15 +21,16 @@ from metta_fast.contracts.env import EnvFactory, EnvSpec
 from metta_fast.contracts.env_answers import Window
 from metta_fast.contracts.env_answers import viewer as viewer_of
 from metta_fast.contracts.vector import VectorEnv
+from metta_fast.policy.base import Policy
 
 
 @dataclass
 class Parts:
-    """What a run trains with. `close()` ends the environments' processes and threads, and the features."""
+    """The parts of a training. `close()` ends the environments' processes and threads, and the features."""
 
     spec: EnvSpec
     vec: VectorEnv
-    policy: Any
+    policy: Policy
     algorithm: Algorithm
     device: torch.device
     viewer: Window | None = None
@@ -40,7 +41,7 @@ class Parts:
     """Made `vec`'s environments."""
 
     def restart(self, algorithm_state: Any, env_state: Any) -> None:
-        """A new vector in place of one that broke, and all as it was when the states were taken.
+        """Replaces a vector that broke and returns to the state in which the states were taken.
 
         Args:
             env_state: of the vector; None: the environments start new episodes.

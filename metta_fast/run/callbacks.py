@@ -1,4 +1,4 @@
-"""A user's own code within a training: callbacks, called by the trainer between epochs.
+"""Calls a user's own code between the epochs of a training.
 
     class Upload(metta_fast.Callback):
         def on_checkpoint(self, trainer, path):
@@ -6,7 +6,7 @@
 
     metta_fast.train(env="grid_solo", callbacks=[Upload()])
 
-Place in the flow: program.py's `train` takes them; trainer.py calls them at its boundaries, in the order given.
+Place in the flow: train_function.py's `train` takes them; trainer.py calls them at its boundaries, in order.
 """
 
 from __future__ import annotations
@@ -22,32 +22,32 @@ if TYPE_CHECKING:
 
 
 class Callback:
-    """Subclass it and write the methods that you want. All are called between epochs, in the trainer's thread.
+    """Subclass it and write the methods that you need. They are called between epochs, in the trainer's thread.
 
-    Of `trainer`, the attributes `config`, `folder`, `policy`, `steps`, `epoch` and `metrics` are for reading, and
-    `trainer.stop("reason")` ends the training after this epoch, with a checkpoint. What a method raises ends it too,
-    as a CallbackError, after the last good state was saved.
+    Read `config`, `folder`, `policy`, `steps`, `epoch` and `metrics` of `trainer`. `trainer.stop("reason")` ends the
+    training after this epoch, with a checkpoint. An exception ends it too, as a CallbackError, after the last good
+    state was saved.
     """
 
     def on_start(self, trainer: Trainer) -> None:
-        """Everything is built (and resumed); no epoch has begun."""
+        """Called when everything is built (and resumed), before the first epoch."""
 
     def on_epoch(self, trainer: Trainer, metrics: dict[str, float]) -> None:
-        """After an epoch, with its row of metrics by their fixed names (every `run.log_interval` epochs)."""
+        """Called every `run.log_interval` epochs with the row of metrics, by their fixed names."""
 
     def on_checkpoint(self, trainer: Trainer, path: Path) -> None:
-        """A checkpoint is whole and in place."""
+        """Called when a checkpoint is complete and in place."""
 
     def on_end(self, trainer: Trainer) -> None:
-        """The training has ended, however: `trainer.failure` is what ended it, or None. The policy is still there."""
+        """Called when the training has ended, for any reason; `trainer.failure` is the error, or None."""
 
 
 class CallbackError(RuntimeError):
-    """A callback raised: the message names it, `__cause__` is what it raised."""
+    """A callback raised: the message names the callback, `__cause__` is its exception."""
 
 
 class Callbacks:
-    """Some callbacks as one. Each method raises CallbackError.
+    """Calls several callbacks in order. Each method raises CallbackError.
 
     Raises:
         UserError: one of them is no Callback.
@@ -57,7 +57,7 @@ class Callbacks:
         for one in callbacks:
             if not isinstance(one, Callback):
                 hint = f"; give an instance, {one.__name__}()" if isinstance(one, type) else ""
-                raise UserError(f"callbacks: {one!r} is no metta_fast.Callback{hint}")
+                raise UserError(f"callbacks: {one!r} is not a metta_fast.Callback{hint}")
         self._callbacks = list(callbacks)
 
     def start(self, trainer: Trainer) -> None:
@@ -70,7 +70,7 @@ class Callbacks:
         self._each("on_checkpoint", lambda one: one.on_checkpoint(trainer, path))
 
     def end(self, trainer: Trainer) -> None:
-        """Every callback's is called, whatever the others raise; the first error is raised after that."""
+        """Calls every callback even if some raise, then raises the first error."""
         errors = []
         for one in self._callbacks:
             try:

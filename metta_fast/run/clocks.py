@@ -16,7 +16,7 @@ from metta_fast.runtime.interval import Interval
 
 
 class Clocks:
-    """The intervals of one session of a run, its speed and its time.
+    """Keeps the intervals, the speed and the time of one session of a run.
 
     Attributes:
         log, evaluate, replay: when a row of metrics, an evaluation, a replay is due.
@@ -25,7 +25,7 @@ class Clocks:
     def __init__(
         self, run: RunConfig, *, epoch: int, steps: int, seconds: float, monitor: Monitor | None
     ) -> None:
-        """Starts to count.
+        """Starts counting.
 
         Args:
             epoch, steps, seconds: what the run has behind it.
@@ -49,7 +49,7 @@ class Clocks:
         return self._seconds + time.monotonic() - self._began
 
     def begin_boundary(self) -> float | None:
-        """An update has ended. Returns the process's age in seconds if it was the first update."""
+        """Starts timing a boundary. Returns the process's age in seconds after the first update, else None."""
         self._boundary_began = time.perf_counter()
         if self._first_update:
             return None
@@ -64,10 +64,10 @@ class Clocks:
         return row
 
     def leave_out(self, seconds: float) -> None:
-        """Leaves the last `seconds` out of the speed and of this boundary: they were no training."""
+        """Excludes the last `seconds` from the speed and from this boundary: nothing was trained in them."""
         self._speed.leave_out(seconds)
         self._boundary_began += seconds
 
     def end_boundary(self) -> None:
-        """Everything that was due is done."""
+        """Stops timing the boundary."""
         self._boundary_s = time.perf_counter() - self._boundary_began

@@ -1,11 +1,11 @@
-"""What a run on the GPU needs and torch does not give, begun while torch is being imported.
+"""Starts a GPU run's slow preparations while torch is being imported.
 
     begin(resolved)       ─► thread: CUDA context · the environment's kernels by NVRTC, into the cache on disk
                           └► thread: Triton, and its key to its own cache on disk: a hash over all of it
     … import torch …
     build_parts(…)        finds the context and Triton, and the kernels or the lock of who compiles them (compile.py)
 
-Nothing depends on it: what fails here fails again where it is needed, and is told there.
+Nothing depends on it: a failure here occurs again where the result is needed, and is reported there.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def begin(resolved: Resolved) -> list[threading.Thread]:
-    """Start the threads, if environments step on the GPU. Returns them."""
+    """Starts the threads, if environments step on the GPU, and returns them."""
     if resolved.config.env.device != "cuda":
         return []
 
@@ -53,12 +53,12 @@ def begin(resolved: Resolved) -> list[threading.Thread]:
 def _try(work: Callable[[], None]) -> None:
     try:
         work()
-    except Exception as error:  # told by whoever needs it
+    except Exception as error:  # reported where it is needed
         logging.getLogger(__name__).debug("no head start with the %s: %s", work.__name__, error)
 
 
 def _context(number: int) -> int:
-    """Make the device's primary context, which is the one that torch uses. Returns its architecture, 90 for sm_90."""
+    """Makes the device's primary context, which torch uses too. Returns its architecture, 90 for sm_90."""
     from cuda.bindings import driver
 
     def value(result: tuple[Any, ...]) -> Any:

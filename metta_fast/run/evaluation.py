@@ -1,4 +1,4 @@
-"""What a run does with its policy between epochs: evaluations and replays.
+"""Evaluates a run's policy and writes replays between epochs.
 
 Place in the flow: trainer.py calls both at a boundary when they are due. Training is left alone: weights, environments
 and random generators are as before.
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def evaluate_policy(config: Config, factory: EnvFactory, parts: Parts) -> Row:
-    """Returns eval/* figures, and as eval/seconds how long they took: no speed and no phase counts that time."""
+    """Returns eval/* figures. eval/seconds is how long it took, which counts in no speed and no phase."""
     from metta_fast.inference.evaluate import evaluate
 
     run, began = config.run, time.perf_counter()

@@ -1,10 +1,10 @@
-"""Fine-tuning: a new run that begins with the policy of another.
+"""Starts a new run with the policy of another: fine-tuning.
 
     init_from=runs/x        the policy of that run's newest whole checkpoint, or of one checkpoint
 
-Taken over are the policy's weights and the normalisers (of observations and of rewards). Optimizer, schedule and
-counters are new, and so is the run: `resume=` goes on with one instead. The policy's keys are those of the other
-run where the user types none, as its weights fit no other network; the environment is the user's.
+The new run takes the policy's weights and the normalizers (of observations and of rewards). Optimizer, schedule and
+counters start fresh; `resume=` continues a run instead. The policy's keys are those of the other run unless the user
+types them, because its weights fit no other network. The environment is the user's choice.
 
 Place in the flow: resume.py's `prepare` asks `adopt`; trainer.py hands the state to the algorithm's `start_from`.
 """
@@ -41,7 +41,7 @@ def adopt(composed: Composed, found: Checkpoint, words: Sequence[str]) -> Compos
             put(config, path, value)
             origins[path] = f"init_from {name}"
     config.init_from = str(found.path)
-    note = f"begins with the policy of {found.path}; optimizer, schedule and counters are new"
+    note = f"starts with the policy of {found.path}; optimizer, schedule and counters are new"
     return dataclasses.replace(composed, config=config, origins=origins, notes=[*composed.notes, note])
 
 

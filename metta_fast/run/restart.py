@@ -34,5 +34,5 @@ def restart_workers(
     if snapshot is not None:  # loading may have taken its tensors, which training changes
         states = {"algorithm": parts.algorithm.state_dict(), "env": env}
         snapshot = dataclasses.replace(snapshot, states=states)
-    where = f"the run goes on from step {step}"
+    where = f"the run continues from step {step}"
     return snapshot, where + ("" if env is not None or step == 0 else " with new episodes")

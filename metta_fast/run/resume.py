@@ -1,13 +1,13 @@
-"""Where a run starts: anew, or from a checkpoint with its configuration.
+"""Decides where a run starts: from scratch, or from a checkpoint with its configuration.
 
-    resume=auto      the run named run.name, else the newest run with a checkpoint; nothing found: starts anew
-                     and says so, so that the same command starts a job and recovers it (spot machines)
+    resume=auto      the run named run.name, else the newest run with a checkpoint; if there is none, a new run
+                     starts, so that the same command starts a job and recovers it (spot machines)
     resume=runs/x    that run's newest whole checkpoint
     resume=runs/x/checkpoints/step_000000123456     exactly that one
 
-A resumed run keeps the configuration it was started with. What the user types wins over it, except for what
-the saved state depends on (`FIXED`). Values that were `auto` are found anew for this machine, unless the run
-is deterministic.
+A resumed run keeps its configuration. Typed keys override it, except those on which the saved state depends
+(`FIXED`, and `AlgorithmKind.fixed`). Values that were `auto` are resolved again for this machine, unless the run is
+deterministic.
 
 Place in the flow: cli.py: compose ─► prepare ─► resolve ─► Trainer.
 """
@@ -42,7 +42,7 @@ FREE = ("env.device",)
 
 @dataclass(frozen=True)
 class Start:
-    """What to start: `composed` goes to resolve, the rest to Trainer."""
+    """Where a run starts: `composed` goes to resolve, the rest to Trainer."""
 
     composed: Composed
     folder: RunDir | None = None
@@ -52,7 +52,7 @@ class Start:
 
 
 def prepare(composed: Composed, words: Sequence[str] = ()) -> Start:
-    """Find what `resume` or `init_from` names and put its configuration under what the user typed.
+    """Finds the run that `resume` or `init_from` names and merges its configuration with the typed keys.
 
     Args:
         words: the arguments as typed, to tell a typed `env=…` from the default one.
@@ -62,29 +62,29 @@ def prepare(composed: Composed, words: Sequence[str] = ()) -> Start:
     """
     resume, run = composed.config.resume, composed.config.run
     if resume is None:
-        return _anew(composed, None, [], words)
+        return _from_scratch(composed, None, [], words)
     notes: list[str] = []
     if resume == "auto":
         folder, found = _newest(run.dir, run.name, notes)
     else:
         if composed.typed("init_from") and composed.config.init_from is not None:
             raise UserError(
-                f"resume={resume} goes on with a run, init_from={composed.config.init_from} begins a new one "
-                "with another's policy: leave one of them out"
+                f"resume={resume} continues a run, but init_from={composed.config.init_from} starts a new one "
+                "with another's policy; remove one of them"
             )
         folder, found = _named(run.dir, "resume", str(resume), notes)
         if run.name is not None and str(run.name) != folder.name:
             raise UserError(
-                f"resume={resume} goes on in the run {folder.name}, run.name={run.name} names another: "
-                f"leave run.name out"
+                f"resume={resume} continues the run {folder.name}, but run.name={run.name} names another; "
+                f"remove run.name"
             )
     if found is None or folder is None:
-        return _anew(composed, folder, notes, words)
+        return _from_scratch(composed, folder, notes, words)
     return Start(_merge(composed, found, folder, notes, words), folder, found)
 
 
-def _anew(composed: Composed, folder: RunDir | None, notes: list[str], words: Sequence[str]) -> Start:
-    """A run from step 0, with another's policy where init_from names one."""
+def _from_scratch(composed: Composed, folder: RunDir | None, notes: list[str], words: Sequence[str]) -> Start:
+    """Returns a start from step 0, with another run's policy if init_from names one."""
     found = None
     if composed.config.init_from is not None:
         _, found = _named(composed.config.run.dir, "init_from", str(composed.config.init_from), notes)
@@ -100,7 +100,7 @@ def _newest(root: str, name: Any, notes: list[str]) -> tuple[RunDir | None, Chec
             return None, None
         found = checkpoint.latest(folder.checkpoints, notes.append)
         if found is None:
-            notes.append(f"resume=auto: {folder.path} has no whole checkpoint, starting from step 0")
+            notes.append(f"resume=auto: {folder.path} has no complete checkpoint, starting from step 0")
         return folder, found
     for folder in runs(root):
         found = checkpoint.latest(folder.checkpoints, notes.append)
@@ -111,7 +111,7 @@ def _newest(root: str, name: Any, notes: list[str]) -> tuple[RunDir | None, Chec
 
 
 def _named(root: str, key: str, value: str, notes: list[str]) -> tuple[RunDir, Checkpoint]:
-    """The run and checkpoint that `key=value` names. key: resume or init_from."""
+    """Returns the run and checkpoint that `key=value` names. key: resume or init_from."""
     path = next((p for p in (Path(value).expanduser(), Path(root) / value) if p.is_dir()), None)
     if path is None:
         there = ", ".join(folder.name for folder in runs(root)[:5]) or "none"
@@ -126,14 +126,14 @@ def _named(root: str, key: str, value: str, notes: list[str]) -> tuple[RunDir, C
         except DamagedCheckpoint as error:
             raise UserError(
                 f"{key}={value}: damaged checkpoint: {error}; {key}={path.parent.parent} takes the "
-                f"newest whole one"
+                f"newest complete one"
             ) from error
     folder = RunDir(path)
     found = checkpoint.latest(folder.checkpoints, notes.append)
     if found is None:
         raise UserError(
-            f"{key}={value}: {folder.checkpoints} holds no whole checkpoint; give a run that has one"
-            + (", or resume=auto to start anew where there is none" if key == "resume" else "")
+            f"{key}={value}: {folder.checkpoints} has no complete checkpoint; give a run that has one"
+            + (", or resume=auto to start a new run if there is none" if key == "resume" else "")
         )
     return folder, found
 
@@ -141,7 +141,7 @@ def _named(root: str, key: str, value: str, notes: list[str]) -> tuple[RunDir, C
 def _merge(
     composed: Composed, found: Checkpoint, folder: RunDir, notes: list[str], words: Sequence[str]
 ) -> Composed:
-    """The run's configuration with the typed values on top."""
+    """Returns the run's configuration, overridden by the typed values."""
     saved = config_from_dict(found.meta["config"])
     before, now = leaves(saved), leaves(composed.config)
     _check_groups(before, now, words)
@@ -151,7 +151,7 @@ def _merge(
         if path.startswith(fixed) and path not in FREE and before.get(path) != now.get(path):
             raise UserError(
                 f"{path}={now.get(path)}: the run {folder.name} has {before.get(path)} and its saved state "
-                f"depends on it; leave it out, or start a new run without resume="
+                f"depends on it; remove it, or start a new run without resume="
             )
     schema = keys() | own_keys(kind)
     origins = dict.fromkeys(keys(), f"run {folder.name}")
@@ -167,29 +167,29 @@ def _merge(
     settable = (path for path in composed.origins if path in origins or path.startswith("algorithm."))
     for path in filter(composed.typed, settable):
         if path == "init_from":
-            notes.append(f"init_from={now[path]} is not looked at: the run goes on from its own checkpoint")
+            notes.append(f"init_from={now[path]} is ignored: the run continues from its own checkpoint")
             continue
         put(saved, path, now[path])
         origins[path] = COMMAND_LINE
     saved.run.dir, saved.run.name, saved.resume = str(folder.path.parent), folder.name, None
-    notes.append(f"resumed from {found.path}; its configuration is kept, typed values win")
+    notes.append(f"resumed from {found.path} with its configuration; typed values override it")
     return Composed(saved, origins, composed.groups, [*composed.notes, *notes], composed.machine)
 
 
 def _check_groups(before: dict[str, Any], now: dict[str, Any], words: Sequence[str]) -> None:
-    """A typed `env=…` or `policy=…` must be the run's own."""
+    """Raises UserError if a typed `env=…`, `policy=…` or `algorithm=…` is not the run's own."""
     groups = {word.partition("=")[0] for word in words}
     for path in ("env.name", "env.factory", "policy.name", "policy.core", "algorithm.name"):
         group = path.partition(".")[0]
         if group in groups and before[path] != now[path]:
             raise UserError(
-                f"{group}=… gives {path}={now[path]}, but the run to resume has {before[path]}; leave it "
-                f"out, or start a new run without resume="
+                f"{group}=… gives {path}={now[path]}, but the run to resume has {before[path]}; remove it, "
+                f"or start a new run without resume="
             )
 
 
 def leaves(config: Config) -> dict[str, Any]:
-    """Every value by its dotted path; the entries of free-form dicts both as wholes and one by one."""
+    """Returns every value by its dotted path; of a dict both the whole and each entry."""
     found: dict[str, Any] = {}
 
     def walk(node: dict[str, Any], prefix: str) -> None:

@@ -56,7 +56,7 @@ class NoLog:
 
 
 class RunWriter:
-    """Open until `closing` closes it.
+    """Writes until `closing` closes it.
 
     Attributes:
         writes: whether this process writes (rank 0); others must not write into the run's folder either.

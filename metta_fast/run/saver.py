@@ -1,4 +1,4 @@
-"""Keeps the state of the last boundary and saves it: the one thing that must survive whatever ends a run.
+"""Keeps the state of the last boundary and saves it, whatever ends the run.
 
     saver.take(steps, epoch, states, seconds)     at each boundary: copies, a few MB
     saver.save()                                  when a checkpoint is due, and at the end
@@ -44,7 +44,7 @@ class Saver:
         self.start(0)
 
     def start(self, epoch: int) -> None:
-        """Counts epochs and seconds to the next checkpoint from here."""
+        """Starts counting epochs and seconds to the next checkpoint."""
         run = self._run
         self._interval = Interval(
             run.checkpoint_interval, min_s=run.min_interval_s, max_s=run.checkpoint_max_s, start=epoch
@@ -70,14 +70,14 @@ class Saver:
             self._on_checkpoint(path)
 
     def save_last(self) -> None:
-        """Saves while the run ends for another reason: an error of a callback is only logged."""
+        """Saves while the run ends for another reason: a callback's error is logged, not raised."""
         try:
             self.save()
         except CallbackError as error:
             self._writer.log.warn(str(error))
 
     def go_on(self, text: str, folder: Path) -> str:
-        """Returns how the run is continued. text: what to say of the saved state."""
+        """Returns a sentence on how to continue the run. text: how it begins."""
         if self._saved < 0:
-            return "Nothing was learnt yet: there is no checkpoint."
-        return f"{text} at step {self._saved}; go on with resume={folder}"
+            return "Nothing was learned yet: there is no checkpoint."
+        return f"{text} at step {self._saved}; continue with resume={folder}"

@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM and other reasons to end a run: at once, but never in the middle of something that must be whole.
+"""Ends a run on Ctrl-C, SIGTERM or request: at once, but never while something is being saved.
 
     with Interrupt() as interrupt:
         while …:
@@ -41,7 +41,7 @@ class Reason:
 
 
 class Interrupted(KeyboardInterrupt):
-    """The run is asked to stop. (A KeyboardInterrupt, so that no `except Exception` swallows it.)"""
+    """Raised when the run must stop. (A KeyboardInterrupt, so that no `except Exception` swallows it.)"""
 
     def __init__(self, reason: Reason) -> None:
         super().__init__(reason.text)
@@ -67,7 +67,7 @@ class Interrupt:
 
     @property
     def signum(self) -> int | None:
-        """The signal that came first, or None."""
+        """The first signal, or None."""
         return self.reason.signum if self.reason else None
 
     def __enter__(self) -> Interrupt:
@@ -109,7 +109,7 @@ class Interrupt:
 
     @contextmanager
     def allowed(self) -> Iterator[None]:
-        """Within, a signal raises Interrupted at once; one that came before raises on entry."""
+        """Lets a signal raise Interrupted at once inside the block; an earlier one raises on entry."""
         self._allowed = threading.get_ident()
         try:
             self.check()

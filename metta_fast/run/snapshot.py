@@ -1,4 +1,4 @@
-"""The small parts of the loop's bookkeeping: snapshots, speed, score."""
+"""Records of a run at a boundary: its state, its speed, its score."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from metta_fast.contracts.algorithm import POLICY_STATE
 
 @dataclass(frozen=True)
 class Snapshot:
-    """All that a checkpoint holds, as it was at a boundary. The states are copies: training goes on."""
+    """The state of a run at a boundary, as a checkpoint holds it: copies, because training continues."""
 
     step: int
     epoch: int
@@ -24,7 +24,7 @@ class Snapshot:
     """{"name": "eval/return" or "env/return", "value": …}: what makes one checkpoint better than another."""
 
     def finite(self) -> bool:
-        """False if any weight of the policy is NaN or infinite: such a state is not worth a checkpoint."""
+        """Returns False if any weight of the policy is NaN or infinite: such a state is not saved."""
         import torch
 
         weights = self.states["algorithm"].get(POLICY_STATE, {}).values()
@@ -36,13 +36,13 @@ class Snapshot:
 
 
 class Speed:
-    """Steps per second: since the last row, and since this session started (a resume counts from itself)."""
+    """Measures steps per second since the last row and since this session started."""
 
     def __init__(self, step: int) -> None:
         self._first = self._last = (step, time.monotonic())
 
     def leave_out(self, seconds: float) -> None:
-        """The last `seconds` were no training."""
+        """Excludes the last `seconds`: nothing was trained in them."""
         (first_step, first_time), (last_step, last_time) = self._first, self._last
         self._first, self._last = (first_step, first_time + seconds), (last_step, last_time + seconds)
 
@@ -57,7 +57,7 @@ class Speed:
 
 
 class Score:
-    """The mean of env/return over the rows since the last checkpoint; an evaluation's return goes before."""
+    """Scores a checkpoint: by its evaluation's return, else by the mean env/return since the last checkpoint."""
 
     def __init__(self) -> None:
         self.clear()

@@ -1,4 +1,4 @@
-"""Training from a program of one's own: the command line's `train`, as a function.
+"""Trains from a Python program: the command line's `train` as a function.
 
 result = metta_fast.train(env="counter", trainer__total_timesteps=200_000, run__name="first")
 result.metrics["env/return"], result.folder
@@ -31,22 +31,22 @@ if TYPE_CHECKING:
 
 @dataclass
 class TrainResult:
-    """What `train` gives back."""
+    """The result of `train`."""
 
     folder: Path
     """The run's folder."""
     checkpoint: Path | None
-    """The newest checkpoint; None if nothing was learnt."""
+    """The newest checkpoint; None if nothing was learned."""
     steps: int
-    """Agent steps of the run, those before a resume too."""
+    """Agent steps of the run, including those before a resume."""
     metrics: dict[str, float]
     """The newest figure of each kind, by their fixed names."""
     stopped: str | None
-    """Why a callback stopped it; None: trained to the end."""
+    """Why a callback stopped it; None if it trained to the end."""
 
     @cached_property
     def policy(self) -> LoadedPolicy:
-        """What was learnt, as `metta_fast.load_policy(folder)` gives it."""
+        """The trained policy, as `metta_fast.load_policy(folder)` returns it."""
         from metta_fast.inference.loaded_policy import load_policy
 
         return load_policy(self.checkpoint or self.folder)
@@ -60,7 +60,7 @@ def train(
     callbacks: Sequence[Callback] = (),
     **overrides: Any,
 ) -> TrainResult:
-    """Train, as `metta-fast train` does, and return when it is done. It can be called again and again.
+    """Trains as `metta-fast train` does, and returns when it is done. It can be called repeatedly.
 
     In the main thread, Ctrl-C saves and raises KeyboardInterrupt, SIGTERM saves and raises SystemExit; elsewhere no
     signal handlers are installed.
@@ -73,8 +73,8 @@ def train(
         overrides: any key of the configuration, trainer__learning_rate=1e-3 or trainer={"learning_rate": 1e-3}.
 
     Raises:
-        UserError: a mistake in what was given; nothing has started, or what was learnt is saved.
-        CallbackError: a callback raised; what was learnt is saved.
+        UserError: an invalid argument; nothing has started, or the last state is saved.
+        CallbackError: a callback raised; the last state is saved.
         NonFiniteError, VectorError, EnvError: the training failed; the last good state is saved.
     """
     let_idle_threads_sleep()
@@ -110,10 +110,10 @@ def train(
 
 
 def words_of(given: Mapping[str, Any]) -> list[str]:
-    """Keyword arguments as the words of a command line.
+    """Returns keyword arguments as the words of a command line.
 
     Raises:
-        UserError: a value that none can say.
+        UserError: a value that cannot be written on a command line.
     """
     words = []
     for name, value in given.items():
@@ -126,7 +126,7 @@ def words_of(given: Mapping[str, Any]) -> list[str]:
 
 
 def _written(path: str, value: Any) -> str:
-    """A value in the grammar of the command line."""
+    """Returns a value in the grammar of the command line."""
     if hasattr(value, "item") and getattr(value, "ndim", None) == 0:
         value = value.item()  # numpy's and torch's numbers
     if value is None or isinstance(value, bool):
@@ -142,25 +142,25 @@ def _written(path: str, value: Any) -> str:
     if isinstance(value, Mapping):
         return "{" + ",".join(f"{key}:{_written(path, item)}" for key, item in value.items()) + "}"
     raise UserError(
-        f"{path}={value!r}: a {type(value).__name__} cannot be written into the run's configuration; give a text, "
+        f"{path}={value!r}: a {type(value).__name__} cannot be stored in the run's configuration; give a string, "
         "a number, a list or a dict"
     )
 
 
 def _dotted(made: Callable[..., Any], key: str, mark: str) -> str:
-    """The name by which a function or class of the user can be found again."""
+    """Returns the name by which a user's function or class can be imported."""
     module, name = getattr(made, "__module__", None), getattr(made, "__qualname__", "")
     if not module or not name.isidentifier() or getattr(sys.modules.get(module), name, None) is not made:
         raise UserError(
-            f"{key}={made!r}: give one that is defined at the top of a module, by a name, so that the run's "
-            "configuration can name it; no lambda, and nothing defined inside a function"
+            f"{key}={made!r}: give a function or class that is defined at the top level of a module, so that the "
+            "run's configuration can name it; lambdas and local functions cannot be used"
         )
     return f"{module}{mark}{name}"
 
 
 @contextmanager
 def _torch_as_it_was() -> Iterator[None]:
-    """What a run sets for the whole process goes back to what it was, and memory on a GPU is given back."""
+    """Restores torch's global settings afterwards and frees the GPU's memory."""
     import torch
 
     filling: Any = torch.utils.deterministic

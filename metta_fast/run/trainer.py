@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 
 class Trainer:
-    """One run, or one session of a resumed run. It knows an algorithm only by metta_fast/contracts/algorithm.py.
+    """Trains one run, or one session of a resumed run, with any algorithm (metta_fast/contracts/algorithm.py).
 
     Attributes:
         folder: the run's.
@@ -190,12 +190,12 @@ class Trainer:
                 f"{error}\n(the policy's keys are those of init_from={self.init.path})"
             ) from error
         self._closing.callback(parts.close)
-        self.log.say(f"run {self.folder.path}" + (f", going on from step {start.step}" if start else ""))
+        self.log.say(f"run {self.folder.path}" + (f", continuing from step {start.step}" if start else ""))
         self.algorithm, self.vec = parts.algorithm, parts.vec
         self._writer.fast_paths(self.algorithm.fast_paths)
         self._with_env = self.config.trainer.deterministic or parts.spec.cheap_state
         if not parts.spec.has_final_obs:
-            self.log.say("the environments give no final observations: a time limit counts as a terminal")
+            self.log.say("the environments provide no final observations: time limits count as terminals")
         if start is not None:
             self._load(start)
         elif self.init is not None:
@@ -256,7 +256,7 @@ class Trainer:
         self._saver.snapshot, where = restart_workers(self._parts, self._saver.snapshot, self.start)
         self.vec = self._parts.vec
         self.log.say(
-            f"workers are started anew ({self._restarts} of {self.config.vector.restart_workers}, "
+            f"workers restarted ({self._restarts} of {self.config.vector.restart_workers}, "
             f"vector.restart_workers); {where}"
         )
 

@@ -1,4 +1,4 @@
-"""What a callback may read of a training; trainer.py's Trainer is one."""
+"""Defines what a callback may read of a training; trainer.py's Trainer provides it."""
 
 from __future__ import annotations
 

@@ -170,7 +170,7 @@ def test_a_kind_without_anything_reads_what_the_run_reads() -> None:
     assert own_keys(kind) == {}
     found = resolved(f"algorithm={__name__}:Unfinished", "trainer.total_timesteps=5")
     assert found.config.trainer.total_timesteps == 5
-    with pytest.raises(UserError, match=r"of trainer\.\* it reads none of them"):
+    with pytest.raises(UserError, match=r"Of trainer\.\* it reads none of them"):
         resolved(f"algorithm={__name__}:Unfinished", "trainer.gamma=0.5")
 
 

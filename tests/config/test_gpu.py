@@ -55,7 +55,7 @@ def test_auto_on_a_card_with_all_that_is_needed() -> None:
     (STALE, [], "NVIDIA's driver is for CUDA 12.4, but torch is built for CUDA 13", False),
     (AMD, [], "AMD Radeon RX 7900 XTX runs under ROCm, which has no NVRTC", True),
     (BARE, [], "the package cuda-bindings is not installed", True),
-    (OLD, [], "NVIDIA's driver is for CUDA 12.4, too old for code of NVRTC 13", True),
+    (OLD, [], "NVIDIA's driver is for CUDA 12.4, too old for NVRTC 13", True),
     (H100, ["env=counter"], "counter has no GPU engine", False),
     (H100, ["trainer.device=cpu"], "the policy runs on the CPU", False),
     (H100, ["vector.backend=threads"], "for vector.backend=threads (command line)", True),
@@ -85,14 +85,14 @@ def test_auto_falls_back_to_the_cpu_and_says_why(
     (NO_GPU, [], "no GPU was found", "env.device=cpu or leave it auto"),
     (STALE, [], "torch is built for CUDA 13", "env.device=cpu"),
     (AMD, [], "which has no NVRTC", "environments step on the CPU, policy and learner run on the GPU"),
-    (OLD, [], "for CUDA 12.4, too old for code of NVRTC 13", "install driver 580 or newer, or pip install "),
+    (OLD, [], "for CUDA 12.4, too old for NVRTC 13", "install driver 580 or newer, or pip install "),
     (BARE, [], "cuda-bindings is not installed", "pip install 'metta-fast[gpu]'"),
     (H100, ["env=counter"], "counter has no GPU engine", "env.device=cpu"),
-    (H100, ["trainer.cpu_offload=true"], "trainer.cpu_offload=true does not go with", "leave one of them out"),
-    (H100, ["vector.zero_copy=false"], "vector.zero_copy=false does not go with", "leave one of them out"),
-    (H100, ["vector.backend=workers"], "vector.backend=workers does not go with", "leave one of them out"),
-    (H100, ["vector.async_factor=2"], "all environments step at once", "leave one of them out"),
-    (H100, ["trainer.device=cpu"], "but trainer.device=cpu", "leave one of them out"),
+    (H100, ["trainer.cpu_offload=true"], "trainer.cpu_offload=true does not work with", "remove one of them"),
+    (H100, ["vector.zero_copy=false"], "vector.zero_copy=false does not work with", "remove one of them"),
+    (H100, ["vector.backend=workers"], "vector.backend=workers does not work with", "remove one of them"),
+    (H100, ["vector.async_factor=2"], "all environments step at once", "remove one of them"),
+    (H100, ["trainer.device=cpu"], "but trainer.device=cpu", "remove one of them"),
     (H100, ["trainer.compile_mode=reduce-overhead"], "cannot be captured", "trainer.cuda_graphs=false"),
     (H100, ["trainer.compile_mode=max-autotune"], "cannot be captured", "leave it out"),
 ])  # fmt: skip
@@ -115,7 +115,7 @@ def test_graphs_go_with_environments_anywhere() -> None:
     on_cpu = refusal("trainer.cuda_graphs=true", "trainer.device=cpu")
     assert "the policy runs on the CPU (trainer.device=cpu, command line); leave it auto" in on_cpu
     offload = refusal("trainer.cuda_graphs=true", "trainer.cpu_offload=true")
-    assert "the rollout lies in host memory (trainer.cpu_offload=true, command line)" in offload
+    assert "the rollout is in host memory (trainer.cpu_offload=true, command line)" in offload
     assert "not tried on AMD Radeon" in refusal("trainer.cuda_graphs=true", machine=AMD)
     assert resolved("trainer.cpu_offload=true").config.trainer.compile_mode == "reduce-overhead"
 
@@ -216,7 +216,7 @@ def test_too_little_memory_is_told_before_it_happens_with_sizes_that_fit() -> No
     small = dataclasses.replace(H100, gpus=(dataclasses.replace(CARD, free=2 * GIB),))
     words = ("env.num_envs=16384", "trainer.batch_size=2097152", "trainer.minibatch_size=262144")
     message = refusal(*words, machine=small)
-    assert "GPU memory would be needed (" in message
+    assert "GPU memory are needed (" in message
     assert "rollout 0.9" in message
     assert "has 2.0 GiB free" in message
     assert "or end the programs that use 77.0 GiB of it" in message
@@ -241,7 +241,7 @@ def test_the_hosts_memory_is_checked_with_sizes_that_fit() -> None:
     words = ("env.num_envs=16384", "trainer.batch_size=8388608", "trainer.minibatch_size=1048576")
     machine = dataclasses.replace(NO_GPU, memory=64 * GIB, free=4 * GIB)
     message = refusal(*words, machine=machine)
-    assert "GiB of host memory would be needed (rollout 3.64, activations " in message
+    assert "GiB of host memory are needed (rollout 3.64, activations " in message
     assert "but the machine has 64.0, of which 4.0 are free" in message
     assert message.endswith(", or end other programs")
     cure = message.split("\ntry ")[1].split(", or")[0].split()

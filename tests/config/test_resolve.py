@@ -113,7 +113,7 @@ def test_what_a_profile_wants_of_a_gpu_is_off_without_one_and_said() -> None:
     (["env.device=cuda"], "env.device=cuda: no GPU was found"),
     (["trainer.device=cuda"], "trainer.device=cuda: no GPU was found"),
     (["trainer.precision=fp16"], "trainer.precision=fp16 needs a GPU"),
-    (["trainer.cpu_offload=true"], "the policy runs on the CPU; leave it out"),
+    (["trainer.cpu_offload=true"], "the policy runs on the CPU; remove it"),
     (["trainer.batch_size=100000"], "trainer.batch_size=100000 is not a whole number of segments"),
     (["env.num_envs=8", "vector.num_workers=9", "vector.async_factor=8"],
      "vector.num_workers=9 is more than env.num_envs=8; try vector.num_workers=8, or env.num_envs=9"),
@@ -126,7 +126,7 @@ def test_what_a_profile_wants_of_a_gpu_is_off_without_one_and_said() -> None:
     (["env.params.objects.altr=1"], "altr"),
     (["env.factory=gird"], "gird"),
     (["env=no_such_package.envs:make"], "no_such_package"),
-    (["env.num_envs=1000000", "trainer.batch_size=256000000"], "host memory would be needed (rollout"),
+    (["env.num_envs=1000000", "trainer.batch_size=256000000"], "host memory are needed (rollout"),
 ])  # fmt: skip
 def test_a_mistake_is_one_or_two_lines_with_the_cure(words: list[str], message: str) -> None:
     with pytest.raises(UserError) as caught:
@@ -180,7 +180,7 @@ def test_ones_own_environment_says_how_many_agents_it_has(
     assert done.origins["env.agents_per_env"] == "auto: what trio:Trio has (env/custom)"
     assert done.config.vector.backend == "workers"
     assert done.config.trainer.batch_size % (256 * 3 * 32) == 0
-    with pytest.raises(UserError, match=r"env\.agents_per_env=2, but trio:Trio has 3; leave it out"):
+    with pytest.raises(UserError, match=r"env\.agents_per_env=2, but trio:Trio has 3; remove it"):
         resolved("env=trio:Trio", "env.agents_per_env=2")
 
 
@@ -215,7 +215,7 @@ def test_an_ascii_map_of_ones_own(tmp_path: Path) -> None:
 def test_deterministic_and_cudnn_benchmark() -> None:
     done = resolved("trainer.deterministic=true", machine=H100)
     assert done.config.trainer.cudnn_benchmark is False
-    with pytest.raises(UserError, match="give only one of them"):
+    with pytest.raises(UserError, match="remove one of them"):
         resolved("trainer.deterministic=true", "trainer.cudnn_benchmark=true", machine=H100)
 
 

@@ -419,8 +419,8 @@ def test_a_run_by_its_keys(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["vector.backend=serial"], "vector.backend=serial does not go with cart-pole"),
-        (["env.action_repeat=2"], "env.action_repeat=2 does not go with cart-pole"),
+        (["vector.backend=serial"], "vector.backend=serial does not work with cart-pole"),
+        (["env.action_repeat=2"], "env.action_repeat=2 does not work with cart-pole"),
     ],
 )
 def test_keys_that_do_not_go_with_it(words: list[str], message: str) -> None:

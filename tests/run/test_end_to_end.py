@@ -127,7 +127,7 @@ def test_a_process_stopped_at_a_random_moment_goes_on_from_there(tmp_path, signu
     saved = newest(tmp_path).step
     if signum != signal.SIGKILL:
         assert saved == before[-1]["train/steps"]
-        assert f"at step {saved}; go on with resume=" in text
+        assert f"at step {saved}; continue with resume=" in text
     more[-1] = f"trainer.total_timesteps={saved + 5 * EPOCH}"
     assert main(words(tmp_path, *more, "resume=auto")) == 0
     after = check_rows(tmp_path)

@@ -54,7 +54,7 @@ def test_policy_and_normalisers_come_over_and_nothing_else(folder):
     steps = {float(entry["step"]) for entry in after["optimizer"]["state"].values()}
     assert steps == {1.0}
     log = (folder / "tuned" / "train.log").read_text()
-    assert f"begins with the policy of {first.path}" in log
+    assert f"starts with the policy of {first.path}" in log
 
 
 def test_the_policys_keys_are_the_other_runs_unless_typed(folder):
@@ -121,8 +121,8 @@ def test_beside_resume(folder, tmp_path):
     assert again.init is None
     assert again.checkpoint.step >= 256
     assert again.composed.config.init_from == again.checkpoint.meta["config"]["init_from"]
-    assert any("is not looked at" in note for note in again.composed.notes)
-    with pytest.raises(UserError, match=r"init_from=.* begins a new one .* leave one of them out"):
+    assert any("is ignored" in note for note in again.composed.notes)
+    with pytest.raises(UserError, match=r"init_from=.* starts a new one .* remove one of them"):
         begun(tmp_path, f"resume={tmp_path / 'job'}", source)
 
 
@@ -130,5 +130,5 @@ def test_nothing_there(tmp_path):
     with pytest.raises(UserError, match="init_from=nowhere: no such folder; expected a run or one of its"):
         begun(tmp_path, "init_from=nowhere")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(UserError, match=r"holds no whole checkpoint; give a run that has one$"):
+    with pytest.raises(UserError, match=r"has no complete checkpoint; give a run that has one$"):
         begun(tmp_path, "init_from=empty")

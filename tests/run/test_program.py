@@ -225,9 +225,12 @@ def test_failures_are_raised(tmp_path):
             "unknown key 'trainer.gama'; did you mean 'trainer.gamma'",
         ),
         ({"env": "counter", "trainer__gamma": "high"}, "trainer.gamma=high: expected a number"),
-        ({"env": "counter", "seed": object()}, "a object cannot be written into the run's configuration"),
-        ({"env": lambda config: None}, "give one that is defined at the top of a module"),
-        ({"env": "counter", "callbacks": [Spy]}, "is no metta_fast.Callback; give an instance, Spy()"),
+        ({"env": "counter", "seed": object()}, "a object cannot be stored in the run's configuration"),
+        (
+            {"env": lambda config: None},
+            "give a function or class that is defined at the top level of a module",
+        ),
+        ({"env": "counter", "callbacks": [Spy]}, "is not a metta_fast.Callback; give an instance, Spy()"),
         ({"env": "counter", "resume": "nowhere"}, "resume=nowhere: no such folder"),
     ],
 )

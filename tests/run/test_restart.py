@@ -76,7 +76,7 @@ def test_without_the_option_the_run_ends_and_names_the_worker(tmp_path, monkeypa
     said = capfd.readouterr().err
     assert "error: worker 0 (pid " in said or "error: worker 1 (pid " in said
     assert message in said
-    assert "go on with resume=" in said
+    assert "continue with resume=" in said
     assert newest(tmp_path / "runs").step > 0
 
 
@@ -87,8 +87,8 @@ def test_with_it_the_run_goes_on(tmp_path, monkeypatch, capfd, how):
     said = capfd.readouterr().err
     assert said.count("warning: worker ") == 2
     assert message in said
-    assert "workers are started anew (1 of 3, vector.restart_workers); the run goes on from step" in said
-    assert "workers are started anew (2 of 3" in said
+    assert "workers restarted (1 of 3, vector.restart_workers); the run continues from step" in said
+    assert "workers restarted (2 of 3" in said
     found = check_rows(tmp_path / "runs")
     assert found[-1]["train/steps"] >= 8000
     assert [row["perf/worker_restarts"] for row in found][:: len(found) - 1] == [0, 2]
@@ -100,7 +100,7 @@ def test_no_more_often_than_allowed(tmp_path, monkeypatch, capfd):
     assert train(tmp_path, monkeypatch, what, 99, "vector.restart_workers=2") == 1
     said = capfd.readouterr().err
     assert (said.count("warning: worker "), said.count("error: worker ")) == (2, 1)
-    assert "workers are started anew (2 of 2" in said
+    assert "workers restarted (2 of 2" in said
     assert "The last good state is kept at step" in said
 
 
@@ -149,7 +149,7 @@ def test_a_kill_in_the_first_epoch_of_a_resumed_run(tmp_path, monkeypatch, capfd
     more = ["resume=auto", f"trainer.total_timesteps={last + 1000}", "vector.restart_workers=1"]
     monkeypatch.delitem(sys.modules, "troubled")
     assert main(words(tmp_path / "runs", "env=troubled:make", *WORKERS, *more)) == 0
-    assert f"the run goes on from step {last} with new episodes" in capfd.readouterr().err
+    assert f"the run continues from step {last} with new episodes" in capfd.readouterr().err
     check_rows(tmp_path / "runs")
 
 

@@ -62,5 +62,6 @@ def test_a_request_ends_a_run_as_a_signal_does(tmp_path, rank):
     assert [step for step, _ in checkpoint.steps(folder.checkpoints)] == [300]
     said = folder.log.read_text()
     assert (
-        "stopped: a notice that this machine ends. The state is saved at step 300; go on with resume=" in said
+        "stopped: a notice that this machine ends. The state is saved at step 300; continue with resume="
+        in said
     )

@@ -20,7 +20,7 @@ from metta_fast.runtime.timer import DeviceTimer, Timer
 
 
 class DevicePPO(PPO):
-    """As PPO; `vec` has `attach`, `build_ahead`, `build_every`, `step_row` and `snapshot` (vector/gpu.py)."""
+    """PPO whose `vec` is a DeviceVector (contracts/device_vector.py)."""
 
     vec: Any
 

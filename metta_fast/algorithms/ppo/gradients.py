@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from metta_fast.algorithms.hooks import Hooks
 from metta_fast.algorithms.ppo.fast_paths import GATHER_KERNEL, LOSS_KERNELS
@@ -21,6 +21,7 @@ from metta_fast.algorithms.ppo.loss_terms import Loss
 from metta_fast.algorithms.ppo.minibatch import Gather, Minibatch
 from metta_fast.buffers.rollout import Buffers
 from metta_fast.config.keys import TrainerConfig
+from metta_fast.policy.base import Policy
 from metta_fast.policy.grid.sparse_layer import product_dtype
 from metta_fast.policy.plan import Plan, plan_of
 from metta_fast.runtime.fast_paths import FastPaths
@@ -36,7 +37,7 @@ class Gradients:
 
     def __init__(
         self,
-        policy: nn.Module,
+        policy: Policy,
         buffers: Buffers,
         config: TrainerConfig,
         *,
@@ -49,7 +50,7 @@ class Gradients:
         paths: FastPaths,
     ) -> None:
         """compile_mode, graphs, paths: as the learner's."""
-        self.policy: Any = policy
+        self.policy = policy
         self.buffers, self.config, self.hooks = buffers, config, hooks
         self._scaler, self._autocast = scaler, autocast
         self.clip = torch.tensor(config.clip_coef, device=device)
@@ -112,6 +113,7 @@ class Gradients:
         if self.config.advantage == "vtrace":
             self.gather.put(self.buffers.ratio, self.gather.rows(segments), result.ratio)
         if self._per_minibatch:
+            assert output is not None
             self.gather.put(self.buffers.value, self.gather.rows(segments), output.value.detach())
         return result.stats
 

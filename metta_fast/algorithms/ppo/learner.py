@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from metta_fast.algorithms.hooks import Context, Hooks
 from metta_fast.algorithms.ppo.advantage import compute_advantage
@@ -27,6 +27,7 @@ from metta_fast.algorithms.ppo.step import SUMS, Step
 from metta_fast.buffers.rollout import Buffers
 from metta_fast.config.keys import TrainerConfig
 from metta_fast.contracts.algorithm import POLICY_STATE
+from metta_fast.policy.base import Policy
 from metta_fast.runtime.cuda_graph import Graph, Say
 from metta_fast.runtime.fast_paths import FastPaths
 from metta_fast.runtime.keyed_random import ORDER, Keyed
@@ -38,7 +39,7 @@ class Learner:
 
     def __init__(
         self,
-        policy: nn.Module,
+        policy: Policy,
         buffers: Buffers,
         config: TrainerConfig,
         *,
@@ -55,7 +56,7 @@ class Learner:
     ) -> None:
         """compile_mode: torch.compile's mode for the policy's forward and the loss; None: eager.
         graphs: CUDA graphs are wanted. paths: as chosen for the run. say: told what cannot be captured."""
-        self.policy: Any = policy
+        self.policy = policy
         self.buffers, self.config, self.device = buffers, config, device
         self.hooks, self.has_final_obs, self.timer = hooks, has_final_obs, timer
         self._autocast = autocast
@@ -95,6 +96,10 @@ class Learner:
         self._context: Context | None = None
         self.bad_rollout: Callable[[], Tensor] | None = None
         """A device scalar, 1 if nothing may be learnt from the rollout; None: the host has looked."""
+        self._make_graphs(paths, graphs, say)
+
+    def _make_graphs(self, paths: FastPaths, graphs: bool, say: Say) -> None:
+        """Chooses what is captured: the whole update, or each minibatch, or nothing."""
         why = paths.missed(UPDATE_GRAPH, MINIBATCH_GRAPHS) if graphs else None
         if why:
             say(f"the update runs without a CUDA graph, which is slower: {why}")
@@ -213,7 +218,8 @@ class Learner:
         return self.step(self.gradients(segments, weight), due=due)
 
     def _watched_cpu_pass(self, order: Tensor) -> bool:
-        """A pass by `_cpu_update`, which keeps its gradients to itself: the hooks see torch's, of the same rows."""
+        """Runs a pass by `_cpu_update`, which shows no gradients: the hooks see torch's, of the same rows."""
+        assert self._cpu_update is not None
         sums, whole = torch.zeros(len(SUMS), dtype=torch.float64), True
         for segments in order.split(self._segments):
             steps = float(sums[-1])

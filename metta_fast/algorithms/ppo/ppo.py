@@ -16,7 +16,6 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch import nn
 
 from metta_fast.algorithms.hooks import Context, Hooks
 from metta_fast.algorithms.ppo.fast_paths import COMPILED_AHEAD, PATHS, situation_of
@@ -30,6 +29,7 @@ from metta_fast.contracts.algorithm import POLICY_STATE, Choice, Metrics
 from metta_fast.contracts.env import EnvSpec
 from metta_fast.contracts.vector import VectorEnv
 from metta_fast.machine import hardware
+from metta_fast.policy.base import Policy
 from metta_fast.policy.weights import OTHER_NETWORK, load_weights
 from metta_fast.rollout.c_rollout import C_ROLLOUT, CpuRollout
 from metta_fast.rollout.episode_stats import EpisodeStats
@@ -59,7 +59,7 @@ class PPO:
         config: Config,
         spec: EnvSpec,
         vec: VectorEnv,
-        policy: nn.Module,
+        policy: Policy,
         *,
         device: torch.device,
         hooks: Hooks | None = None,
@@ -78,17 +78,7 @@ class PPO:
         """Rollout and update replay as CUDA graphs."""
         self.timer = self._make_timer()
         configure_torch(trainer, device)
-        offload = trainer.cpu_offload and device.type == "cuda"
-        self.buffers = Buffers.allocate(
-            spec,
-            num_agents=vec.num_agents,
-            horizon=trainer.batch_size // vec.num_agents,
-            bptt_horizon=trainer.bptt_horizon,
-            state_shape=tuple(policy.state_shape),  # type: ignore[arg-type]
-            device=torch.device("cpu") if offload else device,
-            debug=trainer.debug,
-            pinned=offload,
-        )
+        self.buffers = self._make_buffers()
         self.episodes = EpisodeStats(spec, vec.num_agents, self.buffers.device)
         self.reward_scale = (
             RewardScale(vec.num_agents, trainer.gamma, self.buffers.device)
@@ -102,14 +92,14 @@ class PPO:
             self.reward_scale,
             kernels=self.paths.uses(SUMMARY_KERNELS),
         )
-        context = partial(autocast, trainer, device)
         self._common: dict[str, Any] = {
             "device": device,
             "seed": config.seed,
-            "autocast": context,
+            "autocast": partial(autocast, trainer, device),
             "timer": self.timer,
             "compile_mode": trainer.compile_mode if trainer.compile else None,
         }
+        """Arguments that rollout and learner have in common."""
         self.rollout: Any = self._make_rollout()
         self.learner = Learner(
             policy,
@@ -131,8 +121,23 @@ class PPO:
     def _make_timer(self) -> Timer:
         return ExactTimer() if self.hooks.exact_times and self.device.type == "cuda" else Timer()
 
+    def _make_buffers(self) -> Buffers:
+        """Allocates the buffers, in host memory with trainer.cpu_offload."""
+        trainer, agents = self.config.trainer, self.vec.num_agents
+        offload = trainer.cpu_offload and self.device.type == "cuda"
+        return Buffers.allocate(
+            self.spec,
+            num_agents=agents,
+            horizon=trainer.batch_size // agents,
+            bptt_horizon=trainer.bptt_horizon,
+            state_shape=self.policy.state_shape,
+            device=torch.device("cpu") if offload else self.device,
+            debug=trainer.debug,
+            pinned=offload,
+        )
+
     def _make_rollout(self) -> Any:
-        """Rollout, or what stands in its place; `_common` are arguments that the learner takes as well."""
+        """Makes the rollout that the run's fast paths choose."""
         zero_copy = self.config.vector.zero_copy
         if not self.graphs:
             kind = CpuRollout if self.paths.uses(C_ROLLOUT) else Rollout

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Any
 
 import torch
 
 from metta_fast.buffers.rollout import Buffers
+from metta_fast.policy.base import Policy
 
 CHUNK = 1 << 16
 """About so many rows go through the policy at a time."""
@@ -22,7 +22,7 @@ CHUNK = 1 << 16
 
 @torch.no_grad()
 def revalue(
-    policy: Any, buffers: Buffers, device: torch.device, autocast: Callable[[], AbstractContextManager]
+    policy: Policy, buffers: Buffers, device: torch.device, autocast: Callable[[], AbstractContextManager]
 ) -> None:
     """Write `buffers.value` [T+1, N], all of it. The core starts from the rollout's first state."""
     rows = max(1, CHUNK // buffers.num_agents)

@@ -107,7 +107,8 @@ class Step:
         return True
 
     def rehearse(self, stats: Tensor) -> None:
-        """The host's part of `fused` (cuda/ahead.py), which must be there."""
+        """Runs the host's part of `fused` (runtime/compile_ahead.py)."""
+        assert self.fused is not None
         if self._accumulates:
             self.fused.count(stats)
         self.fused.step(stats)
