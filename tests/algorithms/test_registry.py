@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from metta_fast import AlgorithmKind, UserError
 from metta_fast.algorithms.registry import find_kind, kind_of, known_algorithms, own_keys
@@ -47,6 +48,13 @@ ELSEWHERE = ("metta_fast/bench/", "metta_fast/envs/", "metta_fast/compat/")
 
 class Unfinished(AlgorithmKind):
     """Says nothing and builds nothing."""
+
+
+@pytest.fixture(autouse=True)
+def torch_as_it_was():
+    """A deterministic run of a command sets torch for its whole process."""
+    yield
+    torch.use_deterministic_algorithms(False)
 
 
 def resolved(*words: str) -> Resolved:

@@ -116,7 +116,7 @@ def test_graphs_go_with_environments_anywhere() -> None:
     assert "the policy runs on the CPU (trainer.device=cpu, command line); leave it auto" in on_cpu
     offload = refusal("trainer.cuda_graphs=true", "trainer.cpu_offload=true")
     assert "the rollout is in host memory (trainer.cpu_offload=true, command line)" in offload
-    assert "not tried on AMD Radeon" in refusal("trainer.cuda_graphs=true", machine=AMD)
+    assert "not tested on AMD Radeon" in refusal("trainer.cuda_graphs=true", machine=AMD)
     assert resolved("trainer.cpu_offload=true").config.trainer.compile_mode == "reduce-overhead"
 
 
@@ -135,7 +135,10 @@ def test_what_a_profile_says_of_cpu_environments_gives_way() -> None:
 
 def test_threads_typed_for_environments_on_the_gpu_are_told_to_have_no_effect() -> None:
     notes = resolved("vector.num_threads=8").notes
-    assert any(note.startswith("vector.num_threads=8 is for environments on the CPU") for note in notes)
+    assert any(
+        note.startswith("vector.num_threads=8 has no effect: it is for environments on the CPU")
+        for note in notes
+    )
 
 
 def test_a_run_from_another_machine() -> None:

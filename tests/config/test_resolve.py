@@ -97,7 +97,8 @@ def test_the_guides_settings_go_through_unchanged_on_a_gpu() -> None:
     done = resolved("hardware=original", machine=H100)
     assert (done.config.trainer.minibatch_size, done.config.trainer.cpu_offload) == (512, True)
     assert any(
-        note.endswith("runs without what is not built yet: contrastive, kickstart") for note in done.notes
+        note.endswith("runs without these features, which do not exist yet: contrastive, kickstart")
+        for note in done.notes
     )
 
 
@@ -177,7 +178,7 @@ def test_ones_own_environment_says_how_many_agents_it_has(
     monkeypatch.syspath_prepend(str(tmp_path))
     done = resolved("hardware=cpu", "env=trio:Trio")
     assert done.config.env.agents_per_env == 3
-    assert done.origins["env.agents_per_env"] == "auto: what trio:Trio has (env/custom)"
+    assert done.origins["env.agents_per_env"] == "auto: trio:Trio has this many (env/custom)"
     assert done.config.vector.backend == "workers"
     assert done.config.trainer.batch_size % (256 * 3 * 32) == 0
     with pytest.raises(UserError, match=r"env\.agents_per_env=2, but trio:Trio has 3; remove it"):
