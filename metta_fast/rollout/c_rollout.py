@@ -1,4 +1,4 @@
-"""One rollout with environments and a grid policy on the CPU: a row's inference is one call of C (policy/fused_act).
+"""Fills the buffers with a grid policy on the CPU: the inference of a row is one call of C (policy/fused_act).
 
 Place in the flow: as rollout.py, which drives the vector. Actions are those of torch, up to rounding.
 """
@@ -21,7 +21,7 @@ from metta_fast.rollout.transfer import Transfer
 from metta_fast.runtime.fast_paths import FastPath, Situation, action_masks, only_on_cpu, register
 
 LEAST_ROWS = 64
-"""Of a block, for each thread."""
+"""Least number of a block's rows for each thread."""
 
 
 def why_not(situation: Situation) -> str | None:
@@ -66,13 +66,13 @@ class SeenTransfer(Transfer):
                 np.copyto(self._obs[name][t, block.start : block.stop], leaf)
 
     def seen(self, block: Block) -> int:
-        """The address of the leaf's rows."""
+        """Returns the address of the leaf's rows."""
         address: int = self._sources[block.index][self.leaf].ctypes.data
         return address
 
 
 class CpuRollout(Rollout):
-    """As `Rollout`, if the path C_ROLLOUT was chosen."""
+    """Rollout whose policy runs in C; used if the path C_ROLLOUT was chosen."""
 
     def __init__(self, vec: VectorEnv, policy: Any, *args: Any, **keys: Any) -> None:
         rows = max(block.size for block in vec.blocks)

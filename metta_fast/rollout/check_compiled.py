@@ -1,4 +1,4 @@
-"""The rollout's compiled step is compared with the plain one, once, on the first real rows.
+"""Compares the rollout's compiled step with the plain one, once, on the first real rows.
 
 What a compiler gets wrong is not seen in training: rollout and update are wrong alike, the policy learns on what it
 is shown, and is lost where it runs uncompiled (an evaluation, another machine).

@@ -1,4 +1,4 @@
-"""Returns, lengths and environment statistics of episodes, summed where the buffers lie, once an epoch.
+"""Sums returns, lengths and environment statistics of episodes on the buffers' device, once an epoch.
 
 Place in the flow: after a rollout. An episode restarts on either flag. Masked rows take no part. The first
 episode of each agent is left out where environments start it in the middle (EnvSpec.stagger).
@@ -16,25 +16,25 @@ from metta_fast.contracts.env import EnvSpec
 
 
 class EpisodeStats:
-    """Sums over the episodes that ended in a rollout, and the part of those that are still going on."""
+    """Keeps sums over the episodes that ended in a rollout, and what unfinished episodes have so far."""
 
     def __init__(self, spec: EnvSpec, num_agents: int, device: torch.device) -> None:
         self.names = ("return", "length", *spec.stats)
         n = num_agents
         self.returns = torch.zeros(n, dtype=torch.float64, device=device)
-        """[N] of the episodes that are going on; so are lengths."""
+        """[N] return so far of the unfinished episodes; `lengths` likewise."""
         self.lengths = torch.zeros(n, dtype=torch.int64, device=device)
         self.left_out = torch.zeros(n, dtype=torch.bool, device=device)
-        """[N] the episode that is going on is not counted."""
+        """[N] True: the unfinished episode is not counted."""
 
     def restart(self, *, staggered: bool) -> None:
-        """All environments were reset; staggered: they started in the middle of an episode."""
+        """Start again after a reset of all environments; staggered: they start in the middle of an episode."""
         self.returns.zero_()
         self.lengths.zero_()
         self.left_out.fill_(staggered)
 
     def add(self, buffers: Buffers) -> Tensor:
-        """Take in a rollout.
+        """Add a rollout.
 
         Returns:
             [1 + len(names)] float64 on the buffers' device: number of counted episodes, then sums by `names`.
@@ -52,7 +52,7 @@ class EpisodeStats:
         first = (done & (number == 1)).to(torch.uint8).argmax(0)
 
         def sum_of(series: Tensor, running: Tensor) -> Tensor:
-            """Sum over the counted episodes; `running` becomes what the episodes now going on have so far."""
+            """Returns the sum over the counted episodes; `running` becomes what the unfinished ones have so far."""
             up_to_last = torch.where(ended, series.gather(0, last.unsqueeze(0))[0], 0)
             up_to_first = torch.where(ended & self.left_out, series.gather(0, first.unsqueeze(0))[0], 0)
             torch.sub(series[-1], up_to_last, out=running)
@@ -67,7 +67,7 @@ class EpisodeStats:
         return torch.cat([sums, torch.where(counted.unsqueeze(2), buffers.stats, 0).sum((0, 1)).double()])
 
     def means(self, sums: list[float]) -> dict[str, float]:
-        """`add`'s figures as metrics: env/return, env/length, env/<stat>; empty where no episode ended."""
+        """Returns `add`'s figures as metrics: env/return, env/length, env/<stat>; empty if no episode ended."""
         if not sums[0]:
             return {}
         return {f"env/{name}": total / sums[0] for name, total in zip(self.names, sums[1:])}

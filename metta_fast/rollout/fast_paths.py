@@ -40,6 +40,12 @@ def _no_fused_act(situation: Situation) -> str | None:
     return not_in_triton(situation.policy, AUTOCAST.get(situation.trainer.precision))
 
 
+def _no_rollout_graphs(situation: Situation) -> str | None:
+    if situation.envs_on_gpu and situation.vec is not None and not getattr(situation.vec, "capturable", True):
+        return f"{situation.spec.name} cannot be captured (its vector has capturable=False)"
+    return no_graphs(situation)
+
+
 def _copies_twice(situation: Situation) -> str | None:
     return None if situation.config.vector.zero_copy else "vector.zero_copy=false"
 
@@ -74,7 +80,7 @@ ROLLOUT_GRAPHS = register(
     FastPath(
         name="rollout as CUDA graphs",
         replaces="the same work launch by launch (rollout/rollout.py)",
-        why_not=no_graphs,
+        why_not=_no_rollout_graphs,
         unneeded=only_on_gpu,
         test="tests/ppo/test_graph_rollout.py::test_rows_are_those_of_the_plain_rollout",
         modules=("metta_fast.rollout.graph_rollout", "metta_fast.runtime.cuda_graph"),

@@ -1,4 +1,4 @@
-"""Rewards divided by the standard deviation of the discounted return, so that values are of order one.
+"""Divides rewards by the standard deviation of the discounted return, so that values are of order one.
 
 Without it a task whose rewards are small drowns: Adam moves the value by about the learning rate whatever the
 reward's size, and advantage normalisation blows that noise up to the size of a signal. The scale only multiplies:
@@ -23,7 +23,7 @@ EPSILON = 1e-8
 
 
 class RewardScale:
-    """Running variance of the discounted return; its state goes into checkpoints."""
+    """Keeps the running variance of the discounted return, which checkpoints hold."""
 
     def __init__(self, num_agents: int, gamma: float, device: torch.device) -> None:
         self.gamma = gamma
@@ -33,11 +33,11 @@ class RewardScale:
         """count, mean, sum of squared deviations of R."""
 
     def restart(self) -> None:
-        """All environments were reset; what is known of the variance stays."""
+        """Start again after a reset of all environments; the variance stays."""
         self.discounted.zero_()
 
     def apply(self, buffers: Buffers) -> None:
-        """Take in the rollout's rewards [T, N], then scale them in place.
+        """Add the rollout's rewards [T, N] to the variance, then scale them in place.
 
         Rewards that are not finite make a scale that is not: all are then left as they are, to be named.
         """
@@ -70,7 +70,7 @@ class RewardScale:
         return {"discounted": self.discounted.clone(), "moments": self.moments.clone()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Of a run with as many agents (R goes on), or another number (R starts at 0)."""
+        """Load the state of a run; with another number of agents, R starts at 0."""
         self.moments.copy_(state["moments"])
         if state["discounted"].shape == self.discounted.shape:
             self.discounted.copy_(state["discounted"])

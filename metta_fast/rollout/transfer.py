@@ -1,4 +1,4 @@
-"""The copies of a rollout: a block's rows into Buffers[t], chosen actions back into the slab.
+"""Copies a block's rows into Buffers[t], and chosen actions back into the slab.
 
     CPU          slab ─► buffers = what the policy reads                 (numpy views of one memory)
     CUDA         slab ─► buffers on the GPU; small fields ─► pinned staging ─► buffers, once an epoch
@@ -26,7 +26,7 @@ SMALL = ("mask", "reset", "reward", "terminal", "truncation", "stats")
 
 
 class Transfer:
-    """Policy and buffers on the CPU; the base of the others."""
+    """Copies with policy and buffers on the CPU; the base of the others."""
 
     def __init__(self, vec: VectorEnv, buffers: Buffers, device: torch.device, *, zero_copy: bool) -> None:
         self.vec, self.buffers, self.device = vec, buffers, device
@@ -41,11 +41,11 @@ class Transfer:
             else dict(block.rows.obs)
             for block in vec.blocks
         ]
-        """Where each block's observation is copied from: the slab, or the private copy."""
+        """Arrays that each block's observation is copied from: the slab's, or the private copy's."""
         self._obs = self._obs_targets()
 
     def load(self, block: Block, t: int) -> None:
-        """Take in what the policy reads for row t."""
+        """Copy what the policy reads for row t."""
         rows = block.rows
         if self._private:
             for name, leaf in self._sources[block.index].items():
@@ -54,7 +54,7 @@ class Transfer:
         self._reset[t, block.start : block.stop] = rows.reset
 
     def load_rest(self, block: Block, t: int) -> None:
-        """Take in the rest of row t, and what belongs to action[t-1] as row t-1, if there is one."""
+        """Copy the rest of row t, and what belongs to action[t-1] into row t-1, if there is one."""
         rows, at = block.rows, slice(block.start, block.stop)
         self._mask[t, at] = rows.mask
         if t == 0:
@@ -67,7 +67,7 @@ class Transfer:
             self._stats[t, at] = rows.stats
 
     def inputs(self, block: Block, t: int) -> tuple[dict[str, Tensor], Tensor]:
-        """What the policy reads for row t, on its device: obs {leaf: [1, n, …]}, reset [1, n]."""
+        """Returns what the policy reads for row t, on its device: obs {leaf: [1, n, …]}, reset [1, n]."""
         a, b = block.start, block.stop
         return (
             {name: leaf[t : t + 1, a:b] for name, leaf in self.buffers.obs.items()},
@@ -75,25 +75,25 @@ class Transfer:
         )
 
     def give(self, block: Block, given: Tensor) -> None:
-        """The action [1, n, W] as the environment gets it to the slab."""
+        """Copy the action [1, n, W], as the environment gets it, to the slab."""
         np.copyto(block.rows.action, given[0].numpy())
 
     def keep(self, block: Block, t: int, action: Tensor, logprob: Tensor) -> None:
-        """Row t's action [1, n, W] and log-probability [1, n] to the buffers."""
+        """Copy row t's action [1, n, W] and log-probability [1, n] to the buffers."""
         a, b = block.start, block.stop
         self.buffers.action[t, a:b].copy_(action[0], non_blocking=True)
         self.buffers.logprob[t, a:b].copy_(logprob[0], non_blocking=True)
 
     def wait(self, block: Block) -> None:
-        """What was given is in the slab, and the slab's row was read: the block can be sent."""
+        """Wait until the actions are in the slab and its row was read, so that the block can be sent."""
 
     def finish(self) -> None:
-        """The rollout is complete: everything is in the buffers afterwards, in stream order."""
+        """Complete the rollout: afterwards everything is in the buffers, in stream order."""
 
     # ---- what the others change ----
 
     def _host(self, like: Array) -> Tensor:
-        """Host memory in the shape of a numpy array."""
+        """Returns host memory in the shape of a NumPy array."""
         return torch.empty(
             like.shape, dtype=torch.from_numpy(like).dtype, pin_memory=self.device.type == "cuda"
         )
@@ -110,7 +110,7 @@ class Transfer:
 
 
 class CudaTransfer(Transfer):
-    """Policy and buffers on the GPU."""
+    """Copies with policy and buffers on the GPU."""
 
     def __init__(
         self, vec: VectorEnv, buffers: Buffers, device: torch.device, *, zero_copy: bool, reset_can_wait: bool
@@ -124,7 +124,7 @@ class CudaTransfer(Transfer):
             ]
             for block, obs in zip(vec.blocks, self._sources)
         ]
-        """Of each block's leaves: the source in pinned memory, and the buffers' rows."""
+        """For each leaf of each block: the source in pinned memory, and the buffers' rows."""
         self._actions = [torch.from_numpy(block.rows.action) for block in vec.blocks]
         self._event, self._stream = torch.cuda.Event(), torch.cuda.current_stream(device)
         self._reset_can_wait = reset_can_wait
@@ -160,7 +160,7 @@ class CudaTransfer(Transfer):
 
 
 class OffloadTransfer(Transfer):
-    """Policy on the GPU, buffers in pinned host memory (trainer.cpu_offload)."""
+    """Copies with the policy on the GPU and buffers in pinned host memory (trainer.cpu_offload)."""
 
     def __init__(self, vec: VectorEnv, buffers: Buffers, device: torch.device, *, zero_copy: bool) -> None:
         super().__init__(vec, buffers, device, zero_copy=zero_copy)
@@ -200,10 +200,10 @@ class OffloadTransfer(Transfer):
 def make_transfer(
     vec: VectorEnv, buffers: Buffers, device: torch.device, *, zero_copy: bool, reset_can_wait: bool = False
 ) -> Transfer:
-    """The transfer for where the policy (`device`) and the buffers are.
+    """Returns the transfer for the devices of the policy (`device`) and of the buffers.
 
     Args:
-        reset_can_wait: the policy does not read `reset` in the rollout, so it may go over with the other small fields.
+        reset_can_wait: the policy does not read `reset` in the rollout, so it is copied with the other small fields.
     """
     if device.type == "cpu":
         return Transfer(vec, buffers, device, zero_copy=zero_copy)
@@ -213,7 +213,7 @@ def make_transfer(
 
 
 def pin(slab: Array, owner: object) -> None:
-    """Page-lock the vector's slab until `owner` is dropped (its memory is kept alive until then).
+    """Page-lock the vector's slab until `owner` is garbage-collected, and keep its memory alive until then.
 
     Raises:
         RuntimeError: CUDA refuses, for example by `ulimit -l`.

@@ -1,4 +1,4 @@
-"""A rollout's summary on the GPU: two Triton kernels in place of some sixty of torch's (see summary.py).
+"""Computes a rollout's summary on the GPU by two Triton kernels in place of about sixty of torch's (summary.py).
 
     summarize  programs (block of agents) × (returns | faults | one statistic); each walks through time in registers
                ─► partials [columns, blocks] float64, and what the episodes going on have so far
@@ -23,14 +23,14 @@ from metta_fast.rollout.episode_stats import EpisodeStats
 from metta_fast.rollout.reward_scale import EPSILON, RewardScale
 
 BLOCKS = 256
-"""Most blocks of agents; `finish` reads a column of partials at once."""
+"""Largest number of blocks of agents: `finish` reads a column of partials at once."""
 CHUNK = 32
-"""Rows of a program of `finish`."""
+"""Rows that one program of `finish` scales."""
 
 
 @triton.jit
 def not_finite(x):
-    """1 where x is NaN or infinite, else 0."""
+    """Returns 1 where x is NaN or infinite, else 0."""
     return (~(tl.abs(x) < float("inf"))).to(tl.int32)
 
 
@@ -40,7 +40,7 @@ def walk_returns(
     partials, columns, blocks, agents, gamma,
     HORIZON: tl.constexpr, NORMALIZE: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Rows, episodes, their returns and lengths, and the discounted return, of one block of agents."""
+    """Sum rows, episodes, their returns and lengths, and the discounted return of one block of agents."""
     block = tl.program_id(0)
     n = block * BLOCK + tl.arange(0, BLOCK)
     inside = n < agents
@@ -108,7 +108,7 @@ def walk_returns(
 def count_faults(
     reward, logprob, value, partials, columns, blocks, agents, HORIZON: tl.constexpr, BLOCK: tl.constexpr
 ):
-    """Entries that are not finite, masked rows' too, of one block of agents."""
+    """Count entries that are not finite, in masked rows too, of one block of agents."""
     block = tl.program_id(0)
     n = block * BLOCK + tl.arange(0, BLOCK)
     inside = n < agents
@@ -133,7 +133,7 @@ def walk_statistic(
     mask, terminal, truncation, stats, left_out, partials, blocks, agents, number, of,
     HORIZON: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """The sum of statistic `number` over the counted episodes of one block of agents."""
+    """Sum statistic `number` over the counted episodes of one block of agents."""
     block = tl.program_id(0)
     n = block * BLOCK + tl.arange(0, BLOCK)
     inside = n < agents
@@ -226,7 +226,7 @@ def finish(
 
 
 class GpuSummary:
-    """Launches the kernels on tensors that stay where they are.
+    """Launches the kernels on tensors that stay in place.
 
     Args:
         figures: float64 on the buffers' device; `run` fills its first `width` entries.
@@ -248,7 +248,7 @@ class GpuSummary:
         self._before = torch.zeros(3, dtype=torch.float64, device=device)
 
     def run(self) -> None:
-        """Two launches on the current stream."""
+        """Launch both kernels on the current stream."""
         b, episodes, scale = self.buffers, self.episodes, self.reward_scale
         normalize = scale is not None
         discounted, moments = (scale.discounted, scale.moments) if scale else (b.reward, self._before)

@@ -394,6 +394,20 @@ def test_learns_to_balance(autoreset: str, masks: bool) -> None:
     assert np.nanmean(returns[-5:]) > (40 if masks else 80)  # masks make it harder
 
 
+def test_learns_to_swing() -> None:
+    """Box actions, episodes that only time limits end, final observations apart from their rows."""
+    factory = TorchFactory("pendulum", max_steps=100, autoreset="same_step")
+    ppo = made(factory, 64, horizon=64, bptt=16, minibatches=4, learning_rate=0.002, update_epochs=8, gamma=0.95,
+               entropy_coef=0.0, normalize_reward=True, ahead=True,
+               policy={"hidden_size": 64, "activation": "tanh"})  # fmt: skip
+    returns = []
+    for _ in range(36):
+        ppo.collect()
+        ppo.update()
+        returns.append(ppo.metrics().get("env/return", np.nan))
+    assert np.nanmean(returns[-5:]) > 0.6 * np.nanmean(returns[:5])  # both are negative
+
+
 KEYS = (
     "env=custom", "env.factory=tests.device_envs:cart_pole", "env.num_envs=32", "env.max_steps=100",
     "env.params.masks=true", "env.params.autoreset=same_step", "trainer.batch_size=1024", "trainer.minibatch_size=512",

@@ -40,6 +40,9 @@ def _rollout(config: Config, spec: EnvSpec) -> int:
         4 * width + 4 * 5 + 2 + 4 * len(spec.stats) + 4 * width
     )  # action, five floats, two flags, stats, noise
     every = observation_bytes(spec) + 2 + 4  # mask, reset, value: one row more than the horizon
+    every += sum(spec.action.nvec) if spec.action_mask else 0
+    if spec.autoreset == "same_step" and spec.has_final_obs:
+        each += 4  # bootstrap
     segments = trainer.batch_size // trainer.bptt_horizon
     return (
         every * (trainer.batch_size + agents)
