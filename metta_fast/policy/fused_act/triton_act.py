@@ -11,7 +11,7 @@ A program takes `rows` rows of the batch from the bytes to the actions. Of a row
 grid's own game 26 of cells), so the first layer is a sum of few rows of its weights: the inputs that are not 0 are
 listed first, in memory that only the program itself uses, and then added up. It is right for any bytes, at most 732
 of a row; how long it takes grows with the longest list of a program's rows. (Multiplied by tensor cores as the learner
-does, gpu_layer.py, each program would read all of the weights.)
+does, layer_kernels.py, each program would read all of the weights.)
 
 Numbers are those of the network under autocast: products of 16-bit numbers added in float32, each layer's output
 rounded to 16 bits, heads in float32 (their weights as sums of three 16-bit ones: exact, as what they multiply is

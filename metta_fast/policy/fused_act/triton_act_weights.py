@@ -1,6 +1,6 @@
 """A policy's weights in the order and dtype that the kernel of a rollout's row reads (gpu_act.py): two launches.
 
-    first layer ─► pack_kernel (gpu_layer.py): its rows by channel, then those of no cell
+    first layer ─► pack_kernel (layer_kernels.py): its rows by channel, then those of no cell
     all else    ─► pack_rest: matrices with inputs first, heads as sums of 16-bit parts, biases
 
 They are packed anew in each epoch, before its first row, when nothing else can run.

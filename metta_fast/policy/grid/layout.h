@@ -1,7 +1,7 @@
-/* grid_layout.h: the grid's observations as a few active inputs of a wide layer: (column, value) pairs.
+/* layout.h: decodes the grid's observations into the few non-zero inputs of a wide layer: (column, value) pairs.
 
-   The same decoding by torch operations, and what each column means, stand in grid_layout.py; tests compare them.
-   Every byte is allowed: what the grid never writes gives no pair. `scale` is a table of log2(1 + n) / 2. */
+   layout.py has the same decoding by torch operations, and what each column means; tests compare the two.
+   Every byte is allowed: values that the grid never writes give no pair. `scale` is a table of log2(1 + n) / 2. */
 #ifndef MF_GRID_LAYOUT_H
 #define MF_GRID_LAYOUT_H
 

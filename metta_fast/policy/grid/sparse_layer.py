@@ -1,7 +1,7 @@
-"""The first layer over a grid observation: `decode(obs) @ weight + bias` without decoded inputs in memory.
+"""Computes the first layer over a grid observation, `decode(obs) @ weight + bias`, without decoded inputs in memory.
 
     CPU           a C kernel adds up the few weight rows whose inputs are not zero (sparse_layer.h)
-    CUDA, ROCm    Triton kernels decode in registers and multiply in the autocast dtype (gpu_sparse.py, gpu_compact.py)
+    CUDA, ROCm    Triton kernels decode in registers and multiply in the autocast dtype (triton/)
     elsewhere     torch decodes the inputs and multiplies them in the autocast dtype
 
 The first two are torch operators, so autograd and torch.compile know them.
@@ -27,7 +27,7 @@ from metta_fast.runtime.thread_share import share
 from metta_fast.runtime.torch_operator import operator
 
 GRAIN = 256
-"""Rows that are worth a thread."""
+"""Fewest rows for which one more thread pays."""
 STRIP = 64
 """Outputs that the kernel keeps in registers: threads take whole strips in the backward pass."""
 
@@ -35,7 +35,7 @@ SCALE = (torch.arange(256, dtype=torch.float32) + 1.0).log2().mul(0.5).contiguou
 
 
 class SparseLayer(nn.Module):
-    """obs uint8 […, *layout.shape] → […, width] float32 (autocast dtype off the CPU)."""
+    """Maps obs uint8 […, *layout.shape] to […, width] float32 (in the autocast dtype off the CPU)."""
 
     def __init__(self, layout: Layout, width: int) -> None:
         super().__init__()
@@ -58,9 +58,9 @@ class SparseLayer(nn.Module):
         return out.view(*rows.shape[:-1], out.shape[-1])
 
     def at_rows(self, obs: Tensor, rows: Tensor) -> Tensor:
-        """The same for some rows of a buffer, [R, width].
+        """Computes the same for some rows of a buffer, [R, width].
 
-        Triton's kernels read them where they lie, some in the backward pass too: obs must stay as it is until then.
+        Triton's kernels read them in place, some again in the backward pass: obs must not change until then.
 
         Args:
             obs: uint8 […, *layout.shape], its first dimensions counted as one.
@@ -85,7 +85,7 @@ class SparseLayer(nn.Module):
         return operators.gpu_layer(flat, self.weight, self.bias, dtype, rows)[0]
 
     def decoded(self, obs: Tensor) -> Tensor:
-        """The same by a matrix product, on any device."""
+        """Computes the same by a matrix product, on any device."""
         inputs = self.layout.decode(obs, product_dtype(obs.device.type))
         return F.linear(inputs, self.weight.t(), self.bias)
 
@@ -98,24 +98,23 @@ def sparse_rows(inputs: int, outputs: int, active: float) -> Tensor:
 
 
 def product_dtype(device: str) -> torch.dtype:
-    """The dtype in which a linear layer multiplies there: autocast's, else float32."""
+    """Returns the dtype in which a linear layer multiplies on a device: autocast's, else float32."""
     return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else torch.float32
 
 
 @cache
 def triton_operators() -> bool:
-    """Register gpu_sparse's and gpu_compact's operators, if there is Triton and a CUDA or ROCm device for them."""
+    """Registers the operators of triton/ if there is Triton and a CUDA or ROCm device."""
     if not torch.cuda.is_available() or find_spec("triton") is None:
         return False
-    from metta_fast.policy.grid.triton import compact_operator as gpu_compact  # noqa: F401
-    from metta_fast.policy.grid.triton import layer_operator as gpu_sparse  # noqa: F401
+    from metta_fast.policy.grid.triton import compact_operator, layer_operator  # noqa: F401
 
     return True
 
 
 @operator("sparse_layer", "cpu")
 def sparse_layer(obs: Tensor, weight: Tensor, bias: Tensor, layout: int) -> Tensor:
-    """uint8 [rows, bytes], float32 [columns, width], float32 [width] → float32 [rows, width]."""
+    """Computes float32 [rows, width] from uint8 [rows, bytes], weight [columns, width] and bias [width]."""
     _check(obs, weight, bias, layout)
     obs, weight, bias = obs.contiguous(), weight.contiguous(), bias.contiguous()
     rows, width = obs.shape[0], weight.shape[1]
@@ -127,7 +126,7 @@ def sparse_layer(obs: Tensor, weight: Tensor, bias: Tensor, layout: int) -> Tens
 
 @operator("sparse_layer_grad", "cpu")
 def sparse_layer_grad(obs: Tensor, grad: Tensor, columns: int, layout: int) -> Tensor:
-    """Gradient [columns, width] of the weight from the output's gradient [rows, width]."""
+    """Computes the weight's gradient [columns, width] from the output's [rows, width]."""
     obs, grad = obs.contiguous(), grad.float().contiguous()
     rows, width = grad.shape
     grad_weight = torch.zeros(columns, width)
@@ -165,7 +164,7 @@ sparse_layer.register_autograd(_backward, setup_context=_setup)
 
 
 def _check(obs: Tensor, weight: Tensor, bias: Tensor, layout: int) -> None:
-    """The kernel works on addresses: what it is given must fit."""
+    """Refuses tensors that do not fit together: the kernel works on addresses."""
     found = next(entry for entry in LAYOUTS.values() if entry.index == layout)
     size = torch.Size(found.shape).numel()
     if obs.dtype != torch.uint8 or obs.ndim != 2 or obs.shape[1] != size:

@@ -1,13 +1,13 @@
-"""minGRU's recurrence over T rows of B agents, as a torch operator: autograd and torch.compile know it.
+"""Computes minGRU's recurrence over T rows of B agents, as a torch operator: autograd and torch.compile know it.
 
     z, p, c: the gates' three parts, z and p through σ
     h = h₋₁ (zeroed where reset) + z (c − h₋₁)          the state
-    y = x + p (h − x)                                    the output: the input goes past the memory where p is 0
+    y = x + p (h − x)                                    the output: the input skips the recurrence where p is 0
 
-Neither gate reads h₋₁, so that all gates come from one matrix product, and what is left is a linear recurrence.
-In float32 whatever the gates are in. `reference` is these lines left to autograd. There are a C kernel for
-float32 on the CPU (scan.h), a Triton kernel for GPUs (gpu_scan.py), and torch's operators for all else: the
-gates of all rows at once, then one multiply-add a row.
+Neither gate reads h₋₁, so all gates come from one matrix product, and the rest is a linear recurrence, computed in
+float32 whatever dtype the gates have. `reference` is these lines left to autograd. A C kernel computes float32 on
+the CPU (scan.h), a Triton kernel runs on GPUs (triton_scan.py), and torch's operators do everything else: the gates
+of all rows at once, then one multiply-add a row.
 
 4096 rows of width 128 on one core of a loaded machine, forward | backward in ms: the C kernel 2.2 | 3.7, torch's
 operators 8.3 | 16; the product that gives the gates 4.8.
@@ -26,11 +26,14 @@ from metta_fast.runtime.thread_share import share
 from metta_fast.runtime.torch_operator import operator
 
 GRAIN = 16
-"""Agents that are worth a thread."""
+"""Fewest agents for which one more thread pays."""
 
 
 def reference(gates: Tensor, x: Tensor, state: Tensor, reset: Tensor) -> tuple[Tensor, Tensor]:
-    """gates [T, B, 3H], x [T, B, H], state [B, H], reset [T, B] bool → (y [T, B, H], the last state [B, H])."""
+    """Computes the recurrence row by row; returns y [T, B, H] and the last state [B, H].
+
+    gates [T, B, 3H], x [T, B, H], state [B, H], reset [T, B] bool.
+    """
     h, out = state, []
     for row, skip, restart in zip(gates, x, reset.unsqueeze(-1)):
         z, p, c = row.chunk(3, -1)
@@ -44,7 +47,7 @@ def reference(gates: Tensor, x: Tensor, state: Tensor, reset: Tensor) -> tuple[T
 def mingru(
     gates: Tensor, x: Tensor, state: Tensor, reset: Tensor, learning: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """As `reference`, with gates and x in one dtype, y in that dtype too, state float32 (float64 with float64).
+    """Computes `reference`, with gates and x in one dtype, y in that dtype too, state float32 (float64 with float64).
 
     The third result is [T, B, H] the states after each row, for the backward pass, if `learning`; else empty.
     """
@@ -58,8 +61,10 @@ def mingru(
 def mingru_grad(
     gates: Tensor, x: Tensor, state: Tensor, reset: Tensor, h: Tensor, grad: Tensor, grad_last: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of gates, x and state from those of y [T, B, H] and of the last state [B, H].
-    h [T, B, H]: the states after each row."""
+    """Computes the gradients of gates, x and state from those of y [T, B, H] and of the last state [B, H].
+
+    h [T, B, H]: the states after each row.
+    """
     if gates.device.type == "cpu" and gates.dtype == torch.float32:
         return _native_grad(gates, x, state, reset, h, grad, grad_last)
     return _rowwise_grad(gates, x, state, reset, h, grad, grad_last)
@@ -68,7 +73,7 @@ def mingru_grad(
 def _rowwise(
     gates: Tensor, x: Tensor, state: Tensor, reset: Tensor, learning: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """`mingru` by torch's operators."""
+    """Computes `mingru` by torch's operators."""
     z, p, c = _activations(gates, state.dtype)
     b, a = z * c, (1 - z).masked_fill_(reset.unsqueeze(-1), 0.0)
     h = torch.empty_like(b)
@@ -82,7 +87,7 @@ def _rowwise(
 def _rowwise_grad(
     gates: Tensor, x: Tensor, state: Tensor, reset: Tensor, h: Tensor, grad: Tensor, grad_last: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """`mingru_grad` by torch's operators."""
+    """Computes `mingru_grad` by torch's operators."""
     wide, restart = state.dtype, reset.unsqueeze(-1)
     z, p, c = _activations(gates, wide)
     a = (1 - z).masked_fill_(restart, 0.0)
@@ -106,7 +111,7 @@ def _rowwise_grad(
 def _native(
     gates: Tensor, x: Tensor, state: Tensor, reset: Tensor, learning: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """`mingru` by the C kernel."""
+    """Computes `mingru` by the C kernel."""
     given = [tensor.contiguous() for tensor in (gates, x, state, reset)]
     y, last, h = torch.empty(x.shape), torch.empty(state.shape), torch.empty(x.shape if learning else 0)
     at = [tensor.data_ptr() for tensor in (*given, y, last, h)]
@@ -117,7 +122,7 @@ def _native(
 def _native_grad(
     gates: Tensor, x: Tensor, state: Tensor, reset: Tensor, h: Tensor, grad: Tensor, grad_last: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """`mingru_grad` by the C kernel."""
+    """Computes `mingru_grad` by the C kernel."""
     given = [tensor.contiguous() for tensor in (gates, x, state, reset, h, grad)]
     results = torch.empty(gates.shape), torch.empty(x.shape), torch.zeros(state.shape)
     if grad_last is not None:
@@ -128,13 +133,13 @@ def _native_grad(
 
 
 def _activations(gates: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
-    """(z, p, c), each [T, B, H]."""
+    """Returns z, p and c, each [T, B, H]."""
     z, p, c = gates.to(dtype).chunk(3, -1)
     return z.sigmoid(), p.sigmoid(), c
 
 
 def _check(gates: Tensor, x: Tensor, state: Tensor, reset: Tensor) -> None:
-    """The GPU's kernels work on addresses: what they are given must fit."""
+    """Refuses tensors that do not fit together: the kernels work on addresses."""
     rows, agents, size = x.shape
     fits = gates.shape == (rows, agents, 3 * size) and reset.shape == (rows, agents) and rows > 0
     wide = torch.promote_types(gates.dtype, torch.float32)
