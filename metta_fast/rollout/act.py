@@ -13,9 +13,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from metta_fast.buffers.act_row import Act, ActRow
+from metta_fast.policy.base import Policy
 
 if TYPE_CHECKING:
     from metta_fast.policy.fused_act.triton_act import FusedAct
@@ -35,30 +36,31 @@ class Choice(NamedTuple):
 
 
 def choose(
-    policy: Any,
+    policy: Policy,
     obs: dict[str, Tensor],
     state: Tensor,
     reset: Tensor,
     noise: Tensor,
     action_mask: Tensor | None = None,
 ) -> Choice:
-    """Run the policy on a row and sample its actions; arguments as those of ActRow."""
+    """Runs the policy on a row and samples its actions; arguments as those of ActRow."""
+    head: Any = policy.head  # with masks an ActionHead
     out = policy(obs, state, reset)
-    params = out.params if action_mask is None else policy.head.masked(out.params, action_mask)
-    action, logprob = policy.head.sample(params, noise)
+    params = out.params if action_mask is None else head.masked(out.params, action_mask)
+    action, logprob = head.sample(params, noise)
     return Choice(action, logprob, out.value, out.state)
 
 
 Choose = Callable[[dict[str, Tensor], Tensor, Tensor, Tensor], tuple[Tensor, Tensor, Tensor, Tensor, Tensor]]
 
 
-def make_act(policy: nn.Module) -> Choose:
+def make_act(policy: Policy) -> Choose:
     """Returns `choose` as one function that writes nothing, for torch.compile.
 
     (obs {leaf: [1, n, …]}, state [L, n, H], reset [1, n], noise [1, n, W]) →
     (action [1, n, W], logprob [1, n], value [1, n], state [L, n, H], the action as the environment gets it).
     """
-    head: Any = policy.head
+    head = policy.head
 
     def act(
         obs: dict[str, Tensor], state: Tensor, reset: Tensor, noise: Tensor
@@ -72,8 +74,8 @@ def make_act(policy: nn.Module) -> Choose:
 class ActInto:
     """Writes `choose` into the row: the plain form of Act."""
 
-    def __init__(self, policy: nn.Module) -> None:
-        self.policy: Any = policy
+    def __init__(self, policy: Policy) -> None:
+        self.policy = policy
 
     def __call__(self, row: ActRow) -> None:
         choice = choose(self.policy, row.obs, row.state, row.reset, row.noise, row.action_mask)
@@ -94,7 +96,7 @@ class Acts:
     """
 
     def __init__(
-        self, policy: nn.Module, *, fused: torch.dtype | None = None, compile_mode: str | None = None
+        self, policy: Policy, *, fused: torch.dtype | None = None, compile_mode: str | None = None
     ) -> None:
         """fused: the dtype of the kernel's layers, if the path FUSED_ACT was chosen; None: no kernel.
         compile_mode: torch.compile's; None: not compiled."""

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from metta_fast.buffers.rollout import Buffers
 from metta_fast.contracts.device_vector import DeviceVector
 from metta_fast.contracts.vector import VectorEnv
+from metta_fast.policy.base import Policy
 from metta_fast.runtime.keyed_random import NOISE, Keyed, env_seed
 from metta_fast.runtime.timer import Timer
 
@@ -28,7 +29,7 @@ class RolloutBase(Generic[V]):
     def __init__(
         self,
         vec: V,
-        policy: nn.Module,
+        policy: Policy,
         buffers: Buffers,
         *,
         device: torch.device,
@@ -38,7 +39,7 @@ class RolloutBase(Generic[V]):
     ) -> None:
         self.vec: V = vec
         self.buffers, self.device, self.timer = buffers, device, timer
-        self.policy: Any = policy  # a Policy, or any module with its attributes
+        self.policy = policy
         self.seed = seed
         self._autocast = autocast
         self._keyed = Keyed(seed, device)

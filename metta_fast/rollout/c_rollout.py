@@ -12,6 +12,7 @@ import torch
 
 from metta_fast.contracts.vector import Block, VectorEnv
 from metta_fast.machine.spin import spin_seconds
+from metta_fast.policy.base import Policy
 from metta_fast.policy.fast_paths import no_sparse_layer
 from metta_fast.policy.fused_act.applies import not_in_c, not_plain_cpu
 from metta_fast.policy.fused_act.c_act import CpuAct
@@ -74,7 +75,7 @@ class SeenTransfer(Transfer):
 class CpuRollout(Rollout):
     """Rollout whose policy runs in C; used if the path C_ROLLOUT was chosen."""
 
-    def __init__(self, vec: VectorEnv, policy: Any, *args: Any, **keys: Any) -> None:
+    def __init__(self, vec: VectorEnv, policy: Policy, *args: Any, **keys: Any) -> None:
         rows = max(block.size for block in vec.blocks)
         threads = max(1, min(torch.get_num_threads(), rows // LEAST_ROWS))
         self._acts = CpuAct(policy, threads, spin_seconds(threads - 1))

@@ -15,11 +15,12 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from metta_fast.buffers.act_row import Act, ActRow
 from metta_fast.buffers.rollout import Buffers
 from metta_fast.contracts.device_vector import DeviceVector
+from metta_fast.policy.base import Policy
 from metta_fast.rollout.act import Acts
 from metta_fast.rollout.base import RolloutBase
 from metta_fast.rollout.check_compiled import check_compiled
@@ -32,7 +33,7 @@ class DeviceRollout(RolloutBase[DeviceVector]):
     def __init__(
         self,
         vec: DeviceVector,
-        policy: nn.Module,
+        policy: Policy,
         buffers: Buffers,
         *,
         then: Callable[[], None],

@@ -16,11 +16,12 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from metta_fast.buffers.act_row import ActRow
 from metta_fast.buffers.rollout import Buffers
 from metta_fast.contracts.vector import Block, VectorEnv
+from metta_fast.policy.base import Policy
 from metta_fast.rollout.act import Acts
 from metta_fast.rollout.check_compiled import check_compiled
 from metta_fast.rollout.rollout import Rollout
@@ -33,7 +34,7 @@ class GraphRollout(Rollout):
     def __init__(
         self,
         vec: VectorEnv,
-        policy: nn.Module,
+        policy: Policy,
         buffers: Buffers,
         *,
         fused: torch.dtype | None = None,

@@ -13,11 +13,12 @@ from contextlib import AbstractContextManager, ExitStack
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from metta_fast.buffers.rollout import Buffers
 from metta_fast.contracts.errors import NonFiniteError, UserError
 from metta_fast.contracts.vector import Block, VectorEnv, VectorError, WorkerError
+from metta_fast.policy.base import Policy
 from metta_fast.policy.plan import described_by
 from metta_fast.rollout.act import Choose, make_act
 from metta_fast.rollout.base import RolloutBase
@@ -32,7 +33,7 @@ class Rollout(RolloutBase[VectorEnv]):
     def __init__(
         self,
         vec: VectorEnv,
-        policy: nn.Module,
+        policy: Policy,
         buffers: Buffers,
         *,
         zero_copy: bool = True,

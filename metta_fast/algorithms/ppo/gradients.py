@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -21,8 +21,9 @@ from metta_fast.algorithms.ppo.loss_terms import Loss
 from metta_fast.algorithms.ppo.minibatch import Gather, Minibatch
 from metta_fast.buffers.rollout import Buffers
 from metta_fast.config.keys import TrainerConfig
-from metta_fast.policy.base import Policy
+from metta_fast.policy.base import Policy, PolicyOutput
 from metta_fast.policy.grid.sparse_layer import product_dtype
+from metta_fast.policy.heads import ActionHead
 from metta_fast.policy.plan import Plan, plan_of
 from metta_fast.runtime.fast_paths import FastPaths
 
@@ -66,7 +67,7 @@ class Gradients:
         self._gathers = graphs and not hooks.extra_loss
         """The compiled step gathers its rows itself: one kernel reads and uses them. (An extra loss wants them.)"""
         forward = self._forward_at if self._gathers else self._forward
-        self._step_forward: Callable[..., tuple[Loss, Any]] = forward
+        self._step_forward: Callable[..., tuple[Loss, PolicyOutput | None]] = forward
         if self._compiled:
             self._step_forward = torch.compile(forward, mode=compile_mode, dynamic=False)
         self._per_minibatch = config.recompute == "minibatch"
@@ -89,7 +90,7 @@ class Gradients:
             )
 
     def __call__(self, segments: Tensor, weight: Tensor | None) -> Tensor:
-        """Add the gradients of segments [B], whose advantages are multiplied by weight [B]; None: 1.
+        """Adds the gradients of segments [B], whose advantages are multiplied by weight [B]; None: 1.
 
         Returns:
             Their statistics [len(STATS)], on the device.
@@ -98,6 +99,7 @@ class Gradients:
         if self._compiled:
             torch.compiler.cudagraph_mark_step_begin()
         with self._autocast():
+            output: PolicyOutput | None
             if self.tail is not None:
                 result, output = self._fused(self.tail, segments, weight), None
             elif batch is None:
@@ -117,17 +119,18 @@ class Gradients:
             self.gather.put(self.buffers.value, self.gather.rows(segments), output.value.detach())
         return result.stats
 
-    def _forward(self, batch: Minibatch) -> tuple[Loss, Any]:
+    def _forward(self, batch: Minibatch) -> tuple[Loss, PolicyOutput | None]:
         """Policy and loss; and the policy's output, if anything needs it."""
-        output = self.policy(batch.obs, batch.state, batch.reset)
+        output: PolicyOutput = self.policy(batch.obs, batch.state, batch.reset)
         params, head = output.params, self.policy.head
         if batch.action_mask is not None:
+            assert isinstance(head, ActionHead)
             params = head.masked(params, batch.action_mask)
         logprob, entropy = head.logprob_entropy(params, batch.action)
         result = ppo_loss(logprob, entropy, output.value, batch, self.config, self.clip)
         return result, output if self._wants_output else None
 
-    def _forward_at(self, segments: Tensor, weight: Tensor | None) -> tuple[Loss, Any]:
+    def _forward_at(self, segments: Tensor, weight: Tensor | None) -> tuple[Loss, PolicyOutput | None]:
         """`_forward` of the segments [B] of the buffers."""
         return self._forward(self.gather.minibatch(segments, self.gather.rows(segments), weight))
 

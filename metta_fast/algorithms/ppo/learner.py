@@ -35,7 +35,7 @@ from metta_fast.runtime.timer import Timer
 
 
 class Learner:
-    """`update` changes the policy's weights."""
+    """Changes the policy's weights by `update`."""
 
     def __init__(
         self,

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import gc
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -42,6 +42,9 @@ from metta_fast.rollout.summary import Summary
 from metta_fast.runtime.fast_paths import choose
 from metta_fast.runtime.timer import ExactTimer, Timer
 from metta_fast.runtime.torch_setup import AUTOCAST, autocast, configure_torch
+
+if TYPE_CHECKING:
+    from metta_fast.runtime.compile_ahead import Ahead
 
 
 class PPO:
@@ -118,6 +121,20 @@ class PPO:
         self._metrics: Metrics = {}
         self._compiling = self._compile_ahead() if self.paths.uses(COMPILED_AHEAD) else None
 
+    def _make_buffers(self) -> Buffers:
+        trainer = self.config.trainer
+        offload = trainer.cpu_offload and self.device.type == "cuda"
+        return Buffers.allocate(
+            self.spec,
+            num_agents=self.vec.num_agents,
+            horizon=trainer.batch_size // self.vec.num_agents,
+            bptt_horizon=trainer.bptt_horizon,
+            state_shape=self.policy.state_shape,
+            device=torch.device("cpu") if offload else self.device,
+            debug=trainer.debug,
+            pinned=offload,
+        )
+
     def _make_timer(self) -> Timer:
         return ExactTimer() if self.hooks.exact_times and self.device.type == "cuda" else Timer()
 
@@ -156,9 +173,9 @@ class PPO:
         """Of the layers in a rollout's kernel; None: there is no such kernel."""
         return AUTOCAST[self.config.trainer.precision] if self.paths.uses(FUSED_ACT) else None
 
-    def _compile_ahead(self) -> Any:
-        """Have all kernels of an epoch compiled side by side: it would be one after the other, each where it is first
-        launched. Weights, environments and statistics are as before."""
+    def _compile_ahead(self) -> Ahead:
+        """Starts to compile all kernels of an epoch side by side, not each where it is first launched. Weights,
+        environments and statistics stay as they are."""
         from metta_fast.runtime.compile_ahead import Ahead
 
         with Ahead(self.device, hardware.allowed_cores()) as ahead:

@@ -11,7 +11,6 @@ Place in the flow: learner.py runs each pass over the batch with it, if the path
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -239,7 +238,7 @@ class MLPUpdate:
 
     def _steps(self) -> float:
         """Returns the steps taken so far; makes Adam's state of each parameter that has none."""
-        state: Any = self._optimizer.state
+        state = self._optimizer.state
         for p in self._parameters:
             if not state[p]:
                 state[p]["step"] = torch.zeros((), dtype=torch.float32)

@@ -84,8 +84,11 @@ def tail_kernel(
     NORMALIZE: tl.constexpr, CLIP_VALUE: tl.constexpr, WEIGHTED: tl.constexpr, SPLIT: tl.constexpr,
     HOW: tl.constexpr, TILES: tl.constexpr, B: tl.constexpr,
 ):  # fmt: skip
-    """TILES tiles of B rows. SECOND: x is the first layer's output, and the second layer is here; else x is what the
-    heads read, and `second` is not. SPLIT: layers are 16-bit, and the heads' float32 weights a sum of three such
+    """Computes loss and gradients of TILES tiles of B rows. It is one long function because a tile's numbers stay in
+    registers from the first product to the last gradient.
+
+    SECOND: x is the first layer's output, and the second layer is computed here; else x is what the heads read, and
+    `second` is not used. SPLIT: layers are 16-bit, and the heads' float32 weights a sum of three such
     numbers.
 
     128 rows and 8 warps: Triton gives 16 lines to each warp in a chain of products, so fewer rows would be computed

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 import triton
@@ -23,6 +23,7 @@ from torch import Tensor
 
 from metta_fast.algorithms.ppo.loss_terms import STATS
 from metta_fast.algorithms.ppo.triton.applies import odd_parameters
+from metta_fast.runtime.adam import Adam
 
 BLOCK = 1024
 """Numbers of one chunk; no chunk reaches over the end of a tensor."""
@@ -196,7 +197,7 @@ class Group(NamedTuple):
     chunks: int
     programs: int
     """Of `measure`."""
-    tensors: dict[str, Any]
+    tensors: dict[str, int | tuple[int, ...]]
     """The kernels' constants FIRST, SIZES, NUMBERS, TENSORS."""
     homes: tuple[int, ...]
     """First chunk of each in the moments."""
@@ -225,7 +226,7 @@ class FusedStep:
     def __init__(
         self,
         parameters: Sequence[Tensor],
-        optimizer: Any,
+        optimizer: Adam,
         sums: Tensor,
         stop: Tensor,
         max_grad_norm: float,
@@ -315,7 +316,12 @@ class FusedStep:
             chunks = [self._chunks[i] for i in members]
             first = tuple(sum(chunks[:i]) for i in range(len(chunks)))
             sizes = tuple(self.parameters[i].numel() for i in members)
-            constants = {"FIRST": first, "SIZES": sizes, "NUMBERS": members, "TENSORS": len(members)}
+            constants: dict[str, int | tuple[int, ...]] = {
+                "FIRST": first,
+                "SIZES": sizes,
+                "NUMBERS": members,
+                "TENSORS": len(members),
+            }
             homes = tuple(self._homes[i] for i in members)
             groups.append(Group(members, sum(chunks), min(sum(chunks), PARTIALS), constants, homes))
         return groups
