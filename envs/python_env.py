@@ -33,20 +33,20 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy import ndarray
 
-from metta_fast.contracts.env import KINDS, Array, EnvError, EnvSpec, Rows
+from metta_fast.contracts.env import KINDS, EnvSpec, Rows
 from metta_fast.contracts.errors import UserError
-from metta_fast.envs.spaces import FieldError, Part, action_spec, decode_actions, observation_parts
+from metta_fast.envs.python_slot import DISABLED, NEXT_STEP, SAME_STEP, OneAgent, SeveralAgents
+from metta_fast.envs.python_slot import make_env as make_once
+from metta_fast.envs.spaces import Part, action_spec, decode_actions, observation_parts
 
 if TYPE_CHECKING:
     from metta_fast.contracts.recording import Recorder
 
 LOG = logging.getLogger("metta_fast.envs.python_env")
-DISABLED, NEXT_STEP, SAME_STEP = "Disabled", "NextStep", "SameStep"
 
 
 class PythonEnvFactory:
@@ -78,7 +78,7 @@ class PythonEnvFactory:
                 "env.num_envs, or make_vector(factory, num_envs), says how many environments there are",
                 num_envs,
             )
-        env = _make(make_env, 0)
+        env = make_once(make_env, 0)
         try:
             self.autoreset = _autoreset_mode(env)
             self.several = hasattr(env, "num_agents")
@@ -125,7 +125,7 @@ class PythonBatch:
 
     def __init__(self, factory: PythonEnvFactory, first_env: int, num_envs: int) -> None:
         self.factory, self.spec = factory, factory.spec
-        kind = _SeveralAgents if factory.several else _OneAgent
+        kind = SeveralAgents if factory.several else OneAgent
         self.envs: list[Any] = [kind(factory, first_env + i) for i in range(num_envs)]
 
     def bind(self, rows: Rows) -> None:
@@ -195,218 +195,6 @@ class PythonBatch:
 def env_seed(seed: int, index: int) -> int:
     """The seed of the environment with this global index: 31 bits hashed from both (by SeedSequence)."""
     return int(np.random.SeedSequence(seed, spawn_key=(index,)).generate_state(1)[0] >> 1)
-
-
-class _Env:
-    """One environment and its rows."""
-
-    rows: Rows
-    views: list[Array]
-    view: Array
-    """Where the observation is one array and goes into the row as it is; `dtype` is None where it does not."""
-    shape: tuple[int, ...] = ()
-    dtype: np.dtype | None = None
-
-    def __init__(self, factory: PythonEnvFactory, index: int) -> None:
-        self.factory = factory
-        self.index = index
-        self.agents: tuple[int, ...] = ()
-        self.gone = np.zeros(factory.spec.agents_per_env, np.bool_)
-        """[n] agents that have ended."""
-        self.ended = False
-        """The next call starts a new episode."""
-        self.held: Any = None
-        """same-step: the new episode's first observation."""
-        self.env = _make(factory.make_env, index)
-        self.call = self.env.step
-
-    def bind(self, rows: Rows) -> None:
-        self.rows = rows
-        self.views = [part.view(rows.obs[part.name], self.agents) for part in self.factory.parts]
-        part = self.factory.parts[0]
-        if len(self.views) == 1 and not part.path and not part.nvec:
-            self.view, self.shape, self.dtype = self.views[0], self.views[0].shape, part.dtype
-
-    def guard(self, call: Callable[..., None], *arguments: Any) -> None:
-        """Call; whatever goes wrong names this environment."""
-        try:
-            call(*arguments)
-        except Exception as error:
-            self.fail(error)
-
-    def fail(self, error: Exception) -> NoReturn:
-        """Raise what went wrong in a call, with this environment's index."""
-        if isinstance(error, FieldError):
-            raise EnvError(f"environment {self.index} gave a wrong value: {error}", self.index) from None
-        raise EnvError(
-            f"environment {self.index} raised {type(error).__name__}: {error}", self.index
-        ) from error
-
-    def reset(self, seed: int | None) -> None:
-        """A new episode's first row."""
-        self._first(self._fresh(seed))
-
-    def _fresh(self, seed: int | None) -> Any:
-        """The observation of a new episode."""
-        result = self.env.reset() if seed is None else self.env.reset(seed=seed)
-        if not (isinstance(result, tuple) and len(result) == 2):
-            raise FieldError(f"reset() gave {type(result).__name__}, expected (observation, info)")
-        return result[0]
-
-    def _first(self, obs: Any) -> None:
-        rows = self.rows
-        self._write(obs)
-        rows.reward[:] = 0.0
-        rows.terminal[:] = rows.truncation[:] = False
-        rows.mask[:] = rows.reset[:] = True
-        self.gone[:] = False
-        self.ended = False
-
-    def _write(self, obs: Any) -> None:
-        for part, view in zip(self.factory.parts, self.views):
-            part.write(obs, view, self.agents)
-
-    def _stats(self, info: Mapping[str, Any], which: Any) -> None:
-        """Statistics of the agents `which` that end."""
-        for column, name in enumerate(self.factory.spec.stats):
-            value: Any = info
-            for key in name.split("/"):
-                if not isinstance(value, Mapping) or key not in value:
-                    raise FieldError(
-                        f"info of an episode's last step has no {name!r}, which the factory lists in stats"
-                    )
-                value = value[key]
-            self.rows.stats[which, column] = np.broadcast_to(value, self.gone.shape)[which]
-
-
-def _result(result: Any) -> tuple[Any, Any, Any, Any, Any]:
-    if not (isinstance(result, tuple) and len(result) == 5):
-        raise FieldError(
-            f"step() gave {type(result).__name__}, expected (obs, reward, terminated, truncated, info)"
-        )
-    return result  # type: ignore[return-value]
-
-
-class _OneAgent(_Env):
-    """Gymnasium's API. `step` and `restart` write all of the row but the reward, which they return."""
-
-    def step(self, action: Any) -> float:
-        """Of flags only those of an end are written: the batch has cleared them."""
-        result = self.call(action)
-        if type(result) is not tuple or len(result) != 5:
-            result = _result(result)
-        obs, reward, terminal, truncation, info = result
-        if type(terminal) is not bool or type(truncation) is not bool:
-            terminal, truncation = _flag("terminated", terminal), _flag("truncated", truncation)
-        if terminal or truncation:
-            obs = self._end(obs, terminal, truncation, info)
-        if type(obs) is ndarray and obs.dtype is self.dtype and obs.shape == self.shape:
-            self.view[...] = obs
-        else:
-            self._write(obs)
-        return reward if type(reward) is float else _number("reward", reward)
-
-    def _end(self, obs: Any, terminal: bool, truncation: bool, info: Mapping[str, Any]) -> Any:
-        """Flags and statistics of an episode's last step; the observation of its row."""
-        factory, rows = self.factory, self.rows
-        masked = self.ended = factory.spec.has_final_obs
-        if factory.autoreset == SAME_STEP:
-            if masked:
-                if "final_obs" not in info:
-                    raise FieldError(
-                        "an episode ended and info has no 'final_obs', although autoreset_mode is same-step; "
-                        "give it, or make the factory with has_final_obs=False"
-                    )
-                self.held, obs = obs, info["final_obs"]
-            info = info.get("final_info", info)
-        rows.terminal[0], rows.truncation[0] = terminal, truncation
-        if masked:
-            rows.mask[0] = False
-        else:
-            rows.reset[0] = True
-        if factory.spec.stats:
-            self._stats(info, [0])
-        return obs
-
-    def restart(self, action: Any) -> float:
-        """The first row of the next episode."""
-        factory = self.factory
-        if factory.autoreset == SAME_STEP:
-            obs, self.held = self.held, None
-        elif factory.autoreset == NEXT_STEP:
-            obs = _result(self.call(action))[0]
-        else:
-            obs = self._fresh(None)
-        self._write(obs)
-        self.rows.reset[0] = True
-        self.ended = False
-        return 0.0
-
-
-class _SeveralAgents(_Env):
-    """The protocol of the module's docstring."""
-
-    def __init__(self, factory: PythonEnvFactory, index: int) -> None:
-        super().__init__(factory, index)
-        self.agents = self.gone.shape
-        start = factory.spec.action.start
-        self.start = np.array(start, np.int32) if start else np.float32(0)
-
-    def step(self) -> None:
-        rows = self.rows
-        obs, reward, terminal, truncation, info = _result(self.env.step(rows.action + self.start))
-        reward = self._array("reward", reward, "iuf")
-        terminal, truncation = (
-            self._array("terminal", terminal, "b"),
-            self._array("truncation", truncation, "b"),
-        )
-        present = ~self.gone
-        self._write(obs)
-        rows.reward[:] = np.where(present, reward, 0.0)
-        rows.terminal[:] = terminal & present
-        rows.truncation[:] = truncation & present
-        ends = rows.terminal | rows.truncation
-        self.gone |= ends
-        rows.mask[:] = ~self.gone
-        rows.reset[:] = False
-        if ends.any():
-            self._stats(info, ends)
-        self.ended = bool(self.gone.all())
-
-    def restart(self) -> None:
-        self.reset(None)
-
-    def _array(self, name: str, value: Any, kinds: str) -> Array:
-        value = np.asarray(value)
-        if value.shape != self.agents or value.dtype.kind not in kinds:
-            raise FieldError(
-                f"{name} is {value.dtype} {value.shape}, not a {'bool' if kinds == 'b' else 'number'} for "
-                f"each of {self.agents[0]} agents"
-            )
-        return value
-
-
-def _flag(name: str, value: Any) -> bool:
-    if not isinstance(value, (bool, np.bool_)):
-        raise FieldError(f"{name} is {value!r} ({type(value).__name__}), expected a bool")
-    return bool(value)
-
-
-def _number(name: str, value: Any) -> float:
-    if isinstance(value, (np.floating, int)):
-        return float(value)
-    if np.ndim(value) or np.asarray(value).dtype.kind not in "biuf":
-        raise FieldError(f"{name} is {value!r}, expected a number")
-    return float(value)
-
-
-def _make(make_env: Callable[[int], Any], index: int) -> Any:
-    try:
-        return make_env(index)
-    except Exception as error:
-        raise EnvError(
-            f"environment {index} could not be made: {type(error).__name__}: {error}", index
-        ) from error
 
 
 def _privileged(env: Any, parts: Sequence[Part]) -> tuple[str, ...]:

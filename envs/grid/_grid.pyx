@@ -8,7 +8,7 @@ from libc.string cimport memcpy
 
 import numpy as np
 
-from metta_fast.envs.grid.config import GRID_CONFIG, OBSERVATIONS, STATS
+from metta_fast.envs.grid.names import GRID_CONFIG, OBSERVATIONS, STATS
 from metta_fast.envs.native._batch cimport NativeBatch
 
 

@@ -17,8 +17,9 @@ import numpy as np
 from metta_fast.contracts.env import ActionSpec, Array, EnvSpec, Leaf, Rows
 from metta_fast.contracts.errors import UserError
 from metta_fast.envs.grid._grid import GridBatch, GridParams
-from metta_fast.envs.grid.config import ACTIONS, OBSERVATIONS, STATS, grid_config
+from metta_fast.envs.grid.config import grid_config
 from metta_fast.envs.grid.gpu import GridProgram
+from metta_fast.envs.grid.names import ACTIONS, OBSERVATIONS, STATS
 from metta_fast.envs.grid.state import state_views
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ class GridFactory:
         Raises:
             UserError: it cannot work with these recipes.
         """
-        from metta_fast.envs.grid.scripted_player import ScriptedPlayer
+        from metta_fast.envs.grid.scripted.player import ScriptedPlayer
 
         return ScriptedPlayer(self.record)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from metta_fast.contracts.env import Array
 from metta_fast.contracts.gpu_program import Source
 from metta_fast.envs.grid._grid import GridParams
-from metta_fast.envs.grid.config import OBSERVATIONS
+from metta_fast.envs.grid.names import OBSERVATIONS
 
 HERE = Path(__file__).resolve().parent
 LANES_BYTES = 1296

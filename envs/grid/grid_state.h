@@ -28,7 +28,7 @@ enum { GRID_STREAM_MAP, GRID_STREAM_ORDER };
 enum { grid_priorities = 2, grid_action_width = 2, grid_stats = 8 };
 typedef int32_t grid_action;
 
-/* The record GRID_CONFIG of config.py, field for field. */
+/* The record GRID_CONFIG of names.py, field for field. */
 typedef struct {
     int32_t height, width; /* whole map, border included */
     int32_t num_agents, max_steps, limit_is_terminal;

@@ -15,7 +15,7 @@ import numpy as np
 
 from metta_fast.contracts.env import Array
 from metta_fast.contracts.recording import Recording
-from metta_fast.envs.grid.config import ITEMS
+from metta_fast.envs.grid.names import ITEMS
 from metta_fast.envs.grid.recorder import BUSY
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ import numpy as np
 
 from metta_fast.contracts.env import Array
 from metta_fast.contracts.recording import World
-from metta_fast.envs.grid.config import ACTIONS, ITEMS, NO_CAP, STATS, TYPES
+from metta_fast.envs.grid.names import ACTIONS, ITEMS, NO_CAP, STATS, TYPES
 from metta_fast.envs.grid.state import state_views
 
 AGENT = ("row", "col", "orientation", "frozen", "color", "glyph", "item")

@@ -11,7 +11,7 @@ from __future__ import annotations
 from rich.text import Text
 
 from metta_fast.contracts.recording import Recording
-from metta_fast.envs.grid.config import ITEMS, MAP_CHARACTERS, TYPES
+from metta_fast.envs.grid.names import ITEMS, MAP_CHARACTERS, TYPES
 from metta_fast.envs.grid.recorder import BUSY
 
 ARROWS, ASCII_ARROWS = "▲▼◀▶", "^v<>"

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, cast
 
+from metta_fast.config.divisors import divisors
 from metta_fast.config.keys import did_you_mean
 from metta_fast.contracts.device_vector import DeviceFactory, DeviceVector
 from metta_fast.contracts.env import EnvFactory, check_factory
@@ -142,12 +143,8 @@ def _check(key: str, what: str, count: object, envs: int | None) -> None:
     if envs is not None and count > envs:
         raise UserError(
             f"{key}={count}: more {what} than env.num_envs={envs} environments; the nearest counts "
-            f"are {_listed(_divisors(envs)[-3:])} (any number up to {envs} works)"
+            f"are {_listed(divisors(envs)[-3:])} (any number up to {envs} works)"
         )
-
-
-def _divisors(n: int) -> list[int]:
-    return [d for d in range(1, n + 1) if n % d == 0]
 
 
 def _listed(numbers: Iterable[int]) -> str:

@@ -12,9 +12,9 @@ import torch
 from metta_fast.buffers.rollout import Buffers
 from metta_fast.contracts.env import ActionSpec, EnvSpec, Leaf, Rows
 from metta_fast.envs.grid._grid import GridBatch, GridParams
-from metta_fast.envs.grid.config import ACTIONS, OBSERVATIONS, STATS
 from metta_fast.envs.grid.env import GridSim
 from metta_fast.envs.grid.gpu import GridProgram
+from metta_fast.envs.grid.names import ACTIONS, OBSERVATIONS, STATS
 from metta_fast.vector.gpu import GpuVector
 from metta_fast.vector.gpu_rows import on_host
 from tests.cuda.emulate import Emulator, has_compiler

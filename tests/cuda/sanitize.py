@@ -21,8 +21,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from metta_fast.envs.grid.config import OBSERVATIONS
 from metta_fast.envs.grid.env import GridFactory
+from metta_fast.envs.grid.names import OBSERVATIONS
 from metta_fast.vector import gpu_engine
 from metta_fast.vector.gpu import GpuVector, build_and_step
 from tests.cuda.engines import buffers_for, busy_actions

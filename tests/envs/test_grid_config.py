@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 
 from metta_fast.contracts.errors import UserError
-from metta_fast.envs.grid import config as grid
+from metta_fast.envs.grid import names as grid
 from metta_fast.envs.grid._grid import GridParams
-from metta_fast.envs.grid.config import GRID_CONFIG, ITEMS, TYPES, grid_config
+from metta_fast.envs.grid.config import grid_config
 from metta_fast.envs.grid.env import GridFactory
+from metta_fast.envs.grid.names import GRID_CONFIG, ITEMS, TYPES
 from metta_fast.envs.grid.state import AGENT, HEAD, OBJECT
 
 ENVS = Path(grid.__file__).resolve().parent.parent

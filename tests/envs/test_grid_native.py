@@ -15,8 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metta_fast.contracts.env import Array, EnvBatch, EnvFactory, Rows
-from metta_fast.envs.grid.config import ACTIONS, ITEMS, STATS, TYPES, grid_config
+from metta_fast.envs.grid.config import grid_config
 from metta_fast.envs.grid.env import GridFactory, GridSim
+from metta_fast.envs.grid.names import ACTIONS, ITEMS, STATS, TYPES
 from metta_fast.envs.grid.state import PAD, state_views
 from tests.cuda.engines import ENGINES, observed_by_warps
 

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from metta_fast.envs.grid.config import ITEMS, MAP_CHARACTERS, STATS
 from metta_fast.envs.grid.env import GridSim
+from metta_fast.envs.grid.names import ITEMS, MAP_CHARACTERS, STATS
 from tests.parity.grid_cases import record
 
 NOOP, MOVE, ROTATE, PUT, GET, ATTACK, SWAP, COLOR, GLYPH = range(9)

@@ -10,10 +10,11 @@ import pytest
 
 from metta_fast.contracts.env import EVAL_SEED_BIT
 from metta_fast.contracts.errors import UserError
-from metta_fast.envs.grid.config import MAP_CHARACTERS, grid_config
+from metta_fast.envs.grid.config import grid_config
 from metta_fast.envs.grid.env import GridSim
-from metta_fast.envs.grid.paths import FAR, Paths
-from metta_fast.envs.grid.scripted import ScriptedAgent
+from metta_fast.envs.grid.names import MAP_CHARACTERS
+from metta_fast.envs.grid.scripted.agent import ScriptedAgent
+from metta_fast.envs.grid.scripted.paths import FAR, Paths
 from tests.parity.grid_cases import record
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from hypothesis import strategies as st
 
-from metta_fast.envs.grid.config import GRID_CONFIG
+from metta_fast.envs.grid.names import GRID_CONFIG
 from tests.reference import grid_reference as rules
 from tests.reference.grid_maps_reference import ARENA, MAZE, ROOMS, TABLE
 

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from metta_fast.envs.grid.config import ACTIONS, ITEMS, STATS
 from metta_fast.envs.grid.env import GridFactory
+from metta_fast.envs.grid.names import ACTIONS, ITEMS, STATS
 from metta_fast.envs.grid.state import state_views
 from tests.cuda.engines import ENGINES, RecordFactory, Twins, busy_actions, needs_card, needs_compiler
 from tests.parity.grid_cases import Case, cases

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metta_fast.envs.grid.config import OBSERVATIONS
 from metta_fast.envs.grid.env import GridSim
+from metta_fast.envs.grid.names import OBSERVATIONS
 from tests.cuda.engines import ENGINES, has_compiler, observed_by_warps
 from tests.parity.grid_cases import Actor, Case, cases, record
 from tests.reference import grid_observe_reference as observe

@@ -9,8 +9,8 @@ import numpy as np
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from metta_fast.envs.grid.config import OBSERVATIONS
 from metta_fast.envs.grid.env import GridSim
+from metta_fast.envs.grid.names import OBSERVATIONS
 from tests.parity.grid_cases import Actor, Case, cases
 from tests.reference import grid_observe_reference as observe
 from tests.reference import grid_reference as rules

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from metta_fast.contracts.env import Array
-from metta_fast.envs.grid.chain import ALTAR, GENERATOR, HEART, MINE, Chain
-from metta_fast.envs.grid.paths import FAR, NOOP, Action
-from metta_fast.envs.grid.traffic import Traffic, Views, Walker
+from metta_fast.envs.grid.scripted.chain import ALTAR, GENERATOR, HEART, MINE, Chain
+from metta_fast.envs.grid.scripted.paths import FAR, NOOP, Action
+from metta_fast.envs.grid.scripted.traffic import Traffic, Views, Walker
 
 PUT, GET = (3, 0), (4, 0)
 CONVERTING, COOLING = 1, 2

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from metta_fast.contracts.env import Array
-from metta_fast.envs.grid.config import ACTIONS, TYPES
-from metta_fast.envs.grid.paths import MOVE_BACKWARD, MOVE_FORWARD, NOOP, SWAP, Action, Paths
+from metta_fast.envs.grid.names import ACTIONS, TYPES
+from metta_fast.envs.grid.scripted.paths import MOVE_BACKWARD, MOVE_FORWARD, NOOP, SWAP, Action, Paths
 
 Views = Mapping[str, Array]
 BLOCK = TYPES.index("block")

@@ -6,7 +6,7 @@ from metta_fast.contracts.env import Array, EnvBatch, Rows
 
 
 class ScriptedPlayer:
-    """Plays as the grid's scripted agent (envs/grid/scripted.py), which sees the whole map.
+    """Plays as the grid's scripted agent (envs/grid/scripted/agent.py), which sees the whole map.
 
     Args:
         record: the grid's configuration (GRID_CONFIG).
@@ -16,7 +16,7 @@ class ScriptedPlayer:
     """
 
     def __init__(self, record: Array) -> None:
-        from metta_fast.envs.grid.scripted import ScriptedAgent
+        from metta_fast.envs.grid.scripted.agent import ScriptedAgent
 
         self._record = record
         self._agent = ScriptedAgent(record)

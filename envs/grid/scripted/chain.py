@@ -8,7 +8,7 @@ import numpy as np
 
 from metta_fast.contracts.env import Array
 from metta_fast.contracts.errors import UserError
-from metta_fast.envs.grid.config import ITEMS, TYPES
+from metta_fast.envs.grid.names import ITEMS, TYPES
 
 HEART = ITEMS.index("heart")
 MINE, GENERATOR, ALTAR = range(3)

@@ -1,0 +1,240 @@
+"""Steps one Python environment and writes its rows: of one agent, or of several.
+
+Place in the flow: PythonBatch (python_env.py) holds one for each of its environments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn, Protocol
+
+import numpy as np
+from numpy import ndarray
+
+from metta_fast.contracts.env import Array, EnvError, EnvSpec, Rows
+from metta_fast.envs.spaces import FieldError, Part
+
+DISABLED, NEXT_STEP, SAME_STEP = "Disabled", "NextStep", "SameStep"
+"""Gymnasium's AutoresetMode."""
+
+
+class Made(Protocol):
+    """What a slot reads of its factory (python_env.py: PythonEnvFactory)."""
+
+    spec: EnvSpec
+    parts: tuple[Part, ...]
+    autoreset: str
+    make_env: Callable[[int], Any]
+
+
+class Slot:
+    """One environment and its rows."""
+
+    rows: Rows
+    views: list[Array]
+    view: Array
+    """Where the observation is one array and goes into the row as it is; `dtype` is None where it does not."""
+    shape: tuple[int, ...] = ()
+    dtype: np.dtype | None = None
+
+    def __init__(self, factory: Made, index: int) -> None:
+        self.factory = factory
+        self.index = index
+        self.agents: tuple[int, ...] = ()
+        self.gone = np.zeros(factory.spec.agents_per_env, np.bool_)
+        """[n] agents that have ended."""
+        self.ended = False
+        """The next call starts a new episode."""
+        self.held: Any = None
+        """same-step: the new episode's first observation."""
+        self.env = make_env(factory.make_env, index)
+        self.call = self.env.step
+
+    def bind(self, rows: Rows) -> None:
+        self.rows = rows
+        self.views = [part.view(rows.obs[part.name], self.agents) for part in self.factory.parts]
+        part = self.factory.parts[0]
+        if len(self.views) == 1 and not part.path and not part.nvec:
+            self.view, self.shape, self.dtype = self.views[0], self.views[0].shape, part.dtype
+
+    def guard(self, call: Callable[..., None], *arguments: Any) -> None:
+        """Call; whatever goes wrong names this environment."""
+        try:
+            call(*arguments)
+        except Exception as error:
+            self.fail(error)
+
+    def fail(self, error: Exception) -> NoReturn:
+        """Raise what went wrong in a call, with this environment's index."""
+        if isinstance(error, FieldError):
+            raise EnvError(f"environment {self.index} gave a wrong value: {error}", self.index) from None
+        raise EnvError(
+            f"environment {self.index} raised {type(error).__name__}: {error}", self.index
+        ) from error
+
+    def reset(self, seed: int | None) -> None:
+        """A new episode's first row."""
+        self._first(self._fresh(seed))
+
+    def _fresh(self, seed: int | None) -> Any:
+        """The observation of a new episode."""
+        result = self.env.reset() if seed is None else self.env.reset(seed=seed)
+        if not (isinstance(result, tuple) and len(result) == 2):
+            raise FieldError(f"reset() gave {type(result).__name__}, expected (observation, info)")
+        return result[0]
+
+    def _first(self, obs: Any) -> None:
+        rows = self.rows
+        self._write(obs)
+        rows.reward[:] = 0.0
+        rows.terminal[:] = rows.truncation[:] = False
+        rows.mask[:] = rows.reset[:] = True
+        self.gone[:] = False
+        self.ended = False
+
+    def _write(self, obs: Any) -> None:
+        for part, view in zip(self.factory.parts, self.views):
+            part.write(obs, view, self.agents)
+
+    def _stats(self, info: Mapping[str, Any], which: Any) -> None:
+        """Statistics of the agents `which` that end."""
+        for column, name in enumerate(self.factory.spec.stats):
+            value: Any = info
+            for key in name.split("/"):
+                if not isinstance(value, Mapping) or key not in value:
+                    raise FieldError(
+                        f"info of an episode's last step has no {name!r}, which the factory lists in stats"
+                    )
+                value = value[key]
+            self.rows.stats[which, column] = np.broadcast_to(value, self.gone.shape)[which]
+
+
+def _result(result: Any) -> tuple[Any, Any, Any, Any, Any]:
+    if not (isinstance(result, tuple) and len(result) == 5):
+        raise FieldError(
+            f"step() gave {type(result).__name__}, expected (obs, reward, terminated, truncated, info)"
+        )
+    return result  # type: ignore[return-value]
+
+
+class OneAgent(Slot):
+    """Gymnasium's API. `step` and `restart` write all of the row but the reward, which they return."""
+
+    def step(self, action: Any) -> float:
+        """Of flags only those of an end are written: the batch has cleared them."""
+        result = self.call(action)
+        if type(result) is not tuple or len(result) != 5:
+            result = _result(result)
+        obs, reward, terminal, truncation, info = result
+        if type(terminal) is not bool or type(truncation) is not bool:
+            terminal, truncation = _flag("terminated", terminal), _flag("truncated", truncation)
+        if terminal or truncation:
+            obs = self._end(obs, terminal, truncation, info)
+        if type(obs) is ndarray and obs.dtype is self.dtype and obs.shape == self.shape:
+            self.view[...] = obs
+        else:
+            self._write(obs)
+        return reward if type(reward) is float else _number("reward", reward)
+
+    def _end(self, obs: Any, terminal: bool, truncation: bool, info: Mapping[str, Any]) -> Any:
+        """Flags and statistics of an episode's last step; the observation of its row."""
+        factory, rows = self.factory, self.rows
+        masked = self.ended = factory.spec.has_final_obs
+        if factory.autoreset == SAME_STEP:
+            if masked:
+                if "final_obs" not in info:
+                    raise FieldError(
+                        "an episode ended and info has no 'final_obs', although autoreset_mode is same-step; "
+                        "give it, or make the factory with has_final_obs=False"
+                    )
+                self.held, obs = obs, info["final_obs"]
+            info = info.get("final_info", info)
+        rows.terminal[0], rows.truncation[0] = terminal, truncation
+        if masked:
+            rows.mask[0] = False
+        else:
+            rows.reset[0] = True
+        if factory.spec.stats:
+            self._stats(info, [0])
+        return obs
+
+    def restart(self, action: Any) -> float:
+        """The first row of the next episode."""
+        factory = self.factory
+        if factory.autoreset == SAME_STEP:
+            obs, self.held = self.held, None
+        elif factory.autoreset == NEXT_STEP:
+            obs = _result(self.call(action))[0]
+        else:
+            obs = self._fresh(None)
+        self._write(obs)
+        self.rows.reset[0] = True
+        self.ended = False
+        return 0.0
+
+
+class SeveralAgents(Slot):
+    """The protocol of the module's docstring."""
+
+    def __init__(self, factory: Made, index: int) -> None:
+        super().__init__(factory, index)
+        self.agents = self.gone.shape
+        start = factory.spec.action.start
+        self.start = np.array(start, np.int32) if start else np.float32(0)
+
+    def step(self) -> None:
+        rows = self.rows
+        obs, reward, terminal, truncation, info = _result(self.env.step(rows.action + self.start))
+        reward = self._array("reward", reward, "iuf")
+        terminal, truncation = (
+            self._array("terminal", terminal, "b"),
+            self._array("truncation", truncation, "b"),
+        )
+        present = ~self.gone
+        self._write(obs)
+        rows.reward[:] = np.where(present, reward, 0.0)
+        rows.terminal[:] = terminal & present
+        rows.truncation[:] = truncation & present
+        ends = rows.terminal | rows.truncation
+        self.gone |= ends
+        rows.mask[:] = ~self.gone
+        rows.reset[:] = False
+        if ends.any():
+            self._stats(info, ends)
+        self.ended = bool(self.gone.all())
+
+    def restart(self) -> None:
+        self.reset(None)
+
+    def _array(self, name: str, value: Any, kinds: str) -> Array:
+        value = np.asarray(value)
+        if value.shape != self.agents or value.dtype.kind not in kinds:
+            raise FieldError(
+                f"{name} is {value.dtype} {value.shape}, not a {'bool' if kinds == 'b' else 'number'} for "
+                f"each of {self.agents[0]} agents"
+            )
+        return value
+
+
+def _flag(name: str, value: Any) -> bool:
+    if not isinstance(value, (bool, np.bool_)):
+        raise FieldError(f"{name} is {value!r} ({type(value).__name__}), expected a bool")
+    return bool(value)
+
+
+def _number(name: str, value: Any) -> float:
+    if isinstance(value, (np.floating, int)):
+        return float(value)
+    if np.ndim(value) or np.asarray(value).dtype.kind not in "biuf":
+        raise FieldError(f"{name} is {value!r}, expected a number")
+    return float(value)
+
+
+def make_env(make: Callable[[int], Any], index: int) -> Any:
+    """Makes environment `index`; what goes wrong names it."""
+    try:
+        return make(index)
+    except Exception as error:
+        raise EnvError(
+            f"environment {index} could not be made: {type(error).__name__}: {error}", index
+        ) from error
