@@ -132,7 +132,7 @@ class BlockStep:
         self._first_state = buffers.state[0, :, mine]
         self._at, self._acts, self._autocast = at, acts, autocast
         self._zero = torch.zeros_like(at)
-        self._to_env: Any = acts.plain.policy.head.to_env
+        self._to_env: Callable[[Tensor], Tensor] = acts.plain.policy.head.to_env
         self._chosen = tuple(
             torch.empty_like(array[:1], memory_format=torch.contiguous_format)
             for array in (self._action, self._logprob, self._value)

@@ -15,6 +15,7 @@ import torch
 
 from metta_fast.algorithms.ppo.ppo import PPO
 from metta_fast.algorithms.ppo.step import SUMS
+from metta_fast.contracts.device_vector import DeviceVector
 from metta_fast.rollout.device_rollout import DeviceRollout
 from metta_fast.runtime.timer import DeviceTimer, Timer
 
@@ -22,7 +23,7 @@ from metta_fast.runtime.timer import DeviceTimer, Timer
 class DevicePPO(PPO):
     """PPO whose `vec` is a DeviceVector (contracts/device_vector.py)."""
 
-    vec: Any
+    vec: DeviceVector
 
     def __init__(self, config: Any, *args: Any, **keys: Any) -> None:
         super().__init__(config, *args, **keys)
