@@ -28,7 +28,7 @@ from metta_fast.runtime.timer import Timer
 
 @dataclass
 class Context:
-    """What a hook may look at. Valid during the call only."""
+    """The state that a hook may read, during the call only."""
 
     buffers: Buffers
     seed: int
@@ -44,7 +44,7 @@ class Context:
     """Of the phases; `phases()` tells of the epoch before, until the next rollout begins."""
 
     def generator(self, stream: int) -> torch.Generator:
-        """Keyed by (seed, stream, epoch, update), on the buffers' device. stream: the feature's own."""
+        """Returns a generator on the buffers' device, keyed by (seed, stream, epoch, update). stream: the feature's."""
         from metta_fast.runtime.keyed_random import SAMPLE, mix
 
         key = mix(self.seed, SAMPLE, stream, self.epoch, self.update)
@@ -61,27 +61,27 @@ class Sample(NamedTuple):
 
 
 class GradientHook(Protocol):
-    """Looks at gradients and steps. It must not change them, nor wait for the device.
+    """Observes gradients and steps. It must not change them, nor wait for the device.
 
     An update that it wants runs without a CUDA graph; the others are as if it were not there.
     """
 
     def due(self, epoch: int) -> bool:
-        """Whether it wants this epoch's update."""
+        """Returns whether it observes this epoch's update."""
 
     def begin(self, context: Context) -> None:
-        """Before the first step."""
+        """Called before the first step."""
 
     def before_step(self) -> None:
-        """Parameters have their gradients, summed and not clipped."""
+        """Called when parameters have their gradients, summed and not clipped."""
 
     def after_step(self, taken: Tensor) -> None:
-        """[] bool on the device: False if the step was skipped."""
+        """Called after a step. taken: [] bool on the device, False if the step was skipped."""
 
 
 @dataclass
 class Hooks:
-    """All features' hooks together, each list in the order in which the features were enabled."""
+    """The hooks of all features, each list in the order in which the features were enabled."""
 
     folder: Path | None = None
     """The run's folder, where a feature may keep files; None: there is no run (a check of the configuration)."""
@@ -99,7 +99,7 @@ class Hooks:
     """The timer waits for the device at the end of each phase."""
 
     def due(self, epoch: int) -> list[Callable[[Context], dict[str, float]]]:
-        """The `on_epoch` hooks that are called in this epoch."""
+        """Returns the `on_epoch` hooks that are called in this epoch."""
         return [hook for hook in self.on_epoch if not hasattr(hook, "due") or hook.due(epoch)]
 
     def used(self) -> set[str]:

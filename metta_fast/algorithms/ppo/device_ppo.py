@@ -1,4 +1,4 @@
-"""PPO with environments on the policy's device: the host launches, and reads one vector of figures an epoch.
+"""Runs PPO with environments on the policy's device: the host reads one vector of figures per epoch.
 
     host     launch update e · copy its state · launch rollout e+1 │ wait for the figures of e, metrics, log, …
     device   … rollout e │ update e                                │ rollout e+1 …
@@ -33,7 +33,7 @@ class DevicePPO(PPO):
         )
         self._read = torch.cuda.Event() if self.device.type == "cuda" else None
         self._ahead = False
-        """The epoch's rollout is launched already, by the update before it."""
+        """Whether the previous update has launched this epoch's rollout."""
         self._may_go_ahead = not self.config.trainer.debug
         """Nobody looks at the buffers after an update, but for the hooks that are due."""
         self._boundary: tuple[dict[str, Any], Any] | None = None
@@ -55,7 +55,7 @@ class DevicePPO(PPO):
         )
 
     def collect(self) -> None:
-        """Launch a rollout. What is not finite in it is found by `update`."""
+        """Launches a rollout. `update` checks that it is finite."""
         self._before_rollout()
         if self._ahead:
             self._ahead = False
@@ -65,7 +65,7 @@ class DevicePPO(PPO):
         self._after_rollout()
 
     def update(self) -> None:
-        """Learn from the rollout and count the epoch.
+        """Learns from the rollout and counts the epoch.
 
         Raises:
             NonFiniteError: an observation, reward, action, value, loss or gradient is NaN or infinite. The
@@ -100,6 +100,6 @@ class DevicePPO(PPO):
         return self.vec.snapshot() if self._boundary is None else self._boundary[1]
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from `state`. Load the vector's state before; without one the environments start anew."""
+        """Continues from `state`. Load the vector's state first; without one, episodes start anew."""
         self._ahead, self._boundary = False, None
         super().load_state_dict(state)

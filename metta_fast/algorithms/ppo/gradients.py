@@ -120,7 +120,7 @@ class Gradients:
         return result.stats
 
     def _forward(self, batch: Minibatch) -> tuple[Loss, PolicyOutput | None]:
-        """Policy and loss; and the policy's output, if anything needs it."""
+        """Returns the loss, and the policy's output if anything needs it."""
         output: PolicyOutput = self.policy(batch.obs, batch.state, batch.reset)
         params, head = output.params, self.policy.head
         if batch.action_mask is not None:
@@ -140,7 +140,7 @@ class Gradients:
         return first.to(product_dtype(rows.device.type))
 
     def _fused(self, tail: Tail, segments: Tensor, weight: Tensor | None) -> Loss:
-        """`_forward_at`, all after the first layer or the core by `tail`."""
+        """Computes `_forward_at`, with everything after the first layer or the core by `tail`."""
         batch = tail.gather(segments)
         x = self.first_at(batch.rows)
         if self._core is not None:

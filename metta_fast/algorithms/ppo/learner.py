@@ -1,4 +1,4 @@
-"""The update: passes over the buffers in minibatches of whole segments.
+"""Updates the policy: passes over the buffers in minibatches of whole segments.
 
     advantages ─► each pass: order of segments ─► each minibatch: gradients.py ─► step.py
 
@@ -95,7 +95,7 @@ class Learner:
         )
         self._context: Context | None = None
         self.bad_rollout: Callable[[], Tensor] | None = None
-        """A device scalar, 1 if nothing may be learnt from the rollout; None: the host has looked."""
+        """Returns a device scalar, 1 if the rollout must not be learned from; None: the host has checked it."""
         self._make_graphs(paths, graphs, say)
 
     def _make_graphs(self, paths: FastPaths, graphs: bool, say: Say) -> None:
@@ -121,7 +121,7 @@ class Learner:
         return {due: graph(due) for due in (False, True)}
 
     def update(self, context: Context, steps: int) -> None:
-        """Learn from the buffers.
+        """Learns from the buffers.
 
         Args:
             context: the epoch for the hooks and for the order of segments.
@@ -148,11 +148,11 @@ class Learner:
         self.timer.mark("update")
 
     def rate(self, steps: int) -> float:
-        """The learning rate: of the update after `steps` agent steps; adaptive: as it is (waits for the device)."""
+        """Returns the learning rate after `steps` agent steps; adaptive: the present one (waits for the device)."""
         return float(self.step.rate) if self.step.adapts else learning_rate(self.config, steps)
 
     def _work(self) -> None:
-        """The update but for what changes with the epoch: learning rate, clip and order of segments."""
+        """Runs the update, except what changes with the epoch: learning rate, clip and order of segments."""
         context = self._context
         assert context is not None
         self._advantage()
@@ -176,8 +176,8 @@ class Learner:
                 break
 
     def rehearse(self) -> None:
-        """The host's part of a minibatch as far as kernels of Triton do the rest (cuda/ahead.py): no weight changes,
-        no sum counts."""
+        """Runs the host's part of a minibatch whose rest Triton's kernels do (runtime/compile_ahead.py). Changes no
+        weights and no sums."""
         if self.gradients.tail is None or self.step.fused is None:
             return
         self._advantage()
@@ -189,7 +189,7 @@ class Learner:
         self.timer.lap("advantage")
 
     def _pass(self, number: int, context: Context) -> bool:
-        """One pass over the buffers. Returns False once target_kl stops the update."""
+        """Passes over the buffers once. Returns False once target_kl stops the update."""
         if self._cpu_update is not None:
             if float(self.step.stop):
                 return False
@@ -214,7 +214,7 @@ class Learner:
         return True
 
     def _minibatch(self, segments: Tensor, weight: Tensor | None, due: bool) -> bool:
-        """Gradients of the segments [B], and the step if one is due. Returns False as `_pass`."""
+        """Computes the gradients of segments [B], and steps if a step is due. Returns False as `_pass`."""
         return self.step(self.gradients(segments, weight), due=due)
 
     def _watched_cpu_pass(self, order: Tensor) -> bool:
@@ -236,7 +236,7 @@ class Learner:
     # ---- state ----
 
     def state_dict(self) -> dict[str, Any]:
-        """Copies of weights, optimizer and loss scaler."""
+        """Returns copies of weights, optimizer and loss scaler."""
         step = self.step.state_dict()
         scaler = step.pop("scaler")
         return copied({POLICY_STATE: self.policy.state_dict(), **step}) | {"scaler": scaler}
@@ -247,7 +247,7 @@ class Learner:
 
 
 def copied(value: Any) -> Any:
-    """The same nested dicts and lists with every tensor copied: on a GPU all of one dtype by one launch."""
+    """Returns the same nested dicts and lists with every tensor copied: on a GPU, one launch per dtype."""
     pairs: dict[tuple[torch.device, torch.dtype], tuple[list[Tensor], list[Tensor]]] = {}
 
     def new(value: Any) -> Any:

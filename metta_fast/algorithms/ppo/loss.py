@@ -1,4 +1,4 @@
-"""PPO's loss as a plain function of a minibatch and what the present policy says of it.
+"""Computes PPO's loss as a plain function of a minibatch and the present policy's output.
 
 With r = π(a)/π_old(a), A the normalised advantage, all means over unmasked rows:
 
@@ -21,12 +21,12 @@ from metta_fast.config.keys import TrainerConfig
 
 
 def masked_mean(x: Tensor, mask: Tensor) -> Tensor:
-    """Mean of x over the rows where mask is set; 0 where there is none. Other rows are not read."""
+    """Returns the mean of x over the rows where mask is set, or 0 without any. Other rows are not read."""
     return torch.where(mask, x, 0.0).sum() / mask.sum().clamp(min=1)
 
 
 def normalized(advantage: Tensor, mask: Tensor) -> Tensor:
-    """Mean 0 and standard deviation 1 over the unmasked rows; masked rows are 0."""
+    """Normalizes to mean 0 and standard deviation 1 over the unmasked rows; masked rows become 0."""
     centred = torch.where(mask, advantage - masked_mean(advantage, mask), 0.0)
     return centred / (masked_mean(centred.square(), mask).sqrt() + EPSILON)
 
@@ -39,7 +39,7 @@ def ppo_loss(
     config: TrainerConfig,
     clip: Tensor,
 ) -> Loss:
-    """The loss of a minibatch.
+    """Returns the loss of a minibatch.
 
     Args:
         logprob, entropy, value: [L, B] float32 under the present policy.

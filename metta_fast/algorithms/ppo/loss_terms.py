@@ -1,4 +1,4 @@
-"""What every form of PPO's loss returns, plain (loss.py) or fused (triton/)."""
+"""Defines the result of PPO's loss, plain (loss.py) or fused (triton/)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ EPSILON = 1e-8
 
 
 class Loss(NamedTuple):
-    """What one minibatch gives."""
+    """The result of one minibatch."""
 
     loss: Tensor
     """scalar, differentiable."""

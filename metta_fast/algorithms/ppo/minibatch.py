@@ -1,4 +1,4 @@
-"""Whole segments gathered from the buffers: what one optimizer step sees.
+"""Gathers whole segments from the buffers into a minibatch.
 
 Segment s (of horizon / bptt_horizon) of agent n has the number s · num_agents + n. Gathered rows are
 time-major [bptt_horizon, B]: the core runs through them as in the rollout, from the state stored at the
@@ -62,13 +62,13 @@ class Gather:
             self._picks_bytes = gather_rows
 
     def rows(self, segments: Tensor) -> Tensor:
-        """Row numbers t · num_agents + n, [L · B] time-major, of segments [B]."""
+        """Returns the row numbers t · num_agents + n of segments [B], [L · B] time-major."""
         b = self.buffers
         segment, agent = segments // b.num_agents, segments % b.num_agents
         return (self._time + (segment * (b.bptt_horizon * b.num_agents) + agent)).flatten()
 
     def minibatch(self, segments: Tensor, rows: Tensor, weight: Tensor | None = None) -> Minibatch:
-        """The minibatch of `segments` [B], whose `rows` are given."""
+        """Returns the minibatch of `segments` [B], whose `rows` are given."""
         b = self.buffers
         shape = (b.bptt_horizon, len(segments))
 
@@ -96,7 +96,7 @@ class Gather:
         )
 
     def state(self, segments: Tensor) -> Tensor:
-        """`Minibatch.state` of segments [B]."""
+        """Returns `Minibatch.state` of segments [B]."""
         b = self.buffers
         layers, size = b.state.shape[1], b.state.shape[3]
         if layers:
@@ -106,11 +106,11 @@ class Gather:
         return state.to(self.device)
 
     def reset(self, segments: Tensor) -> Tensor:
-        """`Minibatch.reset` of segments [B], without their rows."""
+        """Returns `Minibatch.reset` of segments [B], without their rows."""
         b = self.buffers
         whole = b.reset[: b.horizon].unflatten(0, (-1, b.bptt_horizon))
         return whole[segments // b.num_agents, :, segments % b.num_agents].t().to(self.device)
 
     def put(self, array: Tensor, rows: Tensor, values: Tensor) -> None:
-        """Write values [L, B] back to the rows of array [T or T+1, N]."""
+        """Writes values [L, B] back to the rows of array [T or T+1, N]."""
         array.flatten(0, 1).index_copy_(0, rows, values.flatten().to(array.device, array.dtype))

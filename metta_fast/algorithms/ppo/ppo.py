@@ -1,4 +1,4 @@
-"""PPO as the trainer sees it: collect, update, metrics, state.
+"""Implements PPO for the trainer: collect, update, metrics, state.
 
     collect:  rollout ─► summary (guard, episode statistics, reward scale) ─► features' on_rollout
     update:   advantage ─► learner ─► guard ─► features' on_epoch
@@ -52,7 +52,7 @@ class PPO:
 
     Args:
         config: resolved (no `auto` left); batch_size is num_agents · horizon.
-        vec: in whatever state; the first `collect` resets it, unless a loaded state goes on with it.
+        vec: in any state; the first `collect` resets it, unless a loaded state continues it.
         policy: on `device` already.
         hooks: of the enabled features; None: none.
     """
@@ -170,12 +170,12 @@ class PPO:
         )
 
     def _fused_dtype(self) -> torch.dtype | None:
-        """Of the layers in a rollout's kernel; None: there is no such kernel."""
+        """Returns the dtype of the layers in a rollout's kernel, or None without such a kernel."""
         return AUTOCAST[self.config.trainer.precision] if self.paths.uses(FUSED_ACT) else None
 
     def _compile_ahead(self) -> Ahead:
-        """Starts to compile all kernels of an epoch side by side, not each where it is first launched. Weights,
-        environments and statistics stay as they are."""
+        """Compiles all kernels of an epoch in parallel, not one by one at their first launch. Changes no weights,
+        environments or statistics."""
         from metta_fast.runtime.compile_ahead import Ahead
 
         with Ahead(self.device, hardware.allowed_cores()) as ahead:
@@ -193,7 +193,7 @@ class PPO:
         self.rollout = self._make_rollout()
 
     def collect(self) -> None:
-        """Fill the buffers with one rollout.
+        """Fills the buffers with one rollout.
 
         Raises:
             NonFiniteError: an observation, reward, action or value is NaN or infinite; nothing was learnt.
@@ -207,7 +207,7 @@ class PPO:
         self.timer.lap("copy")
 
     def _roll(self) -> None:
-        """The rollout of the epoch, whatever it is."""
+        """Runs the epoch's rollout."""
         if self._compiling is not None:
             self._compiling.wait()
             self._compiling = None
@@ -238,7 +238,7 @@ class PPO:
             hook(context)
 
     def update(self) -> None:
-        """Learn from the rollout and count the epoch.
+        """Learns from the rollout and counts the epoch.
 
         Raises:
             NonFiniteError: a loss or gradient is NaN or infinite. The weights are then worthless: what
@@ -254,7 +254,7 @@ class PPO:
         self.timer.lap("update")
 
     def _learn(self, context: Context) -> None:
-        """Learn from the rollout; only then do the normaliser's moments take it in."""
+        """Learns from the rollout, then updates the observation normalizer with it."""
         self.learner.update(context, self.steps)
         normalizer = getattr(self.policy, "normalizer", None)
         if normalizer is not None:
@@ -265,11 +265,11 @@ class PPO:
             unwritten = self.buffers.unwritten()
             if unwritten is not None:
                 raise RuntimeError(
-                    f"trainer.debug: nobody wrote some row of {unwritten} in epoch {self.epoch}"
+                    f"trainer.debug: a row of {unwritten} was not written in epoch {self.epoch}"
                 )
 
     def _learnt(self, sums: list[float], epoch: int) -> None:
-        """Judge the update by the learner's sums; count its steps."""
+        """Checks the update by the learner's sums and counts its steps."""
         check_update(sums, SUMS, self.buffers, self.spec, epoch)
         check_loss_scale(self.learner.step.scaler, epoch)
         rate, clip = self.learner.rate(self.steps), clip_coef(self.config.trainer, self.steps)
@@ -285,7 +285,7 @@ class PPO:
             self._metrics |= hook(context)
 
     def metrics(self) -> Metrics:
-        """Figures of the last epoch; env/* only where an episode ended in it."""
+        """Returns the last epoch's figures; env/* only if an episode ended in it."""
         phases = self.timer.phases()
         return self._metrics | {f"perf/time/{phase}": seconds for phase, seconds in phases.items()}
 
@@ -302,18 +302,18 @@ class PPO:
     # ---- state ----
 
     def rollout_state(self) -> dict[str, Any]:
-        """What belongs to the held row: the core's state, and the episodes that are going on."""
+        """Returns the state that belongs to the held row: the core's, and that of unfinished episodes."""
         return {"core": self.rollout.state_dict(), "episodes": self.episodes.state_dict()}
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything but the vector's own state: copies, cheap enough for every boundary.
+        """Returns everything but the vector's own state: copies, cheap enough for every boundary.
 
         The held row's state is in it where the run is deterministic or the environments' state is cheap.
         """
         return {**self._tensors(), "steps": self.steps, "epoch": self.epoch}
 
     def env_state(self) -> Any:
-        """A function that gives the state of the environments as of the last boundary."""
+        """Returns a function that gives the environments' state as of the last boundary."""
         return self.vec.snapshot()
 
     def _tensors(self) -> dict[str, Any]:
@@ -325,14 +325,14 @@ class PPO:
         return state
 
     def start_from(self, state: dict[str, Any], source: str) -> None:
-        """Take another run's policy and normalisers; optimizer and counters are as they were made."""
+        """Takes another run's policy and normalizers; optimizer and counters start fresh."""
         load_weights(self.policy, state[POLICY_STATE], source, OTHER_NETWORK)
         if self.reward_scale and "reward_scale" in state:
             self.reward_scale.load_state_dict(state["reward_scale"])
             self.reward_scale.restart()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from `state`. Load the vector's state before; without one the environments start anew."""
+        """Continues from `state`. Load the vector's state first; without one, episodes start anew."""
         self.learner.load_state_dict(state)
         self.steps, self.epoch = state["steps"], state["epoch"]
         if self.reward_scale and "reward_scale" in state:

@@ -1,4 +1,4 @@
-"""trainer.recompute=pass: the values of a rollout's rows again, as the network gives them by now.
+"""Computes the values of a rollout's rows again with the present network, for trainer.recompute=pass.
 
     each pass but the first:  revalue ─► advantage ─► minibatches
 
@@ -24,7 +24,7 @@ CHUNK = 1 << 16
 def revalue(
     policy: Policy, buffers: Buffers, device: torch.device, autocast: Callable[[], AbstractContextManager]
 ) -> None:
-    """Write `buffers.value` [T+1, N], all of it. The core starts from the rollout's first state."""
+    """Writes all of `buffers.value` [T+1, N]. The core starts from the rollout's first state."""
     rows = max(1, CHUNK // buffers.num_agents)
     state = buffers.state[0].to(device)
     with autocast():

@@ -1,4 +1,4 @@
-"""The learning rate and PPO's clip by agent steps: pure functions, so that a resume needs nothing but the step count.
+"""Computes the learning rate and PPO's clip from agent steps: pure functions, so a resume needs only the step count.
 
 schedule=adaptive alone goes by what the learner saw; the learner keeps that rate, and checkpoints hold it.
 """
@@ -21,7 +21,7 @@ LEAST, MOST = 1e-5, 1e-2
 
 
 def progress(config: TrainerConfig, steps: int) -> float:
-    """How much of total_timesteps is done, 0 … 1."""
+    """Returns the share of total_timesteps that is done, 0 … 1."""
     return min(1.0, steps / config.total_timesteps)
 
 
@@ -37,12 +37,12 @@ def learning_rate(config: TrainerConfig, steps: int) -> float:
 
 
 def clip_coef(config: TrainerConfig, steps: int) -> float:
-    """PPO's ratio clip for the update after `steps` agent steps, as trainer.clip_schedule says."""
+    """Returns the ratio clip of the update after `steps` agent steps, by trainer.clip_schedule."""
     return config.clip_coef * _left(config.clip_schedule, progress(config, steps))
 
 
 def _left(schedule: str, done: float) -> float:
-    """What is left of a value that `schedule` takes to 0, with `done` (0 … 1) of the run over."""
+    """Returns the factor of a value that `schedule` takes to 0, after `done` (0 … 1) of the run."""
     return {
         "constant": 1.0,
         "linear": 1.0 - done,

@@ -62,12 +62,12 @@ class _Fit:
         self.changes: list[SizeChange] = []
 
     def _set(self, path: str, value: int, why: str) -> None:
-        """Change a value; `{}` in `why` is the old one."""
+        """Changes a value; `{}` in `why` is the old one."""
         self.changes.append(SizeChange(path, value, why.format(get(self.config, path))))
         put(self.config, path, value)
 
     def segments(self) -> None:
-        """Agents and bptt_horizon first, then the batch in whole segments."""
+        """Fits agents and bptt_horizon first, then the batch to whole segments."""
         env, trainer = self.config.env, self.config.trainer
         agents, bptt, batch = env.num_envs * env.agents_per_env, trainer.bptt_horizon, trainer.batch_size
         if self.typed("trainer.batch_size"):
@@ -117,7 +117,7 @@ class _Fit:
         )
 
     def _cures(self, batch: int) -> str:
-        """The values that work, nearest first; each alone is enough."""
+        """Returns the values that work, nearest first; each alone is enough."""
         env, trainer = self.config.env, self.config.trainer
         agents, bptt = env.num_envs * env.agents_per_env, trainer.bptt_horizon
         segment = agents * bptt
@@ -136,7 +136,7 @@ class _Fit:
         return ", or ".join(cures)
 
     def minibatches(self) -> None:
-        """Whole segments that divide the batch."""
+        """Fits the minibatch: whole segments that divide the batch."""
         trainer = self.config.trainer
         bptt, batch, minibatch = trainer.bptt_horizon, trainer.batch_size, trainer.minibatch_size
         if minibatch % bptt == 0 and batch % minibatch == 0:
@@ -159,7 +159,7 @@ class _Fit:
         self._set("trainer.minibatch_size", usable[0] if down is None else down, why)
 
     def accumulation(self) -> None:
-        """Whole optimizer steps an epoch."""
+        """Fits the accumulation: whole optimizer steps per epoch."""
         trainer = self.config.trainer
         count = trainer.batch_size // trainer.minibatch_size
         if count % trainer.gradient_accumulation == 0:

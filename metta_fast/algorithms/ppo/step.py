@@ -1,4 +1,4 @@
-"""The optimizer's step: statistics ─► sums, gradients ─► clipped ─► Adam, at the learning rate of the moment.
+"""Steps the optimizer: statistics ─► sums, gradients ─► clipped ─► Adam, at the present learning rate.
 
 Nothing here waits for the device: sums of losses stay there, and so does `stop`, which skips every step once target_kl
 is passed or a gradient is not finite. (On the CPU target_kl ends the update at once instead.)
@@ -32,7 +32,7 @@ PORTABLE = {"capturable": False, "fused": True}
 
 
 class Step:
-    """Owns the optimizer. A call counts a minibatch and changes the weights if it is time to."""
+    """Owns the optimizer. A call counts a minibatch, and changes the weights if a step is due."""
 
     def __init__(
         self,
@@ -115,11 +115,11 @@ class Step:
         self.clear()
 
     def clear(self) -> None:
-        """The gradients are used."""
+        """Clears the gradients after a step."""
         self.optimizer.zero_grad(set_to_none=not self._accumulates)
 
     def before(self) -> None:
-        """Gradients are summed and not clipped."""
+        """Calls the hooks when gradients are summed and not clipped."""
         for hook in self.watching:
             hook.before_step()
 
@@ -129,11 +129,11 @@ class Step:
             hook.after_step(self.stop == 0 if taken is None else taken)
 
     def _count(self, value: Tensor | int, at: int | slice) -> None:
-        """Add to the sums, unless the update is stopped."""
+        """Adds to the sums, unless the update is stopped."""
         self.sums[at] += torch.where(self.stop > 0, 0.0, value) if self._on_device else value
 
     def _take(self) -> None:
-        """Scale the summed gradients to max_grad_norm and step."""
+        """Scales the summed gradients to max_grad_norm and steps."""
         self.scaler.unscale_(self.optimizer)
         self.before()
         norm = nn.utils.get_total_norm([p.grad for p in self.parameters if p.grad is not None])
@@ -163,7 +163,7 @@ class Step:
             group["lr"] = self.rate
 
     def adapt(self, before: Tensor) -> None:
-        """Move the adaptive rate by the mean KL of the minibatches since the sums were `before`."""
+        """Adapts the learning rate by the mean KL of the minibatches since the sums were `before`."""
         done = self.sums - before
         kl = done[STATS.index("kl")] / done[SUMS.index("minibatches")].clamp(min=1)
         rate = self.rate if isinstance(self.rate, Tensor) else torch.tensor(self.rate, dtype=torch.float64)
@@ -172,7 +172,7 @@ class Step:
     # ---- state ----
 
     def state_dict(self) -> dict[str, Any]:
-        """Of optimizer, loss scaler and adaptive rate: not copies."""
+        """Returns the state of optimizer, loss scaler and adaptive rate: not copies."""
         optimizer = self.optimizer.state_dict()
         groups = [
             group | {"lr": self.config.learning_rate, **PORTABLE} for group in optimizer["param_groups"]
