@@ -159,5 +159,5 @@ def test_a_backend_without_workers_is_told():
         default_hardware="cpu",
         machine=Machine(cores=2, cores_total=2, memory=8 << 30),
     )
-    with pytest.raises(UserError, match=r"vector\.backend=threads has no workers to start anew"):
+    with pytest.raises(UserError, match=r"vector\.backend=threads has no workers to restart"):
         resolve(composed)

@@ -89,7 +89,7 @@ def test_wrong_paths_are_told_with_the_cure(tmp_path):
     with pytest.raises(UserError, match="names another"):
         start(tmp_path, "resume=r", "run.name=x")
     (run.checkpoints / "step_000000000100" / "meta.json").write_text("{}")
-    with pytest.raises(UserError, match="no whole checkpoint"):
+    with pytest.raises(UserError, match="no complete checkpoint"):
         start(tmp_path, "resume=r")
     with pytest.raises(UserError, match="damaged checkpoint"):
         start(tmp_path, f"resume={run.checkpoints / 'step_000000000100'}")
@@ -138,5 +138,5 @@ def test_the_same_command_recovers_a_run(tmp_path):
 )
 def test_what_the_state_depends_on_cannot_change(tmp_path, word):
     make_run(tmp_path, "r")
-    with pytest.raises(UserError, match=r"leave it\s+out"):
+    with pytest.raises(UserError, match=r"remove it,\s+or start"):
         start(tmp_path, "resume=r", word)
