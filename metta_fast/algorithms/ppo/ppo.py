@@ -121,20 +121,6 @@ class PPO:
         self._metrics: Metrics = {}
         self._compiling = self._compile_ahead() if self.paths.uses(COMPILED_AHEAD) else None
 
-    def _make_buffers(self) -> Buffers:
-        trainer = self.config.trainer
-        offload = trainer.cpu_offload and self.device.type == "cuda"
-        return Buffers.allocate(
-            self.spec,
-            num_agents=self.vec.num_agents,
-            horizon=trainer.batch_size // self.vec.num_agents,
-            bptt_horizon=trainer.bptt_horizon,
-            state_shape=self.policy.state_shape,
-            device=torch.device("cpu") if offload else self.device,
-            debug=trainer.debug,
-            pinned=offload,
-        )
-
     def _make_timer(self) -> Timer:
         return ExactTimer() if self.hooks.exact_times and self.device.type == "cuda" else Timer()
 
