@@ -322,7 +322,7 @@ def test_what_it_is_for() -> None:
     compact = grid_spec("compact")
     assert why(compact) is None
     assert why(compact, core="mingru") is None
-    assert "memory" in str(why(compact, core="lstm"))
+    assert "recurrent" in str(why(compact, core="lstm"))
     assert "observations" in str(why(grid_spec("dense")))
     assert why(compact, shared=False) == "policy.shared=false"
     assert why(compact, activation="tanh") == "policy.activation=tanh"

@@ -273,7 +273,7 @@ def fused_act(
         obs: [n, 387] uint8; rows may lie apart, the bytes of a row may not.
         noise: [n, W] float32, as for `ActionHead.sample`. action: [n, W] int32. logprob, value: [n] float32. All
             contiguous; the last three are written.
-        state, reset: [n, width] float32, written, and [n] bool; of a policy with memory.
+        state, reset: [n, width] float32, written, and [n] bool; of a recurrent policy.
         rows, warps, step: of a program, 16 or 32 rows; how many rows of the weights are on their way at once.
     """
     n = obs.shape[0]
