@@ -1,4 +1,4 @@
-"""Environments: the native contract, the grid world, and small examples. Importable as `metta_fast.envs`.
+"""Holds the environments: grid world, robots, small examples, and any in Python. Importable as `metta_fast.envs`.
 
     factory = make_factory(config.env)           # metta_fast.contracts.env.EnvFactory
 
@@ -122,7 +122,7 @@ def _check_keys(name: str, params: Mapping[str, Any], known: Sequence[str]) -> N
 
 
 def _params(config: EnvConfig, *taken: str) -> dict[str, Any]:
-    """env.params, which may not repeat what has a key of its own in env."""
+    """Returns env.params, and refuses names that have a key of their own in env."""
     for key in taken:
         if key in config.params:
             cure = "agents_per_env" if key == "num_agents" else key
@@ -131,7 +131,7 @@ def _params(config: EnvConfig, *taken: str) -> dict[str, Any]:
 
 
 def _custom(config: EnvConfig) -> EnvFactory | DeviceFactory:
-    """A factory by module:name, or by an entry point of an installed package."""
+    """Makes a factory by module:name, or by an entry point of an installed package."""
     where = f"env.factory={config.factory}"
     function = (
         load_named(config.factory, "env.factory")

@@ -58,7 +58,7 @@ class CounterFactory:
 
 
 class CounterBatch:
-    """`metta_fast.contracts.env.EnvBatch` over numpy arrays; n = num_envs, a = agents_per_env."""
+    """Steps counters as numpy arrays (`metta_fast.contracts.env.EnvBatch`); n = num_envs, a = agents_per_env."""
 
     rows: Rows
 
@@ -108,7 +108,7 @@ class CounterBatch:
         self.count[which] = self._starts()[which]
 
     def _write(self, done: Array, begins: Array) -> None:
-        """Everything of the rows but the reward. done, begins: [n]."""
+        """Writes all fields of the rows but the reward. done, begins: [n]."""
 
         def by_agent(x: Array) -> Array:
             return np.repeat(x, self.spec.agents_per_env)
@@ -125,7 +125,7 @@ class CounterBatch:
         self.rows.stats[:, 0] = self.right.reshape(-1)
 
     def _starts(self) -> Array:
-        """First counts [n, a] of each env's present episode: a hash (SplitMix64's finaliser) of seed, env,
+        """Returns the first counts [n, a] of each env's present episode: a hash (SplitMix64's finaliser) of seed, env,
         episode and agent."""
         agent = np.arange(self.count.shape[1], dtype=np.uint64)
         x = np.uint64(self.seed) ^ (self.ids << np.uint64(32)) ^ self.episode.astype(np.uint64)

@@ -43,7 +43,7 @@ class FrameRecorder:
         self._size = (0, 0)
 
     def lasting(self, steps: int) -> None:
-        """What is seen as one step is so many (env.action_repeat)."""
+        """Counts each step seen as this many (env.action_repeat)."""
         self._every = max(1, self._every // steps)
         self._step_s = None if self._step_s is None else self._step_s * steps
 
@@ -88,7 +88,7 @@ def steps_per_frame(recording: Recording) -> int:
 
 
 def frames(recording: Recording) -> Iterator[Array]:
-    """The images, uint8 [height, width, 3]."""
+    """Yields the images, uint8 [height, width, 3]."""
     from PIL import Image
 
     for image in recording.world.facts["images"]:

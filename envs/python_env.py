@@ -50,7 +50,7 @@ LOG = logging.getLogger("metta_fast.envs.python_env")
 
 
 class PythonEnvFactory:
-    """See the module's docstring.
+    """Makes batches of Python environments (see the module's docstring).
 
     Args:
         make_env: global index → environment.
@@ -111,7 +111,7 @@ class PythonEnvFactory:
         return PythonBatch(self, first_env, num_envs)
 
     def make_recorder(self, batch: PythonBatch) -> Recorder | None:
-        """For `metta_fast.episodes`: what the environment renders, where it was made with render_mode="rgb_array"."""
+        """Returns a recorder of what the environment renders; None unless its render_mode is "rgb_array"."""
         from metta_fast.envs.frame_recorder import FrameRecorder
 
         env = batch.envs[0].env
@@ -119,7 +119,7 @@ class PythonEnvFactory:
 
 
 class PythonBatch:
-    """`metta_fast.contracts.env.EnvBatch`: steps its environments one after another."""
+    """Steps its environments one after another (`metta_fast.contracts.env.EnvBatch`)."""
 
     rows: Rows
 
@@ -135,7 +135,7 @@ class PythonBatch:
             env.bind(rows.slice(i * a, (i + 1) * a))
 
     def reset(self, seed: int, *, stagger: bool = False) -> None:
-        """`stagger` is not for these environments: their clocks are their own."""
+        """Resets each environment with its own seed; `stagger` has no effect here."""
         for env in self.envs:
             env.guard(env.reset, env_seed(seed, env.index))
 
@@ -193,7 +193,7 @@ class PythonBatch:
 
 
 def env_seed(seed: int, index: int) -> int:
-    """The seed of the environment with this global index: 31 bits hashed from both (by SeedSequence)."""
+    """Returns the seed of the environment with this global index: 31 bits hashed from both (by SeedSequence)."""
     return int(np.random.SeedSequence(seed, spawn_key=(index,)).generate_state(1)[0] >> 1)
 
 

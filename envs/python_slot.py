@@ -19,7 +19,7 @@ DISABLED, NEXT_STEP, SAME_STEP = "Disabled", "NextStep", "SameStep"
 
 
 class Made(Protocol):
-    """What a slot reads of its factory (python_env.py: PythonEnvFactory)."""
+    """Declares what a slot reads of its factory (python_env.py: PythonEnvFactory)."""
 
     spec: EnvSpec
     parts: tuple[Part, ...]
@@ -28,7 +28,7 @@ class Made(Protocol):
 
 
 class Slot:
-    """One environment and its rows."""
+    """Holds one environment and its rows."""
 
     rows: Rows
     views: list[Array]
@@ -58,14 +58,14 @@ class Slot:
             self.view, self.shape, self.dtype = self.views[0], self.views[0].shape, part.dtype
 
     def guard(self, call: Callable[..., None], *arguments: Any) -> None:
-        """Call; whatever goes wrong names this environment."""
+        """Calls; an error names this environment."""
         try:
             call(*arguments)
         except Exception as error:
             self.fail(error)
 
     def fail(self, error: Exception) -> NoReturn:
-        """Raise what went wrong in a call, with this environment's index."""
+        """Raises EnvError for what went wrong in a call, with this environment's index."""
         if isinstance(error, FieldError):
             raise EnvError(f"environment {self.index} gave a wrong value: {error}", self.index) from None
         raise EnvError(
@@ -73,11 +73,11 @@ class Slot:
         ) from error
 
     def reset(self, seed: int | None) -> None:
-        """A new episode's first row."""
+        """Writes a new episode's first row."""
         self._first(self._fresh(seed))
 
     def _fresh(self, seed: int | None) -> Any:
-        """The observation of a new episode."""
+        """Returns the first observation of a new episode."""
         result = self.env.reset() if seed is None else self.env.reset(seed=seed)
         if not (isinstance(result, tuple) and len(result) == 2):
             raise FieldError(f"reset() gave {type(result).__name__}, expected (observation, info)")
@@ -121,7 +121,7 @@ class OneAgent(Slot):
     """Gymnasium's API. `step` and `restart` write all of the row but the reward, which they return."""
 
     def step(self, action: Any) -> float:
-        """Of flags only those of an end are written: the batch has cleared them."""
+        """Steps and returns the reward. Writes only an end's flags: the batch has cleared them."""
         result = self.call(action)
         if type(result) is not tuple or len(result) != 5:
             result = _result(result)
@@ -159,7 +159,7 @@ class OneAgent(Slot):
         return obs
 
     def restart(self, action: Any) -> float:
-        """The first row of the next episode."""
+        """Writes the first row of the next episode and returns its reward, 0."""
         factory = self.factory
         if factory.autoreset == SAME_STEP:
             obs, self.held = self.held, None
@@ -174,7 +174,7 @@ class OneAgent(Slot):
 
 
 class SeveralAgents(Slot):
-    """The protocol of the module's docstring."""
+    """Steps an environment of several agents (the protocol in python_env.py's docstring)."""
 
     def __init__(self, factory: Made, index: int) -> None:
         super().__init__(factory, index)

@@ -25,12 +25,12 @@ from metta_fast.contracts.errors import UserError
 
 
 def repeated(factory: EnvFactory, repeat: int) -> EnvFactory:
-    """`factory` with `repeat` steps a decision."""
+    """Returns `factory` with `repeat` steps a decision."""
     return factory if repeat == 1 else RepeatFactory(factory, repeat)
 
 
 class RepeatFactory:
-    """`metta_fast.contracts.env.EnvFactory` around another, whose other attributes it has too."""
+    """Wraps an EnvFactory, whose other attributes it has too."""
 
     def __init__(self, inner: EnvFactory, repeat: int) -> None:
         self.inner, self.repeat = inner, repeat
@@ -53,7 +53,7 @@ class RepeatFactory:
             raise UserError("no scripted player with env.action_repeat: it chooses every single step")
 
     def _recorder(self, batch: Any) -> Any:
-        """The inner one's, which sees one of `repeat` steps."""
+        """Returns the inner recorder, which sees one of `repeat` steps."""
         recorder = self.inner.make_recorder(batch)  # type: ignore[attr-defined]
         if hasattr(recorder, "lasting"):
             recorder.lasting(self.repeat)
@@ -61,7 +61,7 @@ class RepeatFactory:
 
 
 class _NativeBatch:
-    """Around a native batch: its job is called env by env, in C."""
+    """Wraps a native batch: its job is called env by env, in C."""
 
     def __init__(
         self, inner: EnvFactory, repeat: int, first_env: int, num_envs: int, total_envs: int
@@ -91,7 +91,7 @@ class _NativeBatch:
 
 
 class _Batch:
-    """Around batches of one environment each, stepped one after another."""
+    """Wraps batches of one environment each, stepped one after another."""
 
     def __init__(
         self, inner: EnvFactory, repeat: int, first_env: int, num_envs: int, total_envs: int

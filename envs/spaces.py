@@ -1,4 +1,4 @@
-"""Gymnasium spaces as leaves and action rows: how python_env.py reads an environment and writes its rows.
+"""Maps Gymnasium spaces to leaves and action rows, for python_env.py.
 
 observation space                     leaf
 Box                                   as it is, dtype kept (shape () becomes (1,)); uint8 of 24 × 24 pixels or more
@@ -46,12 +46,12 @@ def _is_image(shape: tuple[int, ...]) -> bool:
 
 
 class FieldError(ValueError):
-    """A value that does not fit its space; the message names the field."""
+    """Says that a value does not fit its space; the message names the field."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """One leaf of an observation: where it lies in what the environment gives, and how it is written."""
+    """Finds one leaf in what the environment gives, and writes it into its row."""
 
     name: str
     path: tuple[Any, ...]
@@ -78,7 +78,7 @@ class Part:
         return rows.reshape((*agents, *((sum(self.nvec),) if self.nvec else self.shape)))
 
     def write(self, obs: Any, to: Array, agents: tuple[int, ...]) -> None:
-        """Take the leaf's value from obs and write it to a view. Raises FieldError."""
+        """Writes the leaf's value in obs to a view. Raises FieldError."""
         value = obs
         for key in self.path:
             try:
@@ -120,7 +120,7 @@ class Part:
 
 
 def observation_parts(space: spaces.Space[Any]) -> tuple[Part, ...]:
-    """All leaves of an observation space, sorted by name. UserError for a space without an array form."""
+    """Returns all leaves of an observation space, sorted by name. Raises UserError for a space without arrays."""
     parts = sorted(_parts(space, ()), key=lambda part: part.name)
     names = [part.name for part in parts]
     if len(set(names)) != len(names):
@@ -156,7 +156,7 @@ def _parts(space: spaces.Space[Any], path: tuple[Any, ...]) -> Iterator[Part]:
 
 
 def action_spec(space: spaces.Space[Any]) -> ActionSpec:
-    """The action space of one agent. Raises UserError for one that has no row form."""
+    """Returns the spec of one agent's action space. Raises UserError for a space that has no row form."""
     if isinstance(space, spaces.Discrete):
         return ActionSpec("discrete", nvec=(int(space.n),), start=(int(space.start),))
     if isinstance(space, spaces.MultiDiscrete):
@@ -176,7 +176,7 @@ def action_spec(space: spaces.Space[Any]) -> ActionSpec:
 
 
 def decode_action(space: spaces.Space[Any], spec: ActionSpec, row: Array) -> Any:
-    """One agent's row [width] as the action that the environment's own space holds; Discrete: an int."""
+    """Turns one agent's row [width] into the action that the environment's own space holds; Discrete: an int."""
     action = decode_actions(space, spec, row[None])[0]
     return int(action) if isinstance(space, spaces.Discrete) else action
 

@@ -1,4 +1,4 @@
-"""The grid world as an environment: `GridFactory` for the vector backends, `GridSim` for tests and scripts.
+"""Makes the grid world an environment: `GridFactory` for the vector backends, `GridSim` for tests and scripts.
 
 factory = GridFactory(num_agents=4, map="arena", room_size=[16, 16])
 batch = factory.make_batch(0, 512, total_envs=512)           # metta_fast.contracts.env.EnvBatch
@@ -63,7 +63,7 @@ class GridFactory:
         return GridBatch(GridParams(self.record, self.table), first_env, num_envs, total_envs)
 
     def make_recorder(self, batch: GridBatch) -> GridRecorder:
-        """For `metta_fast.episodes`."""
+        """Returns a recorder for `metta_fast.episodes`."""
         from metta_fast.envs.grid.recorder import GridRecorder
 
         return GridRecorder(self.record, batch.states[0])
@@ -83,12 +83,12 @@ class GridFactory:
         return tuple(OBSERVATIONS)
 
     def gpu_program(self) -> GridProgram:
-        """For `metta_fast.vector.gpu.GpuVector`."""
+        """Returns the kernels for `metta_fast.vector.gpu.GpuVector`."""
         return GridProgram(self.record, self.table)
 
 
 class GridSim:
-    """One env driven by hand, with next-step autoreset as in training. Each call overwrites the arrays.
+    """Steps one env by hand, with next-step autoreset as in training. Each call overwrites the arrays.
 
     Attributes:
         reward f32 [N]; stats f32 [N, 8].
@@ -128,7 +128,7 @@ class GridSim:
         self.views = state_views(self.record, self.state)
 
     def reset(self, *, stagger: bool = False) -> None:
-        """From nothing (lifetime 0): the env's first episode."""
+        """Starts the env's first episode (lifetime 0)."""
         self.batch.reset(self.seed, stagger=stagger)
 
     def step(self, actions: Array) -> None:
@@ -137,10 +137,10 @@ class GridSim:
         self.batch.step()
 
     def observe(self, kind: str) -> Array:
-        """Every agent's observation, of any kind: uint8 [N, 200, 3], [N, 11, 11, 24] or [N, 387]."""
+        """Returns every agent's observation, of any kind: uint8 [N, 200, 3], [N, 11, 11, 24] or [N, 387]."""
         return self.params.observe(self.state, kind)
 
     @property
     def obs(self) -> Array:
-        """The observation rows as written by the last call, uint8 [N, bytes], of the record's kind."""
+        """Returns the observation rows that the last call wrote, uint8 [N, bytes], of the record's kind."""
         return self.rows.obs["obs"]

@@ -1,4 +1,4 @@
-"""The grid world for the GPU: the source of its kernels and their parameters.
+"""Gives the grid world's kernels for the GPU: their source and parameters.
 
 Place in the flow: GridFactory.gpu_program() → metta_fast/vector/gpu.py, which compiles it and keeps the states.
 """
@@ -18,7 +18,7 @@ LANES_BYTES = 1296
 
 
 class GridProgram:
-    """`metta_fast.vector.gpu.Program` of one configuration."""
+    """Gives the kernels of one configuration (contracts/gpu_program.py: Program)."""
 
     def __init__(self, record: Array, table: Array | None) -> None:
         """As `GridParams` takes them."""
@@ -37,5 +37,5 @@ class GridProgram:
         )
 
     def params(self, table: int) -> bytes:
-        """The kernels' first argument; `table`: address on the device of `self.table`, 0 without one."""
+        """Returns the kernels' first argument; `table`: address on the device of `self.table`, 0 without one."""
         return self._params.gpu_bytes(table)

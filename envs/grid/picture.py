@@ -1,4 +1,4 @@
-"""A recorded grid world as frames of a video: the page's look (metta_fast/episodes/page), drawn by Pillow.
+"""Draws a recorded grid world as frames of a video, with the page's look (metta_fast/episodes/page), drawn by Pillow.
 
     for frame in frames(recording): …        # uint8 [height, width, 3], one for each step, the start included
 
@@ -61,7 +61,7 @@ def steps_per_frame(recording: Recording) -> int:
 
 
 def frames(recording: Recording) -> Iterator[Array]:
-    """uint8 [height, width, 3] of each step, 0 … steps; all sides are even."""
+    """Yields Yields uint8 [height, width, 3] of each step, 0 … steps; all sides are even."""
     painter = _Painter(recording)
     for step in range(recording.steps + 1):
         yield np.asarray(painter.paint(step))
@@ -101,7 +101,7 @@ class _Painter:
         return image
 
     def paint(self, step: int) -> Image:
-        """The picture of one step."""
+        """Draws one step."""
         image = self._still.copy()
         draw = self._draw(image)
         for j, name in enumerate(self._names):

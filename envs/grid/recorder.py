@@ -1,4 +1,4 @@
-"""What a replay shows of the grid world: facts and tracks of `metta_fast.contracts.recording.World`.
+"""Records what a replay shows of the grid world: facts and tracks of `metta_fast.contracts.recording.World`.
 
     recorder = GridRecorder(record, batch.states[0]);  recorder.see();  …;  recorder.world()
 

@@ -1,4 +1,4 @@
-"""One env's state bytes by name, for tests, replays and people; nothing of the hot path.
+"""Shows one env's state bytes by name, for tests, replays and people; not for the hot path.
 
     views = state_views(record, batch.states[0]);  views["agent_row"], views["cell"], …
 

@@ -1,4 +1,4 @@
-"""One step of a recorded grid world as characters: a map, and a line for each agent.
+"""Shows one step of a recorded grid world as characters: a map, and a line for each agent.
 
     world_lines(recording, step=120, agent=2, columns=80, rows=24, ascii=False)     # rich.text.Text
 
@@ -24,7 +24,7 @@ CHARACTER = {kind: character for character, kind in MAP_CHARACTERS.items()}
 
 
 def agent_style(agent: int, picked: int | None) -> str:
-    """Colour of an agent, reversed where it is picked."""
+    """Returns an agent's colour, reversed for the picked one."""
     return COLORS[agent % len(COLORS)] + (" bold reverse" if agent == picked else " bold")
 
 
@@ -44,7 +44,7 @@ def describe_action(recording: Recording, step: int, agent: int) -> str:
 def world_lines(
     recording: Recording, step: int, agent: int | None, *, columns: int, rows: int, ascii: bool
 ) -> list[Text]:
-    """At most `rows` lines of at most `columns` characters.
+    """Returns at most `rows` lines of at most `columns` characters.
 
     Args:
         agent: the picked one, or None.

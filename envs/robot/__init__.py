@@ -17,7 +17,7 @@ CURE = (
 
 
 def _load_library() -> None:
-    """Load libmujoco: the extension finds it by its SONAME, wherever the two packages are."""
+    """Loads libmujoco: the extension finds it by its SONAME, wherever the two packages are."""
     spec = importlib.util.find_spec("mujoco")
     if spec is None:
         raise UserError(f"robots need MuJoCo {MUJOCO}, which is not installed: {CURE}")
@@ -35,7 +35,7 @@ def _load_library() -> None:
 
 
 def _other(folder: Path) -> str:
-    """The MuJoCo that is there instead, in words."""
+    """Describes the MuJoCo that is there instead."""
     found = sorted(file.name.removeprefix("libmujoco.so.") for file in folder.glob("libmujoco.so.*"))
     return (
         " and ".join(found)

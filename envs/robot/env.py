@@ -41,7 +41,7 @@ ON_UNSTABLE = ("reset", "stop")
 
 
 def find_task(name: str) -> Task:
-    """The task of that name.
+    """Returns the task of that name.
 
     Raises:
         UserError: there is none, or it is not built, or its header was changed since.
@@ -65,7 +65,7 @@ def _is_path(xml: str) -> bool:
 
 
 def model_path(xml: str) -> Path:
-    """As Gymnasium has it: a path where it begins with . / or ~, else one of Gymnasium's own models."""
+    """Returns the model's path: `xml` itself if it begins with . / or ~, else one of Gymnasium's own models."""
     if _is_path(xml):
         return Path(xml).expanduser()
     spec = importlib.util.find_spec("gymnasium")
@@ -202,7 +202,7 @@ class RobotFactory:
 
     @property
     def step_s(self) -> float:
-        """Simulated seconds of a step."""
+        """Returns the simulated seconds of a step."""
         return float(self.model.timestep * self.frame_skip)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -231,7 +231,7 @@ class RobotFactory:
                 )
 
     def _check_model(self) -> None:
-        """The rules read a given number of joints, bodies and so on: a smaller model cannot be this task's."""
+        """Refuses a model with fewer joints, bodies and so on than the task's rules read."""
         own = RobotModel(str(model_path(self.task.xml)), quiet=True).sizes
         for key, least in own.items():
             if self.model.sizes[key] < least:
@@ -252,7 +252,7 @@ def _whole(key: str, value: Any) -> int:
 
 
 class RobotSim:
-    """One robot driven by hand, in doubles, with next-step autoreset as in training.
+    """Steps one robot by hand, in doubles, with next-step autoreset as in training.
 
     Attributes:
         batch: its RobotBatch. rows: its rows, float32, as training sees them.
@@ -268,17 +268,17 @@ class RobotSim:
         self.batch.bind(self.rows)
 
     def reset(self) -> Array:
-        """The first observation of the env's first episode, f64 [obs_size]."""
+        """Starts the env's first episode and returns its first observation, f64 [obs_size]."""
         self.batch.reset(self.seed)
         return self.obs
 
     def set_state(self, qpos: Array, qvel: Array) -> Array:
-        """Begin an episode there; the observation."""
+        """Starts an episode there and returns its observation."""
         self.batch.set_state(0, np.array(qpos, np.float64), np.array(qvel, np.float64))
         return self.obs
 
     def step(self, action: Array) -> tuple[Array, float, bool, bool, dict[str, float]]:
-        """(observation, reward, terminal, truncation, info). The call after an end ignores the action and resets.
+        """Returns (observation, reward, terminal, truncation, info). The call after an end only resets.
 
         Raises:
             ValueError: an action that is not finite.
@@ -296,6 +296,6 @@ class RobotSim:
 
     @property
     def obs(self) -> Array:
-        """A copy of the last observation, f64 [obs_size]."""
+        """Returns a copy of the last observation, f64 [obs_size]."""
         obs: Array = self.batch.obs_exact[0].copy()
         return obs

@@ -35,7 +35,7 @@ CURE = (
     "apt-get install libosmesa6"
 )
 START_S, PICTURE_S = 60.0, 60.0
-"""A process that has given nothing for so long hangs."""
+"""Seconds without a reply after which the process counts as hung."""
 CHILD = Path(__file__).with_name("render_child.py")
 
 
@@ -127,7 +127,7 @@ class Renderer(Closing):
         return reason
 
     def _read(self, size: int, patience_s: float) -> bytes:
-        """Exactly so many bytes from the process; OSError where they do not come."""
+        """Reads exactly this many bytes from the process. Raises OSError if it ends before."""
         found = bytearray()
         deadline = time.monotonic() + patience_s
         while len(found) < size:
@@ -141,7 +141,7 @@ class Renderer(Closing):
         return bytes(found)
 
     def _why(self) -> str:
-        """The last line that the process wrote, or how it ended."""
+        """Returns the last line that the process wrote, or how it ended."""
         try:
             code = self._process.wait(1.0)
         except subprocess.TimeoutExpired:

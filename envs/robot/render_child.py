@@ -1,4 +1,4 @@
-"""The process that draws: `python render_child.py MODEL HEIGHT WIDTH CAMERA`, started by render.py.
+"""Draws robots in a process of its own: `python render_child.py MODEL HEIGHT WIDTH CAMERA`, started by render.py.
 
     stdin   physics states, float64 [n] each (MuJoCo's integration state)
     stdout  first the word "ready" on a line, then one picture a state, uint8 [HEIGHT, WIDTH, 3]
@@ -18,7 +18,7 @@ SOFTWARE = ("llvmpipe", "softpipe", "swrast", "offscreen")
 
 
 class Drawing:
-    """A model, its data, and a renderer that shows them."""
+    """Holds a model, its data and a renderer."""
 
     def __init__(self, path: str, height: int, width: int, camera: str) -> None:
         import mujoco

@@ -1,4 +1,4 @@
-"""The window: `python viewer_child.py MODEL SOCKET`, started by viewer.py.
+"""Shows the window: `python viewer_child.py MODEL SOCKET`, started by viewer.py.
 
 The socket (its number) gives physics states, float64 [n] each (MuJoCo's integration state); "ready" goes back once the
 window is open. It ends with its window, or with the socket. It imports nothing of ours, as render_child.py.

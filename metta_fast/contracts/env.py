@@ -30,7 +30,7 @@ KINDS = ("vector", "image", "symbols", "tokens", "grid")
 
 @dataclass(frozen=True)
 class Leaf:
-    """One array of an observation, for one agent (no leading axes)."""
+    """Describes one array of an observation, for one agent (no leading axes)."""
 
     shape: tuple[int, ...]
     dtype: str
@@ -54,7 +54,7 @@ class Leaf:
 
 @dataclass(frozen=True)
 class ActionSpec:
-    """The action of one agent. Rows are int32 `[heads]` (discrete) or float32 `[size]` (box)."""
+    """Describes the action of one agent. Rows are int32 `[heads]` (discrete) or float32 `[size]` (box)."""
 
     kind: str
     """"discrete" (one or many heads) or "box"."""
@@ -68,7 +68,7 @@ class ActionSpec:
 
     @property
     def width(self) -> int:
-        """Length of an action row."""
+        """Returns the length of an action row."""
         return len(self.nvec) if self.kind == "discrete" else len(self.low)
 
     @property
@@ -117,7 +117,7 @@ class EnvSpec:
 
 
 class Rows(NamedTuple):
-    """Numpy views of the slab for a contiguous range of agents. `n` = number of agents in the range.
+    """Holds numpy views of the slab for a contiguous range of agents. `n` = number of agents in the range.
 
     The row that carries `obs[t]` also carries `mask[t]`, `reset[t]` and the `reward`, `terminal`,
     `truncation` and `stats` of `action[t-1]`.
@@ -147,20 +147,20 @@ class Rows(NamedTuple):
 
 @runtime_checkable
 class EnvBatch(Protocol):
-    """A contiguous range of environments that step together, writing into their rows.
+    """Steps a contiguous range of environments together and writes into their rows.
 
     The batch resets each environment by itself, next-step: the call after an episode's end ignores the
     action and gives the first row of the next episode.
     """
 
     def bind(self, rows: Rows) -> None:
-        """Take the rows to write to and to read actions from; kept until the next bind."""
+        """Takes the rows to write to and to read actions from; they are kept until the next bind."""
 
     def reset(self, seed: int, *, stagger: bool = False) -> None:
-        """Start all environments anew and write row 0. What the env of global id i does depends on (seed, i)."""
+        """Restarts all environments and writes row 0. What the env of global id i does depends on (seed, i)."""
 
     def step(self) -> None:
-        """Advance every environment by one step."""
+        """Advances every environment by one step."""
 
     def native_job(self) -> tuple[int, int, int] | None:
         """(address of `int32_t fn(void *ctx, int32_t lo, int32_t hi)`, address of ctx, number of envs), or None.
@@ -170,7 +170,7 @@ class EnvBatch(Protocol):
         """
 
     def state_dict(self) -> dict[str, Any]:
-        """All that is needed to go on bit for bit, so that states of batches can be joined and cut again:
+        """Returns all that is needed to go on bit for bit, so that states of batches can be joined and cut again:
         numpy arrays with the batch's environments as the first axis, lists with one entry per environment,
         and plain values that are equal in all batches of a run. Dicts of these may be nested. Arrays are copies."""
 
@@ -209,7 +209,7 @@ def check_factory(factory: EnvFactory) -> None:
 
 
 class EnvError(RuntimeError):
-    """An environment raised or gave something impossible: the message names the env's global index."""
+    """Says that an environment raised or gave something impossible; the message names its global index."""
 
     def __init__(self, message: str, env: int | None = None) -> None:
         super().__init__(message)

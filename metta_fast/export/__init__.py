@@ -1,4 +1,4 @@
-"""A trained policy as one file for programs without metta_fast: TorchScript, torch.export or ONNX.
+"""Exports a trained policy as one file for programs without metta_fast: TorchScript, torch.export or ONNX.
 
     checkpoint ─► Step (step.py): one row of B agents, in torch's own operators
                ─► write (formats.py), beside the file asked for

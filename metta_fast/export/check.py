@@ -1,4 +1,4 @@
-"""Whether an exported file gives what the policy gives, on the environment's own observations and on random ones.
+"""Checks that an exported file gives what the policy gives, on the environment's own observations and on random ones.
 
 A number may differ by TOLERANCE times the largest in its output (at least 1): sums in another order are not equal to
 the bit. A discrete action may be another one only where its logit is as good as the best within twice that.
@@ -33,12 +33,12 @@ Batch = tuple[dict[str, Tensor], Tensor]
 
 
 class Different(Exception):
-    """The file does not give what the policy gives; the message says where."""
+    """Says that the file does not give what the policy gives, and where."""
 
 
 @dataclass
 class Report:
-    """What was compared."""
+    """Counts what was compared."""
 
     rows: int = 0
     largest: float = 0.0
@@ -69,7 +69,7 @@ def played(factory: EnvFactory, num_envs: int, wanted: EnvSpec, seed: int = 0) -
 
 
 def random_batches(spec: EnvSpec, seen: list[Batch], seed: int = 0) -> Iterator[Batch]:
-    """Random observations: bytes of all values, normal floats; other integers are drawn from those seen."""
+    """Yields random observations: bytes of all values, normal floats; other integers are drawn from those seen."""
     rng = np.random.default_rng(seed)
     for n in RANDOM_BATCHES:
         obs = {}

@@ -1,4 +1,4 @@
-"""`metta-fast export`: a run's policy as one file.
+"""Implements `metta-fast export`: a run's policy as one file.
 
 metta-fast export runs/<name> --out policy.onnx
 metta-fast export runs/<name> --best --format torch_export --out policy.pt2

@@ -1,4 +1,4 @@
-"""What an exported file takes and gives, for people and programs: FILE.json, and inside the file."""
+"""Describes what an exported file takes and gives: in FILE.json, and inside the file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The formats of an exported policy: how each is written, and loaded again as a function of its inputs.
+"""Writes each format of an exported policy, and loads it again as a function of its inputs.
 
 torchscript    torch.jit.load(FILE), in Python and C++ (libtorch); traced
 torch_export   torch.export.load(FILE).module(), Python; AOTInductor compiles it
@@ -107,7 +107,7 @@ def write_onnx(work: Work, path: Path) -> None:
 
 
 def _name_axis(model: object, name: str) -> None:
-    """Give the only axis of unknown length a name that says what it counts."""
+    """Names the only axis of unknown length by what it counts."""
     graph = model.graph  # type: ignore[attr-defined]
     for value in (*graph.input, *graph.output, *graph.value_info):
         for axis in value.type.tensor_type.shape.dim:
@@ -130,7 +130,7 @@ def load_onnx(path: Path) -> Function:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Without the exporters' warnings about packages and functions that nobody asked for."""
+    """Silences the exporters' warnings about packages and functions that are not used."""
     exporter = logging.getLogger("torch.onnx")
     before = exporter.level
     exporter.setLevel(logging.ERROR)
@@ -150,7 +150,7 @@ FORMATS = {
 
 
 def choose_format(name: str | None, out: str | None) -> str:
-    """The format asked for, or the one that the file's ending says.
+    """Returns the format that was asked for, or that of the file's ending.
 
     Raises:
         UserError: neither tells.

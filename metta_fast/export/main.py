@@ -1,4 +1,4 @@
-"""`export_policy`: write, check, rename into place. The flow is drawn in __init__.py."""
+"""Implements `export_policy`: write, check, rename into place. The flow is drawn in __init__.py."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ENVS = 2
 
 @dataclass(frozen=True)
 class Exported:
-    """What was written."""
+    """Describes what was written."""
 
     path: Path
     metadata: dict[str, Any]

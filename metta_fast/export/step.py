@@ -1,4 +1,4 @@
-"""One step of a policy as a module of plain tensors: what is exported.
+"""Wraps one step of a policy as a module of plain tensors, which is what is exported.
 
     (leaves [B, *shape] …, state [layers, B, size], reset [B] bool)
         ─► (action [B, width], params [B, P], value [B], new_state [layers, B, size])
@@ -59,12 +59,12 @@ def has_memory(policy: Policy) -> bool:
 
 
 def gives_value(policy: Policy) -> bool:
-    """Whether the value is known from what the actor sees."""
+    """Returns whether the value can be computed from what the actor sees."""
     return set(policy.critic_leaves) <= set(policy.actor_leaves)
 
 
 def plain_copy(policy: Policy) -> Policy:
-    """A copy that computes the same with torch's own operators, which exporters know."""
+    """Returns a copy that computes the same with torch's own operators, which exporters know."""
     copied = copy.deepcopy(policy)
     for module in copied.modules():
         method = PLAIN.get(type(module))

@@ -1,4 +1,4 @@
-"""How good a policy is on maps that it never trained on; beside the scripted and the random player.
+"""Evaluates a policy on maps that it never trained on, beside the scripted and the random player.
 
     metta-fast eval runs/<name>                              # the newest checkpoint, 256 episodes, sampled
     metta-fast eval runs/<name> --best --deterministic --json
@@ -76,7 +76,7 @@ def _eval_seed(seed: int) -> int:
 
 @dataclass(frozen=True)
 class Standing:
-    """A player's figures: means over agents, and the standard error of its score."""
+    """Holds a player's figures: means over agents, and the standard error of its score."""
 
     name: str
     means: dict[str, float]
@@ -91,7 +91,7 @@ class Standing:
 
 
 def run_eval_command(words: Sequence[str]) -> int:
-    """`metta-fast eval`; 0, or UserError."""
+    """Runs `metta-fast eval`. Returns 0, or raises UserError."""
     given = _parser().parse_args(words)
     if given.episodes < 1:
         raise UserError(f"--episodes {given.episodes}: expected at least 1")
@@ -151,7 +151,7 @@ def _use_all_cores() -> None:
 
 
 class LoadedRun(NamedTuple):
-    """A checkpoint's policy and all that is needed to use it."""
+    """Holds a checkpoint's policy and all that is needed to use it."""
 
     config: Config
     policy: Policy
@@ -204,7 +204,7 @@ def _place(config: Config, device: str | None) -> torch.device:
 
 
 def find_checkpoint(name: str, *, best: bool) -> Checkpoint:
-    """The checkpoint that `name` (a run's folder, a run's name in runs/, or a checkpoint) stands for.
+    """Finds the checkpoint of `name`: a run's folder, a run's name in runs/, or a checkpoint.
 
     Raises:
         UserError: there is none, or it is damaged.
@@ -245,7 +245,7 @@ def _warn(text: str) -> None:
 def _result(
     source: str, config: Config, given: argparse.Namespace, standings: Sequence[Standing]
 ) -> dict[str, Any]:
-    """What --json prints."""
+    """Returns what --json prints."""
     policy = standings[0]
     measure = SCORE if SCORE in policy.means else "return"
     others = [one for one in standings[1:] if math.isfinite(one.score) and one.score > 0]
@@ -271,7 +271,7 @@ def _finite(values: dict[str, float]) -> dict[str, float | None]:
 
 
 def _table(result: dict[str, Any]) -> str:
-    """The same for reading."""
+    """Returns the same as a table."""
     players, measure = result["players"], result["score"]
     how = sampled_or_likely(result["deterministic"])
     columns = {name: max(len(name) + 2, 10) for name in list(next(iter(players.values())))[:-1]}

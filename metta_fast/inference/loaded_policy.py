@@ -1,4 +1,4 @@
-"""A trained policy used by itself, without the run's environments or trainer.
+"""Uses a trained policy by itself, without the run's environments or trainer.
 
 policy = metta_fast.load_policy("runs/grid-1")      # or one of its checkpoints
 policy.restart()                                    # before new episodes (not needed the first time)
@@ -37,7 +37,7 @@ def load_policy(
     seed: int = 0,
     device: str | None = None,
 ) -> LoadedPolicy:
-    """The policy of a run's newest checkpoint, or of one checkpoint.
+    """Loads the policy of a run's newest checkpoint, or of one checkpoint.
 
     Args:
         path: a run's folder, a run's name in runs/, or one of a run's checkpoints.
@@ -56,7 +56,7 @@ def load_policy(
 
 
 class LoadedPolicy:
-    """A policy, its memory of the episodes that it is in, and what it takes and gives.
+    """Chooses actions by a trained policy and keeps its core's state from call to call.
 
     Attributes:
         spec: {leaf: shape and dtype} of an observation as far as actions need it (`spec.obs`), and the actions
@@ -86,12 +86,12 @@ class LoadedPolicy:
         self.restart()
 
     def restart(self) -> None:
-        """Forget: new episodes begin, of any number of agents; samples are those from the start."""
+        """Resets core and samples: new episodes begin, of any number of agents."""
         self._player: PolicyPlayer | None = None
         self._agents = 0
 
     def act(self, obs: Any, reset: Any = None) -> Any:
-        """The actions of n agents, [n, width] in the environment's own numbers (`Discrete(n, start=k)`: k …).
+        """Returns the actions of n agents, [n, width] in the environment's own numbers (`Discrete(n, start=k)`: k …).
 
         For an observation without the axis n: the action of that agent, [width]; for an environment in Python
         with one agent, what its `step` takes (Discrete: an int; Box: its shape and dtype).

@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 
 LOG = logging.getLogger("metta_fast.inference.players")
 PATIENCE = 10
-"""An episode is cut after so many times the time limit that is known (environments that never end)."""
+"""An episode is cut after this many times the known time limit (environments that never end)."""
 
 
 @dataclass(frozen=True)
 class Episodes:
-    """One episode of each agent."""
+    """Holds the figures of one episode of each agent."""
 
     agents_per_env: int
     returns: Array
@@ -47,15 +47,15 @@ class Episodes:
     """Agents whose episode was cut by PATIENCE; their stats are NaN."""
 
     def values(self) -> dict[str, Array]:
-        """All figures by name: return, length, and each statistic."""
+        """Returns all figures by name: return, length, and each statistic."""
         return {"return": self.returns, "length": self.lengths.astype(np.float64), **self.stats}
 
     def means(self) -> dict[str, float]:
-        """Mean over agents of each figure; of a statistic over the agents that have it (NaN: none)."""
+        """Returns the mean over agents of each figure; of a statistic over the agents that have it (NaN: none)."""
         return {name: _mean(values) for name, values in self.values().items()}
 
     def error(self, name: str) -> float:
-        """Standard error of a figure's mean; environments are independent, the agents of one are not."""
+        """Returns the standard error of a figure's mean; environments are independent, the agents of one are not."""
         each = self.values()[name].reshape(-1, self.agents_per_env).mean(axis=1)
         return float(each.std(ddof=1) / math.sqrt(len(each))) if len(each) > 1 else math.nan
 
@@ -135,7 +135,7 @@ class RandomPlayer:
 
 
 def sampled_or_likely(deterministic: bool) -> str:
-    """How a policy plays, in words."""
+    """Describes how a policy plays."""
     return "most likely actions" if deterministic else "sampled actions"
 
 

@@ -46,7 +46,7 @@ def read_observation(obs: Any, spec: EnvSpec, parts: Sequence[Part] = ()) -> tup
 
 
 def as_array(value: Any, what: str) -> Array:
-    """An array, a list or a torch tensor of any device as a numpy array.
+    """Converts an array, a list or a torch tensor of any device to a numpy array.
 
     Raises:
         UserError: it is none of these.
@@ -56,7 +56,9 @@ def as_array(value: Any, what: str) -> Array:
     try:
         array = np.asarray(value)
     except (TypeError, ValueError) as error:
-        raise UserError(f"{what} is a {type(value).__name__} that makes no array ({error})") from error
+        raise UserError(
+            f"{what} is a {type(value).__name__} that cannot be converted to an array ({error})"
+        ) from error
     if array.dtype.kind not in "biuf":
         raise UserError(f"{what} is a {type(value).__name__}, expected an array of numbers")
     return array

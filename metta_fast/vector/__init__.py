@@ -60,14 +60,14 @@ def make_vector(
             environment at most).
         num_workers: processes; workers only.
         num_threads: threads of the pool (threads), or of each worker (workers, native environments).
-        worker_timeout_s: a worker or thread for which recv waits so long is named as hung.
+        worker_timeout_s: seconds without a reply after which a worker or thread is reported as hung.
         device: of the backend gpu, the learner's device; the others ignore it.
 
     Returns:
         With backend="gpu" a DeviceVector (contracts/device_vector.py), which need not have blocks.
 
     Raises:
-        UserError: a number that cannot be.
+        UserError: a number out of range.
         WorkerError: a worker could not make its environments.
     """
     known = (*BACKENDS, "gpu")
@@ -137,7 +137,7 @@ def _env_range(num_envs: int, first_env: int, total_envs: int | None) -> EnvRang
 
 
 def _check(key: str, what: str, count: object, envs: int | None) -> None:
-    """A whole number from 1 to the number of environments (None: no upper bound)."""
+    """Checks for a whole number from 1 to the number of environments (None: no upper bound)."""
     if isinstance(count, bool) or not isinstance(count, int) or count < 1:
         raise UserError(f"{key}={count!r}: expected a whole number of at least 1")
     if envs is not None and count > envs:

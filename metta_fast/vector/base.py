@@ -21,7 +21,7 @@ from metta_fast.contracts.vector import Block, VectorError, WorkerError
 from metta_fast.envs.native._sync import FAULT, NOTHING, Memory, Ready
 
 LOOK_S = 0.05
-"""While it waits, recv looks after its workers so often, seconds."""
+"""Seconds from one look at the workers to the next while recv waits."""
 
 
 class BaseVector(Closing):
@@ -160,7 +160,7 @@ class BaseVector(Closing):
         return index
 
     def _hangs(self, passed: float) -> bool:
-        """Count the time that recv waits for nothing; a pause of the whole program is not counted as such."""
+        """Counts the seconds that recv waits in vain; a pause of the whole program does not count."""
         self._waited += min(passed, 2 * LOOK_S)
         return self._waited > self.worker_timeout_s
 
@@ -176,7 +176,7 @@ class BaseVector(Closing):
             )
 
     def _refuse(self, block: Block) -> NoReturn:
-        """Name the first number of the block's actions that is not finite."""
+        """Raises NonFiniteError, naming the first of the block's actions that is not finite."""
         row, entry = np.argwhere(~np.isfinite(block.rows.action))[0].tolist()
         env, agent = divmod(block.start + row, self.spec.agents_per_env)
         raise NonFiniteError(
@@ -193,7 +193,7 @@ class BaseVector(Closing):
         worker: int | None = None,
         cause: BaseException | None = None,
     ) -> NoReturn:
-        """Close everything and raise WorkerError."""
+        """Closes everything and raises WorkerError."""
         if not self._closed:
             self._closed = f"the vector is closed since an error: {message}"
             try:

@@ -1,4 +1,4 @@
-"""The processes of the workers backend as the parent holds them: launcher, sockets, last words.
+"""Holds the processes of the workers backend for the parent: launcher, sockets, tracebacks.
 
 Every descriptor and process that the backend opens is opened here, and `dismiss` ends them all.
 """
@@ -95,7 +95,7 @@ class Crew:
         return self._deaths[0] if self._deaths else None
 
     def last_words(self, worker: int) -> str:
-        """What the worker has written to its pipe: a traceback, Python's or faulthandler's."""
+        """Returns what the worker has written to its pipe: a traceback, Python's or faulthandler's."""
         text = b""
         with suppress(BlockingIOError):
             while part := os.read(self.words[worker], 65536):
@@ -155,7 +155,7 @@ def _pair() -> tuple[int, int]:
 
 
 def anonymous_file(size: int) -> int:
-    """A descriptor of `size` zero bytes of memory that has no name (or no longer has one)."""
+    """Returns a descriptor of `size` zero bytes of memory without a name in the file system."""
     if hasattr(os, "memfd_create"):
         fd = os.memfd_create("metta_fast", os.MFD_CLOEXEC)
     else:
@@ -166,7 +166,7 @@ def anonymous_file(size: int) -> int:
 
 
 def ending(status: int) -> str:
-    """How a process ended, from its wait status."""
+    """Describes how a process ended, from its wait status."""
     if not os.WIFSIGNALED(status):
         return f"exited with code {os.waitstatus_to_exitcode(status)}"
     number = os.WTERMSIG(status)

@@ -1,4 +1,4 @@
-"""The fork server of the workers backend: a fresh interpreter of one thread that forks and minds the workers.
+"""Runs the fork server of the workers backend: a fresh interpreter of one thread that forks and minds the workers.
 
 It tells the parent of each death, with the status, and kills every worker (and what the worker started, by
 process group) once its socket to the parent closes: after any end of the parent, SIGKILL included.

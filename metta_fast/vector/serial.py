@@ -1,4 +1,4 @@
-"""serial: every block is stepped by the caller, in recv, in the order of the sends.
+"""Implements vector.backend=serial: every block is stepped by the caller, in recv, in the order of the sends.
 
 The slowest backend and the one to debug with: an environment's exception arrives with its own frames.
 """

@@ -1,4 +1,4 @@
-"""threads: native environments on a pool of C threads (metta_fast/runtime/c/pool.h); others on Python threads.
+"""Implements vector.backend=threads: a pool of C threads for native environments, Python threads for others.
 
     send ─► pool: chunks of the block's environments, taken by any thread ─► ready ─► recv
 
@@ -24,7 +24,7 @@ from metta_fast.machine.spin import spin_seconds
 from metta_fast.vector.base import BaseVector
 
 CHUNKS_PER_THREAD = 4
-"""A block is cut into so many pieces per thread: even shares although steps differ in length."""
+"""Pieces of a block per thread: even shares although steps differ in length."""
 PATIENCE_S = 2.0
 """How long close waits for a thread that is inside a step."""
 
@@ -67,7 +67,7 @@ class NativeThreadsVector(BaseVector):
                 batch.raise_fault()
             except EnvError as error:
                 self._fail_from(error, self.envs.describe(*self.env_ranges[i]))
-        self._fail(f"{self.spec.name}: a native job told of a fault, and no batch has one")
+        self._fail(f"{self.spec.name}: a native job reported a fault, but no batch has one")
 
     def _hung(self) -> NoReturn:
         busy = [self.envs.describe(*r) for i, r in enumerate(self.env_ranges) if self.pool.is_busy(i)]
@@ -162,7 +162,7 @@ class PythonThreadsVector(BaseVector):
     def _hung(self) -> NoReturn:
         busy = [self.envs.describe(*self.slices[i][2:]) for i in sorted(self._running)]
         self._fail(
-            f"threads have been at {' and '.join(busy)} for over {self.worker_timeout_s} s "
+            f"threads have been resetting or stepping {' and '.join(busy)} for over {self.worker_timeout_s} s "
             "(vector.worker_timeout_s): an environment hangs"
         )
 

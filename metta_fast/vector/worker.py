@@ -1,4 +1,4 @@
-"""A worker process: makes the batches of its slices, then serves the board until it is closed or killed.
+"""Runs a worker process: makes the batches of its slices, then serves the board until it is closed or killed.
 
 Native slices are stepped inside `Station.next`, without Python; resets, Python environments and messages come
 out of it. Our code here never imports torch.

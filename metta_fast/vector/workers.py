@@ -1,4 +1,4 @@
-"""workers: processes over shared memory, each owning a contiguous range of environments (the parent's side).
+"""Implements vector.backend=workers: processes over shared memory, each with a range of environments.
 
     parent ──Popen──► launcher ──fork──► worker 0 … worker W−1      crew.py, launcher.py, worker.py
       │                  │                  │
@@ -31,9 +31,9 @@ from metta_fast.vector.crew import Crew, anonymous_file, ending
 from metta_fast.vector.job import Job
 
 START_S = 60.0
-"""A worker may take so long to import and make its environments, or worker_timeout_s where that is longer."""
+"""Seconds for a worker to import and make its environments, or worker_timeout_s if that is longer."""
 CLOSE_S = 3.0
-"""How long close waits for environments to close themselves before the workers are killed."""
+"""Seconds that close waits for environments to close themselves before the workers are killed."""
 PAGE = 4096
 
 
@@ -150,7 +150,7 @@ class WorkersVector(BaseVector):
                 words = self._crew.last_words(w)
                 self._fail(f"{self._name(w)} {ending(status)}" + (f"\n{words}" if words else ""), worker=w)
             if time.monotonic() > deadline:
-                self._fail("a worker broke and left no word of it")
+                self._fail("a worker failed without a traceback or an exit status")
             time.sleep(0.002)
 
     def _env_states(self) -> list[states.State]:

@@ -1,4 +1,4 @@
-"""The scripted agent: the score to beat. It sees the whole map and works the chain mine → generator → altar.
+"""Plays the grid by rules: the score to beat. It sees the whole map and works the chain mine → generator → altar.
 
     agent = ScriptedAgent(record)
     actions = agent.act([sim.views])            # int32 [agents of all envs, 2], before each sim.step(actions)
@@ -30,7 +30,7 @@ Option = tuple[float, int, int, int, int]
 
 @dataclass(frozen=True)
 class Weights:
-    """What things are worth to the planner, in ores got; found by trying on training seeds."""
+    """Weighs things for the planner, in ores got; found by trying on training seeds."""
 
     put: float = 3.0
     """Of an ore put into a generator that has none; less by `queue` for each that it has."""
@@ -95,7 +95,7 @@ class ScriptedAgent:
 
 
 class World:
-    """The planner of one env for one episode. Converters of the chain are numbered k = 0, 1, …"""
+    """Plans one env's episode. Converters of the chain are numbered k = 0, 1, …"""
 
     def __init__(self, record: Array, chain: Chain, weights: Weights, views: Views) -> None:
         self.weights, self.takes, self.items = weights, chain.takes, chain.items
@@ -132,7 +132,7 @@ class World:
         return tail
 
     def act(self, views: Views) -> list[Action]:
-        """An action for each agent."""
+        """Returns an action for each agent."""
         self.now = int(views["step"])
         if self.now >= self.max_steps:
             return [NOOP] * len(self.visits)  # the next call resets
@@ -208,7 +208,7 @@ class World:
         return stock + self.amount[k] * min(pending, (step - first) // self.period[k] + 1)
 
     def when(self, k: int, count: int) -> int:
-        """The first step at which so many output items are there without anybody's help, or NEVER."""
+        """Returns the first step at which there are this many output items without anybody's help, or NEVER."""
         stock, first, pending = self.schedule(k)
         if count <= stock:
             return self.now + 1

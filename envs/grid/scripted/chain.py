@@ -1,4 +1,4 @@
-"""The recipe chain mine → generator → altar that the scripted agent works, read from a configuration."""
+"""Reads the recipe chain mine → generator → altar, which the scripted agent works, from a configuration."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MINE, GENERATOR, ALTAR = range(3)
 
 @dataclass(frozen=True)
 class Chain:
-    """The recipes that lead to a heart: ore → battery → heart, with the amounts that each step takes."""
+    """Holds the recipes that lead to a heart: ore → battery → heart, with the amounts that each step takes."""
 
     items: tuple[int, int, int]
     """What a MINE, a GENERATOR, an ALTAR gives."""
@@ -31,7 +31,7 @@ class Chain:
         takes, gives = record["recipe_in"], record["recipe_out"]
 
         def makers(item: int, inputs: int) -> list[tuple[int, list[int]]]:
-            """(type, what it takes) for the types that give the item and take so many kinds of items."""
+            """Returns (type, what it takes) of the types that give the item and take this many kinds of items."""
             kinds = np.flatnonzero((gives[:, item] > 0) & ((takes > 0).sum(axis=1) == inputs)).tolist()
             return [(kind, np.flatnonzero(takes[kind]).tolist()) for kind in kinds]
 

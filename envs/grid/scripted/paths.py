@@ -1,4 +1,4 @@
-"""Shortest paths on one map, for the scripted agent; a turn costs a step, like a move.
+"""Finds shortest paths on one map, for the scripted agent; a turn costs a step, like a move.
 
 A place is `orientation * area + cell`, cells numbered row by row on the map with a line of wall put around.
 """

@@ -1,4 +1,4 @@
-"""How the scripted agent walks: shortest paths, blocks swapped out of the way, and agents that meet.
+"""Walks for the scripted agent: shortest paths, blocks swapped out of the way, and agents that meet.
 
 `Traffic` is one env's picture of who is where. Agents that stand in each other's way walk around; where
 that is not possible one of them steps aside, those behind it first if need be.
@@ -33,7 +33,7 @@ class Walker:
 
 
 class Traffic:
-    """Where everything stands, updated by `look`, and each agent's next step.
+    """Knows the place of everything (`look` updates it) and finds each agent's next step.
 
     Args:
         record: the env's GRID_CONFIG record.
@@ -112,7 +112,7 @@ class Traffic:
         return self.pass_others(agent)
 
     def pass_others(self, agent: int) -> Action:
-        """Somebody stands on the shortest way: walk around, or one of the two steps aside."""
+        """Walks around an agent that blocks the shortest way, or one of the two steps aside."""
         walker, place, at = self.walkers[agent], self.place(agent), self.at[agent]
         facing, field = self.facing[agent], self.paths.fields[walker.target]
         walker.blocked += 1
