@@ -104,17 +104,7 @@ class PPO:
         }
         """Arguments that rollout and learner have in common."""
         self.rollout: Any = self._make_rollout()
-        self.learner = Learner(
-            policy,
-            self.buffers,
-            trainer,
-            hooks=self.hooks,
-            has_final_obs=spec.has_final_obs,
-            graphs=self.graphs,
-            paths=self.paths,
-            say=self.notes.append,
-            **self._common,
-        )
+        self.learner = self._make_learner()
         self._rollout_steps = 0
         self._episode_means: Metrics = {}
         self._keep_rollout = trainer.deterministic or spec.cheap_state
@@ -137,6 +127,19 @@ class PPO:
             device=torch.device("cpu") if offload else self.device,
             debug=trainer.debug,
             pinned=offload,
+        )
+
+    def _make_learner(self) -> Learner:
+        return Learner(
+            self.policy,
+            self.buffers,
+            self.config.trainer,
+            hooks=self.hooks,
+            has_final_obs=self.spec.has_final_obs,
+            graphs=self.graphs,
+            paths=self.paths,
+            say=self.notes.append,
+            **self._common,
         )
 
     def _make_rollout(self) -> Any:
