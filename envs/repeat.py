@@ -14,12 +14,12 @@ from __future__ import annotations
 
 import dataclasses
 from contextlib import ExitStack
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from metta_fast.contracts import batch_state as states
-from metta_fast.contracts.env import EnvBatch, EnvFactory, Rows
+from metta_fast.contracts.env import EnvBatch, EnvFactory, NativeBatch, Rows
 from metta_fast.contracts.env_answers import scripted_player
 from metta_fast.contracts.errors import UserError
 
@@ -69,7 +69,7 @@ class _NativeBatch:
         from metta_fast.envs.native._repeat import RepeatJob  # type: ignore[attr-defined]
 
         self._kind, self._repeat, self._agents = RepeatJob, repeat, inner.spec.agents_per_env
-        self.inner: Any = inner.make_batch(first_env, num_envs, total_envs)
+        self.inner = inner.make_batch(first_env, num_envs, total_envs)
 
     def bind(self, rows: Rows) -> None:
         self.inner.bind(rows)
@@ -77,7 +77,7 @@ class _NativeBatch:
 
     def step(self) -> None:
         if self._job.step():
-            self.inner.raise_fault()
+            cast("NativeBatch", self.inner).raise_fault()
 
     def native_job(self) -> tuple[int, int, int] | None:
         job: tuple[int, int, int] = self._job.native_job()

@@ -179,6 +179,21 @@ class EnvBatch(Protocol):
     def close(self) -> None: ...
 
 
+class NativeBatch(EnvBatch, Protocol):
+    """Adds what a batch with a native job has."""
+
+    def raise_fault(self) -> None:
+        """Raises EnvError if the job reported a fault."""
+
+
+class NotingBatch(EnvBatch, Protocol):
+    """Adds what a batch has whose spec says `notes`."""
+
+    def notes(self) -> dict[str, str]:
+        """Returns {kind: text}: what the user should know of environments that go on."""
+        ...
+
+
 @runtime_checkable
 class EnvFactory(Protocol):
     """Makes batches. It is pickled (cloudpickle) to worker processes, so it holds configuration, not envs."""

@@ -14,11 +14,11 @@ import logging
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
-from metta_fast.contracts.env import ActionSpec, Array, EnvBatch, EnvFactory, EnvSpec, Rows
+from metta_fast.contracts.env import ActionSpec, Array, EnvBatch, EnvFactory, EnvSpec, NotingBatch, Rows
 from metta_fast.contracts.player import Player
 from metta_fast.contracts.slab import new_rows
 
@@ -87,7 +87,7 @@ def play(
     rows = new_rows(spec, n)
     returns, lengths, alive = np.zeros(n), np.zeros(n, np.int64), np.ones(n, np.bool_)
     stats = np.full((n, len(spec.stats)), np.nan)
-    batch: Any = factory.make_batch(first_env, num_envs, first_env + num_envs)
+    batch = factory.make_batch(first_env, num_envs, first_env + num_envs)
     try:
         batch.bind(rows)
         batch.reset(seed)
@@ -106,7 +106,7 @@ def play(
             alive &= ~ended
             if not alive.any():
                 break
-        for text in batch.notes().values() if spec.notes else ():
+        for text in cast("NotingBatch", batch).notes().values() if spec.notes else ():
             LOG.warning("warning: %s", text)
     finally:
         batch.close()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 import numpy as np
 
@@ -52,7 +52,7 @@ class BaseVector(Closing):
             Block(i, lo * a, hi * a, self.rows.slice(lo * a, hi * a))
             for i, (lo, hi) in enumerate(self.env_ranges)
         )
-        self.batches: list[Any] = []
+        self.batches: list[EnvBatch] = []
         """Those of this process, in order of environments; workers keep their own."""
         self._waited = 0.0
         self._closed = ""
@@ -246,7 +246,7 @@ class BaseVector(Closing):
 
     def _notes(self) -> list[dict[str, str]]:
         """Notes of batches, in order of environments."""
-        return [batch.notes() for batch in self.batches]
+        return [cast("NotingBatch", batch).notes() for batch in self.batches]
 
     def _load_env_states(self, state: states.State) -> None:
         raise NotImplementedError

@@ -12,10 +12,10 @@ import queue
 import threading
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NoReturn
+from typing import NoReturn, cast
 
 from metta_fast.contracts import batch_state as states
-from metta_fast.contracts.env import EnvError, EnvFactory
+from metta_fast.contracts.env import EnvBatch, EnvError, EnvFactory, NativeBatch
 from metta_fast.contracts.slab import EnvRange, Slice, split
 from metta_fast.contracts.vector import VectorError
 from metta_fast.envs.native._pool import Pool
@@ -64,7 +64,7 @@ class NativeThreadsVector(BaseVector):
     def _fault(self) -> NoReturn:
         for i, batch in enumerate(self.batches):
             try:
-                batch.raise_fault()
+                cast("NativeBatch", batch).raise_fault()
             except EnvError as error:
                 self._fail_from(error, self.envs.describe(*self.env_ranges[i]))
         self._fail(f"{self.spec.name}: a native job reported a fault, but no batch has one")
@@ -88,7 +88,7 @@ class NativeThreadsVector(BaseVector):
             _abandoned.append(self.batches)
 
 
-_abandoned: list[list[Any]] = []
+_abandoned: list[list[EnvBatch]] = []
 """Batches that a hanging thread may still write to: kept for ever."""
 
 

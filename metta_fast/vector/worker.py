@@ -12,12 +12,12 @@ import signal
 import sys
 import traceback
 from multiprocessing.connection import Connection
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn, cast
 
 import cloudpickle
 import numpy as np
 
-from metta_fast.contracts.env import EnvError
+from metta_fast.contracts.env import EnvBatch, EnvError, NativeBatch, NotingBatch
 from metta_fast.contracts.slab import slab_rows, slab_size
 from metta_fast.envs.native._pool import Pool
 from metta_fast.envs.native._sync import (
@@ -74,7 +74,7 @@ def _serve(index: int, job: Job, memory: Memory, link: Connection) -> None:
     total = job.envs.count * agents
     slab = np.frombuffer(memory, np.uint8, slab_size(job.spec, total), job.board_size)
     rows = slab_rows(job.spec, total, slab)
-    batches: dict[int, Any] = {}
+    batches: dict[int, EnvBatch] = {}
     for s in job.slices:
         if s.worker == index:
             batches[s.block] = factory.make_batch(job.envs.first + s.start, s.stop - s.start, job.envs.total)
@@ -103,14 +103,14 @@ def _serve(index: int, job: Job, memory: Memory, link: Connection) -> None:
             if command == "state":
                 link.send((index, [batch.state_dict() for batch in batches.values()]))
             elif command == "notes":
-                link.send((index, [batch.notes() for batch in batches.values()]))
+                link.send((index, [cast("NotingBatch", batch).notes() for batch in batches.values()]))
             else:
                 for batch, state in zip(batches.values(), argument):
                     batch.load_state_dict(state)
                 link.send((index, None))
             continue
         if kind == FAULTY:
-            batches[box].raise_fault()
+            cast("NativeBatch", batches[box]).raise_fault()
         elif kind == RESET:
             batches[box].reset(station.seed, stagger=station.stagger)
         else:
