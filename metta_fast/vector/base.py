@@ -14,7 +14,7 @@ import numpy as np
 
 from metta_fast.contracts import batch_state as states
 from metta_fast.contracts.closing import Closing
-from metta_fast.contracts.env import Array, EnvBatch, EnvError, EnvFactory
+from metta_fast.contracts.env import Array, EnvBatch, EnvError, EnvFactory, NotingBatch
 from metta_fast.contracts.errors import NonFiniteError
 from metta_fast.contracts.slab import EnvRange, slab_rows, slab_size, split
 from metta_fast.contracts.vector import Block, VectorError, WorkerError
