@@ -473,11 +473,12 @@ def test_a_graph_gives_what_launches_give(options: dict[str, Any], core: str) ->
 def test_learns_to_balance_on_the_card(graphs: bool) -> None:
     factory = TorchFactory("cart-pole", max_steps=200, autoreset="same_step", masks=True)
     ppo = made(factory, 256, horizon=32, bptt=8, minibatches=4, learning_rate=0.004, update_epochs=4,
-               ahead=True, device="cuda", cuda_graphs=graphs, policy={"hidden_size": 64})  # fmt: skip
+               entropy_coef=0.005, normalize_reward=True, ahead=True, device="cuda", cuda_graphs=graphs,
+               policy={"hidden_size": 64})  # fmt: skip
     returns = []
     for _ in range(60):
         ppo.collect()
         ppo.update()
         returns.append(ppo.metrics().get("env/return", np.nan))
-    assert np.nanmean(returns[-5:]) > 40
+    assert np.nanmean(returns[-5:]) > 55  # 71 to 94 with three seeds on the CPU; about 20 untrained
     assert ppo.vec.illegal == 0
