@@ -35,6 +35,12 @@ def mapping(key: str, value: Any) -> Mapping[str, Any]:
     return value
 
 
+def truth(key: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise UserError(f"{key}={value!r}: expected true or false")
+    return value
+
+
 def thousandths(key: str, value: Any) -> int:
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if not number or not abs(value) <= 1000 or abs(value * 1000 - round(value * 1000)) > 1e-6:

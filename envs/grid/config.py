@@ -16,7 +16,7 @@ import numpy as np
 
 from metta_fast.contracts.env import Array
 from metta_fast.contracts.errors import UserError
-from metta_fast.envs.grid.checks import index_of, integer, pair
+from metta_fast.envs.grid.checks import index_of, integer, pair, truth
 from metta_fast.envs.grid.maps import set_rooms, set_table
 from metta_fast.envs.grid.names import ACTIONS, GRID_CONFIG, ITEMS, MAP_KINDS, OBSERVATIONS
 from metta_fast.envs.grid.recipes import set_recipes, set_rewards
@@ -70,9 +70,7 @@ def grid_config(
     record["num_agents"] = integer("num_agents", num_agents, 1, 10_000)
     record["max_steps"] = integer("max_steps", max_steps, 1, 4_000_000)
     record["freeze_duration"] = integer("freeze_duration", freeze_duration, 0, 255)
-    if not isinstance(limit_is_terminal, bool):
-        raise UserError(f"limit_is_terminal={limit_is_terminal!r}: expected true or false")
-    record["limit_is_terminal"] = limit_is_terminal
+    record["limit_is_terminal"] = truth("limit_is_terminal", limit_is_terminal)
     record["observation"] = index_of("observation", observation, tuple(OBSERVATIONS))
     record["group_by_room"] = index_of("groups", groups, ("one", "per_room"))
     _set_share(record, group_reward_pct)

@@ -13,24 +13,26 @@ from typing import Any
 import torch
 
 from metta_fast.config.policy_inputs import only
+from metta_fast.contracts.env import EnvSpec
 from metta_fast.contracts.errors import UserError
-from metta_fast.export.check import TOLERANCE, Different, compare, played
+from metta_fast.export.check import TOLERANCE, Batch, Different, compare, played
 from metta_fast.export.describe import describe
 from metta_fast.export.formats import FORMATS, Work, choose_format, quiet
 from metta_fast.export.step import Step, example_inputs, has_memory, input_names, output_names, plain_copy
 from metta_fast.inference.evaluate import load_run
+from metta_fast.policy.base import Policy
 
 ENVS = 2
-"""Environments whose observations the file is checked with."""
+"""Number of environments that provide observations for the check."""
 
 
 @dataclass(frozen=True)
 class Exported:
-    """Describes what was written."""
+    """Holds the result of an export."""
 
     path: Path
     metadata: dict[str, Any]
-    """What `path`.json holds: inputs, outputs, actions, versions, and what the check found."""
+    """The content of `path`.json: inputs, outputs, actions, versions, and the check's result."""
 
 
 def export_policy(
@@ -41,18 +43,18 @@ def export_policy(
     best: bool = False,
     overwrite: bool = False,
 ) -> Exported:
-    """Write a run's policy as one file, and `out`.json, which describes it. It computes on the CPU.
+    """Writes a run's policy as one file, which computes on the CPU, and its description as `out`.json.
 
     Args:
         run: a run's folder, a run's name in runs/, or one of a run's checkpoints.
-        out: the file. Its ending tells the format: .pt, .pt2, .onnx.
-        format: torchscript, torch_export or onnx, whatever the ending.
-        best: the run's checkpoint with the best score, not the newest.
-        overwrite: a file of this name is replaced.
+        out: the file. Its ending selects the format: .pt, .pt2, .onnx.
+        format: torchscript, torch_export or onnx; overrides the ending.
+        best: export the run's checkpoint with the best score instead of the newest.
+        overwrite: replace an existing file.
 
     Raises:
         UserError: no such run or format, a missing package, a file that exists or cannot be written, a policy
-            that the format cannot hold, or one that gives other results from the file (nothing is left then).
+            that the format does not support, or a file whose outputs differ (nothing is kept then).
     """
     form = choose_format(format, str(out))
     FORMATS[form].check_packages(form)
@@ -60,34 +62,14 @@ def export_policy(
     config, policy, _, found, factory = load_run(str(run), best=best, device="cpu")
     spec = only(factory.spec, policy.actor_leaves)
     seen = played(factory, ENVS, spec)
-    memory = has_memory(policy)
     metadata = describe(config, policy, spec, form=form, run=found.path.parent.parent.name, step=found.step)
-    plain = Step(plain_copy(policy), spec).eval().requires_grad_(False)
-    work = Work(
-        plain,
-        example_inputs(policy, _three(seen)),
-        input_names(spec, memory=memory),
-        output_names(policy),
-        json.dumps(metadata),
-    )
+    work = _work(policy, spec, seen, json.dumps(metadata))
     beside = target.with_name(f".writing-{os.getpid()}-{target.name}")
     description = target.with_name(target.name + ".json")
     try:
         with quiet():
             _write(work, beside, form, config.policy.name)
-            try:
-                report = compare(FORMATS[form].load(beside), policy, spec, seen)
-            except Different as error:
-                raise UserError(
-                    f"--format {form}: the file was written and does not give what the policy gives: {error}; "
-                    f"nothing is kept. Try another format of {', '.join(FORMATS)}"
-                ) from error
-        metadata["check"] = {
-            "rows": report.rows,
-            "random_observations": report.random,
-            "largest_difference": report.largest,
-            "tolerance": TOLERANCE,
-        }
+            metadata["check"] = _check(beside, form, policy, spec, seen)
         description.write_text(json.dumps(metadata, indent=1) + "\n")
         with open(beside, "rb") as file:
             os.fsync(file.fileno())
@@ -112,13 +94,45 @@ def _target(path: Path, *, overwrite: bool) -> Path:
     return path
 
 
-def _three(seen: list[Any]) -> dict[str, torch.Tensor]:
-    """Observations {leaf: [3, *shape]} of the first step, repeated if there are fewer agents."""
+def _work(policy: Policy, spec: EnvSpec, seen: list[Batch], metadata: str) -> Work:
+    """Returns the policy's step in torch's own operators, with example inputs and names."""
+    return Work(
+        Step(plain_copy(policy), spec).eval().requires_grad_(False),
+        example_inputs(policy, _three(seen)),
+        input_names(spec, memory=has_memory(policy)),
+        output_names(policy),
+        metadata,
+    )
+
+
+def _check(path: Path, form: str, policy: Policy, spec: EnvSpec, seen: list[Batch]) -> dict[str, Any]:
+    """Loads the file, compares it with the policy, and returns the result for FILE.json.
+
+    Raises:
+        UserError: their outputs differ.
+    """
+    try:
+        report = compare(FORMATS[form].load(path), policy, spec, seen)
+    except Different as error:
+        raise UserError(
+            f"--format {form}: the file's outputs differ from the policy's: {error}; "
+            f"nothing is kept. Try another format of {', '.join(FORMATS)}"
+        ) from error
+    return {
+        "rows": report.rows,
+        "random_observations": report.random,
+        "largest_difference": report.largest,
+        "tolerance": TOLERANCE,
+    }
+
+
+def _three(seen: list[Batch]) -> dict[str, torch.Tensor]:
+    """Returns observations {leaf: [3, *shape]} of the first step, repeated if there are fewer agents."""
     return {name: leaf[torch.arange(3) % len(leaf)] for name, leaf in seen[0][0].items()}
 
 
 def _write(work: Work, path: Path, form: str, name: str) -> None:
-    """Raises UserError: the exporter does not know what the policy does."""
+    """Writes the file. Raises UserError for a policy that the exporter does not support."""
     try:
         with torch.no_grad():
             work.step(*work.example)  # heads keep constants by device: made here, not while tracing

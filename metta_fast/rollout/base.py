@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -21,6 +21,29 @@ from metta_fast.runtime.keyed_random import NOISE, Keyed, env_seed
 from metta_fast.runtime.timer import Timer
 
 V = TypeVar("V", VectorEnv, DeviceVector)
+
+
+class Collector(Protocol):
+    """Declares what an algorithm needs of a rollout."""
+
+    @property
+    def held(self) -> bool:
+        """False: the next `collect` resets the environments first."""
+
+    def collect(self, epoch: int) -> None:
+        """Fills the buffers with one rollout."""
+
+    def rehearse(self) -> None:
+        """Runs the host's part of a rollout, so that all kernels are compiled. Changes no environment."""
+
+    def forget(self) -> None:
+        """Zeroes the core's state: the next `collect` resets the environments."""
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Returns a copy of the core's state that goes with the held row."""
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> bool:
+        """Continues from the vector's own loaded state. Returns False if the vector holds no state."""
 
 
 class RolloutBase(Generic[V]):
@@ -51,6 +74,9 @@ class RolloutBase(Generic[V]):
     def held(self) -> bool:
         """False: the next `collect` resets the environments first."""
         return self._held
+
+    def rehearse(self) -> None:
+        """Does nothing: a rollout without kernels has none to compile."""
 
     def forget(self) -> None:
         """Zero the core's state: the environments are about to be reset."""

@@ -40,7 +40,11 @@ def walk_returns(
     partials, columns, blocks, agents, gamma,
     HORIZON: tl.constexpr, NORMALIZE: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Sum rows, episodes, their returns and lengths, and the discounted return of one block of agents."""
+    """Sums rows, episodes, their returns and lengths, and the discounted return of one block of agents.
+
+    It is one long function because it is one Triton kernel: a block's running sums stay in registers from the first
+    row to the last.
+    """
     block = tl.program_id(0)
     n = block * BLOCK + tl.arange(0, BLOCK)
     inside = n < agents

@@ -1,7 +1,7 @@
 """Makes vectors of environments: serial, threads, workers, gpu behind one contract (contracts/vector.py).
 
     vec = make_vector(factory, 512, backend="workers", num_blocks=8, num_workers=16)
-    upper = make_vector(factory, 256, first_env=256, total_envs=512)      # environments 256 … 511 of those
+    upper = make_vector(factory, 256, first_env=256, total_envs=512)      # environments 256 … 511 of 512
 
     factory ──► serial.py   in the caller
             ├─► threads.py  native: C threads; else Python threads
@@ -9,7 +9,7 @@
             └─► backend gpu: rows on the learner's device (contracts/device_vector.py): the factory's own
                 make_device_vector, or gpu.py: kernels over the same rules
 
-Importing this imports no backend.
+Importing this module imports no backend.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["BACKENDS", "Block", "VectorEnv", "VectorError", "WorkerError", "make_vector"]
 
 BACKENDS = ("serial", "threads", "workers")
-"""Those on the CPU. "gpu" needs a factory with `make_device_vector`, or `EnvSpec.gpu` and a card."""
+"""Backends on the CPU. "gpu" needs a factory with `make_device_vector`, or `EnvSpec.gpu` and a card."""
 
 
 def make_vector(
@@ -52,16 +52,16 @@ def make_vector(
     """Makes num_envs environments behind the vector contract.
 
     Args:
-        first_env: global id of the first one; the others follow. What an environment does depends on the seed and
-            its global id alone, so vectors of [0, 4) and [4, 8) do together what one of [0, 8) does.
+        first_env: global id of the first environment; the others follow. An environment depends on the seed and its
+            global id alone, so vectors of [0, 4) and [4, 8) together do the same as one vector of [0, 8).
         total_envs: environments of the whole run, over which first episodes are staggered; None:
             first_env + num_envs.
-        num_blocks: contiguous ranges of environments that are sent and received apart (sizes differ by one
-            environment at most).
-        num_workers: processes; workers only.
-        num_threads: threads of the pool (threads), or of each worker (workers, native environments).
+        num_blocks: number of blocks: contiguous ranges of environments, each sent and received separately. Their
+            sizes differ by at most one environment.
+        num_workers: number of processes (workers only).
+        num_threads: threads in the pool (threads) or in each worker (workers, native environments).
         worker_timeout_s: seconds without a reply after which a worker or thread is reported as hung.
-        device: of the backend gpu, the learner's device; the others ignore it.
+        device: the learner's device, for backend gpu; the other backends ignore it.
 
     Returns:
         With backend="gpu" a DeviceVector (contracts/device_vector.py), which need not have blocks.
@@ -70,19 +70,7 @@ def make_vector(
         UserError: a number out of range.
         WorkerError: a worker could not make its environments.
     """
-    known = (*BACKENDS, "gpu")
-    if backend not in known:
-        raise UserError(
-            f"vector.backend={backend!r} is not known; {did_you_mean(str(backend), known)}"
-            f"There are {', '.join(known)}"
-        )
-    if backend != "gpu" or isinstance(factory, EnvFactory):
-        if not isinstance(factory, EnvFactory):
-            raise UserError(
-                f"vector.backend={backend} is not available for {factory.spec.name}, whose environments step on the "
-                "learner's device: it has only vector.backend=gpu"
-            )
-        check_factory(factory)
+    _check_backend(factory, backend)
     range_ = _env_range(num_envs, first_env, total_envs)
     _check("vector.async_factor", "blocks", num_blocks, num_envs)
     _check("vector.num_threads", "threads", num_threads, None)
@@ -104,6 +92,23 @@ def make_vector(
     from metta_fast.vector.workers import WorkersVector
 
     return WorkersVector(factory, range_, num_blocks, worker_timeout_s, num_workers, num_threads)
+
+
+def _check_backend(factory: EnvFactory | DeviceFactory, backend: str) -> None:
+    """Raises UserError for an unknown backend, or one that the factory does not support."""
+    known = (*BACKENDS, "gpu")
+    if backend not in known:
+        raise UserError(
+            f"vector.backend={backend!r} is not known; {did_you_mean(str(backend), known)}"
+            f"There are {', '.join(known)}"
+        )
+    if isinstance(factory, EnvFactory):
+        check_factory(factory)
+    elif backend != "gpu":
+        raise UserError(
+            f"vector.backend={backend} is not available for {factory.spec.name}, whose environments step on the "
+            "learner's device: it has only vector.backend=gpu"
+        )
 
 
 def _device_vector(
@@ -137,7 +142,7 @@ def _env_range(num_envs: int, first_env: int, total_envs: int | None) -> EnvRang
 
 
 def _check(key: str, what: str, count: object, envs: int | None) -> None:
-    """Checks for a whole number from 1 to the number of environments (None: no upper bound)."""
+    """Checks that count is a whole number from 1 to the number of environments (None: no upper bound)."""
     if isinstance(count, bool) or not isinstance(count, int) or count < 1:
         raise UserError(f"{key}={count!r}: expected a whole number of at least 1")
     if envs is not None and count > envs:

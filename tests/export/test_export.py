@@ -167,7 +167,9 @@ def test_a_file_that_differs_is_not_kept(tmp_path, monkeypatch):
     monkeypatch.setitem(
         formats.FORMATS, "torchscript", formats.Format(".pt", write, formats.load_torchscript)
     )
-    with pytest.raises(UserError, match=r"does not give what the policy gives: params differs by 0\.\d+"):
+    with pytest.raises(
+        UserError, match=r"the file's outputs differ from the policy's: params differs by 0\.\d+"
+    ):
         export_policy(run, tmp_path / "p.pt")
     assert [file.name for file in tmp_path.iterdir()] == ["r"]
 
@@ -176,7 +178,7 @@ def test_a_branch_on_values(tmp_path):
     run = fake_run(tmp_path / "r", *OWN, f"policy={HERE}.Branches")
     with pytest.raises(UserError, match=rf"--format torch_export: policy {HERE}.Branches cannot be exported"):
         export_policy(run, tmp_path / "p.pt2")
-    with pytest.raises(UserError, match="does not give what the policy gives"):
+    with pytest.raises(UserError, match="the file's outputs differ from the policy's"):
         export_policy(run, tmp_path / "p.pt")
     assert [file.name for file in tmp_path.iterdir()] == ["r"]
 

@@ -3,7 +3,7 @@
     collect:  rollout ─► summary (guard, episode statistics, reward scale) ─► features' on_rollout
     update:   advantage ─► learner ─► guard ─► features' on_epoch
 
-device_ppo.py is the same with environments on the GPU.
+device_ppo.py does the same with environments on the learner's device.
 
 An epoch is counted when its update is done. Everything random is keyed by (seed, epoch), so a resumed run needs no
 RNG state.
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import gc
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 
@@ -26,11 +26,13 @@ from metta_fast.algorithms.ppo.step import SUMS
 from metta_fast.buffers.rollout import Buffers
 from metta_fast.config.keys import Config
 from metta_fast.contracts.algorithm import POLICY_STATE, Choice, Metrics
+from metta_fast.contracts.device_vector import DeviceVector
 from metta_fast.contracts.env import EnvSpec
 from metta_fast.contracts.vector import VectorEnv
 from metta_fast.machine import hardware
 from metta_fast.policy.base import Policy
 from metta_fast.policy.weights import OTHER_NETWORK, load_weights
+from metta_fast.rollout.base import Collector
 from metta_fast.rollout.c_rollout import C_ROLLOUT, CpuRollout
 from metta_fast.rollout.episode_stats import EpisodeStats
 from metta_fast.rollout.fast_paths import FUSED_ACT, SUMMARY_KERNELS
@@ -54,7 +56,7 @@ class PPO:
         config: resolved (no `auto` left); batch_size is num_agents · horizon.
         vec: in any state; the first `collect` resets it, unless a loaded state continues it.
         policy: on `device` already.
-        hooks: of the enabled features; None: none.
+        hooks: hooks of the enabled features; None: no features.
     """
 
     def __init__(
@@ -73,7 +75,7 @@ class PPO:
         self.hooks = hooks or Hooks()
         self.steps = steps
         self.epoch = 0
-        self.vec: Any = vec
+        self.vec: VectorEnv | DeviceVector = vec
         self.notes: list[str] = []
         self.paths = choose(PATHS, situation_of(policy, config, spec, device, self.hooks, vec))
         self.fast_paths: list[Choice] = self.paths.choices
@@ -102,8 +104,8 @@ class PPO:
             "timer": self.timer,
             "compile_mode": trainer.compile_mode if trainer.compile else None,
         }
-        """Arguments that rollout and learner have in common."""
-        self.rollout: Any = self._make_rollout()
+        """Arguments that rollout and learner share."""
+        self.rollout: Collector = self._make_rollout()
         self.learner = self._make_learner()
         self._rollout_steps = 0
         self._episode_means: Metrics = {}
@@ -142,14 +144,14 @@ class PPO:
             **self._common,
         )
 
-    def _make_rollout(self) -> Any:
+    def _make_rollout(self) -> Collector:
         """Makes the rollout that the run's fast paths choose."""
-        zero_copy = self.config.vector.zero_copy
+        zero_copy, vec = self.config.vector.zero_copy, cast("VectorEnv", self.vec)
         if not self.graphs:
             kind = CpuRollout if self.paths.uses(C_ROLLOUT) else Rollout
-            return kind(self.vec, self.policy, self.buffers, zero_copy=zero_copy, **self._common)
+            return kind(vec, self.policy, self.buffers, zero_copy=zero_copy, **self._common)
         return GraphRollout(
-            self.vec,
+            vec,
             self.policy,
             self.buffers,
             zero_copy=zero_copy,
@@ -159,7 +161,7 @@ class PPO:
         )
 
     def _fused_dtype(self) -> torch.dtype | None:
-        """Returns the dtype of the layers in a rollout's kernel, or None without such a kernel."""
+        """Returns the dtype of the layers in the rollout's kernel, or None without a kernel."""
         return AUTOCAST[self.config.trainer.precision] if self.paths.uses(FUSED_ACT) else None
 
     def _compile_ahead(self) -> Ahead:
@@ -177,16 +179,16 @@ class PPO:
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)  # copies from the old vector's rows have ended
         self.vec = vec
-        self.rollout = None
-        gc.collect()  # the old one's CUDA graphs hold memory, and lie in a cycle with what they call
+        del self.rollout
+        gc.collect()  # the old rollout's CUDA graphs hold memory and are in a reference cycle
         self.rollout = self._make_rollout()
 
     def collect(self) -> None:
         """Fills the buffers with one rollout.
 
         Raises:
-            NonFiniteError: an observation, reward, action or value is NaN or infinite; nothing was learnt.
-            VectorError, EnvError: what the vector raises.
+            NonFiniteError: an observation, reward, action or value is NaN or infinite. No weight was changed.
+            VectorError, EnvError: raised by the vector.
         """
         self._before_rollout()
         self._roll()
@@ -200,7 +202,7 @@ class PPO:
         if self._compiling is not None:
             self._compiling.wait()
             self._compiling = None
-            torch.cuda.empty_cache()  # what the rehearsal took
+            torch.cuda.empty_cache()  # frees the rehearsal's memory
         self.timer.clear()
         if self.config.trainer.debug:
             self.buffers.fill_magic()
@@ -230,8 +232,8 @@ class PPO:
         """Learns from the rollout and counts the epoch.
 
         Raises:
-            NonFiniteError: a loss or gradient is NaN or infinite. The weights are then worthless: what
-                `state_dict` gave at the last boundary (copies) is the last good state.
+            NonFiniteError: a loss or gradient is NaN or infinite. The weights are then unusable: the
+                copies from `state_dict` at the last boundary are the last good state.
         """
         self.timer.start()
         context = self._context()
@@ -274,7 +276,7 @@ class PPO:
             self._metrics |= hook(context)
 
     def metrics(self) -> Metrics:
-        """Returns the last epoch's figures; env/* only if an episode ended in it."""
+        """Returns the last epoch's metrics; env/* only if an episode ended in it."""
         phases = self.timer.phases()
         return self._metrics | {f"perf/time/{phase}": seconds for phase, seconds in phases.items()}
 
@@ -291,18 +293,18 @@ class PPO:
     # ---- state ----
 
     def rollout_state(self) -> dict[str, Any]:
-        """Returns the state that belongs to the held row: the core's, and that of unfinished episodes."""
+        """Returns the state that belongs to the held row: the core's, and the unfinished episodes' statistics."""
         return {"core": self.rollout.state_dict(), "episodes": self.episodes.state_dict()}
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns everything but the vector's own state: copies, cheap enough for every boundary.
+        """Returns copies of everything but the vector's own state, cheap enough for every boundary.
 
-        The held row's state is in it where the run is deterministic or the environments' state is cheap.
+        The held row's state is included if the run is deterministic or the environments' state is cheap.
         """
         return {**self._tensors(), "steps": self.steps, "epoch": self.epoch}
 
     def env_state(self) -> Any:
-        """Returns a function that gives the environments' state as of the last boundary."""
+        """Returns a function that returns the environments' state as of the last boundary."""
         return self.vec.snapshot()
 
     def _tensors(self) -> dict[str, Any]:
@@ -314,14 +316,14 @@ class PPO:
         return state
 
     def start_from(self, state: dict[str, Any], source: str) -> None:
-        """Takes another run's policy and normalizers; optimizer and counters start fresh."""
+        """Loads another run's policy and normalizers. Optimizer and counters start fresh."""
         load_weights(self.policy, state[POLICY_STATE], source, OTHER_NETWORK)
         if self.reward_scale and "reward_scale" in state:
             self.reward_scale.load_state_dict(state["reward_scale"])
             self.reward_scale.restart()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continues from `state`. Load the vector's state first; without one, episodes start anew."""
+        """Continues from `state`. Load the vector's state first; without one, new episodes start."""
         self.learner.load_state_dict(state)
         self.steps, self.epoch = state["steps"], state["epoch"]
         if self.reward_scale and "reward_scale" in state:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -44,7 +45,7 @@ class MeasuredRun:
         self.algorithm = self.training.algorithm
         self.device = self.training.device
         self.learner = self.algorithm.learner
-        self.rollout: DeviceRollout = self.algorithm.rollout
+        self.rollout = cast("DeviceRollout", self.algorithm.rollout)
         self.buffers = self.algorithm.buffers
         policy = self.algorithm.policy
         assert isinstance(policy, Network), f"--gpu measures the parts of a Network, not of {type(policy)}"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import torch
 
 from metta_fast.algorithms.ppo.advantage import compute_advantage
@@ -9,6 +11,7 @@ from metta_fast.bench.gpu import plain_torch
 from metta_fast.bench.gpu.clock import Call
 from metta_fast.bench.gpu.measured_run import MeasuredRun, Part, in_all_forms
 from metta_fast.buffers.act_row import Act
+from metta_fast.contracts.device_vector import DeviceVector
 from metta_fast.rollout.act import ActInto
 from metta_fast.vector.gpu import build_and_step
 
@@ -16,8 +19,10 @@ from metta_fast.vector.gpu import build_and_step
 def simulator(run: MeasuredRun) -> Part:
     """Measures building maps and stepping; as in the rollout, but one after the other."""
 
+    vec = cast("DeviceVector", run.algorithm.vec)
+
     def step(i: int) -> None:
-        build_and_step(run.algorithm.vec, i % run.buffers.horizon)
+        build_and_step(vec, i % run.buffers.horizon)
 
     return Part("simulator: maps and step", run.buffers.horizon, {"ours": step})
 
