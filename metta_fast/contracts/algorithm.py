@@ -1,9 +1,9 @@
-"""The contract of a learning algorithm: what a run asks of one before it is built, and while it trains.
+"""Defines the contract between a run and its learning algorithm, before it is built and while it trains.
 
     before   config, EnvSpec ─► SizeChange, MemoryPart        metta_fast/algorithms/registry.py: AlgorithmKind
     then     collect ─► update ─► boundary ─► collect …       Algorithm, in this file
 
-Who imports it: algorithms/ implements it, run/ and resolve/ use it, inference/ reads the promised part of its state.
+Who imports it: algorithms/ implements it, run/ and resolve/ use it, inference/ reads POLICY_STATE.
 No torch here.
 """
 
@@ -17,26 +17,26 @@ from metta_fast.contracts.vector import VectorEnv
 Metrics = dict[str, float]
 
 POLICY_STATE = "policy"
-"""The part of `Algorithm.state_dict()` that others read: the policy's own `state_dict()`, weights and normalisers.
-Evaluation, replays, export and fine-tuning load it; a checkpoint is written only if its numbers are finite."""
+"""Key of the policy's own `state_dict()` (weights and normalisers) in `Algorithm.state_dict()`. Evaluation, replays,
+export and fine-tuning load it; a checkpoint is written only if its numbers are finite."""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """Whether a fast path is used in a run, for the log, `--explain` and the dashboard."""
+    """Records whether a run uses a fast path, for the log, `--explain` and the dashboard."""
 
     name: str
     replaces: str
-    """The plain path that computes the same."""
+    """The plain path that computes the same result."""
     why: str | None
-    """Why it is not used, as a sentence; None: it is used."""
+    """The reason why it is not used; None: it is used."""
     costs_speed: bool = False
-    """The run is slower without it: the reason is neither another device nor a faster path."""
+    """True: the run is slower without it. False: the reason is another device or a faster path."""
 
 
 @dataclass(frozen=True)
 class SizeChange:
-    """A size that was fitted to the others."""
+    """Records a size that was changed to fit the others."""
 
     path: str
     value: int
@@ -46,7 +46,7 @@ class SizeChange:
 
 @dataclass(frozen=True)
 class MemoryPart:
-    """One user of memory."""
+    """Holds the estimated size of one part of a run's memory."""
 
     name: str
     bytes: int
@@ -56,7 +56,7 @@ class MemoryPart:
 class Algorithm(Protocol):
     """Collects and learns. One epoch is `collect()` then `update()`; the moment after an update is a boundary.
 
-    At a boundary every block of the vector is held, and all of the state below can be taken.
+    At a boundary every block of the vector is held, and all of the state below can be read.
     """
 
     steps: int
@@ -64,37 +64,38 @@ class Algorithm(Protocol):
     epoch: int
     """Updates so far."""
     notes: list[str]
-    """What the user should be told; the run empties it."""
+    """Messages for the user; the run logs and removes them."""
     fast_paths: list[Choice]
     """Fast paths used and not used, chosen once when the algorithm is built."""
 
     def collect(self) -> None:
-        """Steps the environments under the present policy and keeps what is needed to learn."""
+        """Steps the environments with the present policy and stores the rollout."""
 
     def update(self) -> None:
         """Learns, and counts the epoch and its steps."""
 
     def metrics(self) -> Metrics:
-        """Returns the last epoch's figures by their fixed names (loss/*, train/*, env/*): one host read for all."""
+        """Returns the last epoch's metrics by name (loss/*, train/*, env/*). The host reads the device once for all
+        of them."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns everything a resume needs but the environments: nested dicts and lists of tensors and plain values,
-        copied. `state_dict()[POLICY_STATE]` is the policy's own state."""
+        """Returns copies of everything that a resume needs, except the environments: nested dicts and lists of
+        tensors and plain values. `state_dict()[POLICY_STATE]` is the policy's own state."""
 
     def env_state(self) -> Any:
         """Returns the environments' state as of the last boundary, or a function that returns it: a copy."""
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continues from `state`. The vector's own state is loaded before; without one, episodes start anew."""
+        """Continues from `state`. Load the vector's own state first; without one, new episodes start."""
 
     def use(self, vec: VectorEnv) -> None:
         """Continues with another vector of the same environments; `load_state_dict` follows."""
 
     def start_from(self, state: dict[str, Any], source: str) -> None:
-        """Takes the policy and normalisers of another run's `state`, and nothing else, before the first epoch.
+        """Loads only the policy and normalisers of another run's `state`, before the first epoch.
 
         Args:
-            source: how a message names that run.
+            source: the name of that run in messages.
 
         Raises:
             UserError: its weights do not fit this policy.

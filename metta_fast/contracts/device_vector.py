@@ -1,4 +1,4 @@
-"""The contract of environments whose rows are torch tensors on the learner's device.
+"""Defines the contract of environments whose rows are torch tensors on the learner's device.
 
     vec.attach(buffers)                        rows are written into `buffers` from now on
     vec.async_reset(seed)                      writes row T: the first rows of all episodes
@@ -9,8 +9,8 @@
         …                                      the policy writes action[t]
         vec.step_row(t)                        row t → row t+1
 
-The grid's engine (vector/gpu.py) is one, a batched environment in plain torch another (tests/device_envs.py is the
-example to copy). A factory gives it by `make_device_vector`; vector.backend=gpu chooses it, on the CPU as well.
+The grid's engine (vector/gpu.py) implements it. For a batched environment in plain torch, copy tests/device_envs.py.
+A factory's `make_device_vector` makes one; vector.backend=gpu selects it, also on the CPU.
 
 **What `step_row(t)` reads and writes** (N agents; `buffers` is a DeviceRows):
 
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 
 class DeviceRows(Protocol):
-    """The arrays that a vector writes into and reads from: the part of Buffers that it needs."""
+    """Declares the part of Buffers that a vector writes into and reads from."""
 
     horizon: int
     num_agents: int
@@ -69,7 +69,7 @@ class DeviceRows(Protocol):
     stats: Tensor
     """[T, N, S] float32."""
     final_obs: dict[str, Tensor] | None
-    """{leaf: [N, *shape]}; None: only same-step resets with spec.has_final_obs have it."""
+    """{leaf: [N, *shape]}; None unless resets are same-step and spec.has_final_obs is True."""
 
     @property
     def device(self) -> torch.device:
@@ -77,12 +77,12 @@ class DeviceRows(Protocol):
         ...
 
     def given_actions(self, t: int) -> Tensor:
-        """Returns action[t] [N, W] as the environment gets it: int32, or float32 within the bounds."""
+        """Returns action[t] [N, W] in the environment's form: int32, or float32 within the bounds."""
         ...
 
 
 class DeviceVector(Protocol):
-    """See the module's docstring. Inherit from it to get the defaults."""
+    """Steps environments on the learner's device (see the module's docstring). Inherit from it to get the defaults."""
 
     spec: EnvSpec
     num_envs: int
@@ -96,29 +96,29 @@ class DeviceVector(Protocol):
     capturable: bool = False
     """True: `step_row` and `build_ahead` may be captured in a CUDA graph."""
     build_every: int = 0
-    """Rows from one `build_ahead` to the next, at most; 0: there is nothing to build ahead."""
+    """The most rows between two calls of `build_ahead`; 0: there is nothing to build ahead."""
 
     @property
     def ready(self) -> bool:
-        """True: row T is valid, after `async_reset`, `load_state_dict` or a rollout."""
+        """Whether row T is valid: after `async_reset`, `load_state_dict` or a rollout."""
         ...
 
     def attach(self, buffers: DeviceRows) -> None:
-        """Write rows into `buffers` from now on. `async_reset` or `load_state_dict` follows.
+        """Writes rows into `buffers` from now on. `async_reset` or `load_state_dict` follows.
 
         Raises:
             ValueError: the buffers are on another device or for another number of agents.
         """
 
     def async_reset(self, seed: int, *, stagger: bool = False) -> None:
-        """Start every environment again and write row T. seed: 0 … 2^64−1. stagger: start episodes in the middle
-        (only where spec.stagger)."""
+        """Restarts every environment and writes row T. seed: 0 … 2^64−1. stagger: start episodes in the middle
+        (needs spec.stagger)."""
 
     def build_ahead(self) -> None:
-        """Prepare the next episodes, on any stream; called at least once in `build_every` rows."""
+        """Prepares the next episodes, on any stream. Called at least once every `build_every` rows."""
 
     def step_row(self, t: int) -> None:
-        """Step all environments from row t to row t+1, 0 ≤ t < T."""
+        """Steps all environments from row t to row t+1, 0 ≤ t < T."""
 
     def notes(self) -> list[str]:
         """Returns messages for the user, each once."""
@@ -129,24 +129,24 @@ class DeviceVector(Protocol):
         return self.snapshot()()
 
     def snapshot(self) -> Callable[[], dict[str, Any]]:
-        """Returns a function that gives what `state_dict` would give now. Copies on the device; waits only in that
-        function."""
+        """Copies the state on the device. Returns a function that waits for the copy and returns it as `state_dict`
+        does."""
         ...
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a state, and write row T.
+        """Continues from a state, and writes row T.
 
         Raises:
             ValueError: the state of another environment or number of environments.
         """
 
     def close(self) -> None:
-        """Free what the vector holds; may be called twice."""
+        """Frees the vector's memory. May be called twice."""
 
 
 @runtime_checkable
 class DeviceFactory(Protocol):
-    """A factory of environments (contracts/env.py: EnvFactory) that step on the learner's device."""
+    """Makes environments (contracts/env.py: EnvFactory) that step on the learner's device."""
 
     spec: EnvSpec
 

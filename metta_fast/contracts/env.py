@@ -1,10 +1,10 @@
-"""Defines what an environment is to the rest of the system: its spec, and the batch that steps some of its copies.
+"""Defines the environment contract: the spec, and the batch that steps several environments.
 
     EnvFactory ──make_batch──► EnvBatch ──bind──► Rows (views of the vector backend's slab)
 
 Place in the flow: the first contract (envs → vector). Nothing here imports torch: worker processes use it.
-To add an environment, write an `EnvFactory`; for a plain Python environment, `metta_fast.envs.python_env`
-already holds one. `metta_fast/envs/counter.py` is the smallest example.
+To add an environment, write an `EnvFactory`; `metta_fast.envs.python_env` has one for any Python environment.
+`metta_fast/envs/counter.py` is the smallest example.
 """
 
 from __future__ import annotations
@@ -21,11 +21,12 @@ from metta_fast.contracts.errors import UserError
 Array = NDArray[Any]
 
 EVAL_SEED_BIT = 1 << 63
-"""Seeds with this bit set are for evaluation alone: training seeds are below it."""
+"""Bit that is set in evaluation seeds and never in training seeds."""
 
 
 KINDS = ("vector", "image", "symbols", "tokens", "grid")
-"""What a leaf holds: numbers, pixels, uint8 categories, [n, 3] uint8 tokens, or bytes in the grid world's layout."""
+"""Kinds of leaf contents: numbers, pixels, uint8 categories, [n, 3] uint8 tokens, or bytes in the grid world's
+layout."""
 
 
 @dataclass(frozen=True)
@@ -34,11 +35,11 @@ class Leaf:
 
     shape: tuple[int, ...]
     dtype: str
-    """numpy name: uint8, int32, float32, …  Kept as it is from the environment to the policy."""
+    """NumPy name: uint8, int32, float32, … The policy gets the environment's dtype."""
     kind: str = ""
-    """One of KINDS, by which encoders are chosen; by default "symbols" for uint8, otherwise "vector"."""
+    """One of KINDS; encoders are chosen by it. Default: "symbols" for uint8, otherwise "vector"."""
     channel_axis: int | None = None
-    """The axis of an image's channels; None: it has none, or is no image."""
+    """The axis of an image's channels; None: no such axis, or not an image."""
 
     def __post_init__(self) -> None:
         if not self.kind:
@@ -61,8 +62,8 @@ class ActionSpec:
     nvec: tuple[int, ...] = ()
     """discrete: the number of choices of each head."""
     start: tuple[int, ...] = ()
-    """discrete: the first value of each head (Gymnasium's `Discrete(n, start=k)`); the policy works from 0,
-    `start` is added where the environment's own space is met (python_env.py)."""
+    """discrete: the first value of each head (Gymnasium's `Discrete(n, start=k)`). The policy counts from 0;
+    python_env.py adds `start` before it calls the environment."""
     low: tuple[float, ...] = ()
     high: tuple[float, ...] = ()
 
@@ -78,7 +79,7 @@ class ActionSpec:
 
 @dataclass(frozen=True)
 class EnvSpec:
-    """Describes one environment; how many there are is given beside it (`make_vector`, `EnvFactory.make_batch`)."""
+    """Describes one environment. The number of environments is an argument of `make_vector` and `make_batch`."""
 
     name: str
     agents_per_env: int
@@ -86,34 +87,34 @@ class EnvSpec:
     """Leaves by name, in sorted order of their names. A plain array has the single name "obs"."""
     action: ActionSpec
     privileged: tuple[str, ...] = ()
-    """Leaves that only training has, for the value alone (metta_fast/config/policy_inputs.py)."""
+    """Leaves that exist only in training and that only the value reads (metta_fast/config/policy_inputs.py)."""
     stats: tuple[str, ...] = ()
-    """Names of the per-episode statistics an agent's row carries when its episode ends (float32)."""
+    """Names of the per-episode statistics in an agent's row when its episode ends (float32)."""
     max_steps: int = 0
     """The time limit, 0 if none is known."""
     has_final_obs: bool = True
-    """False: the environment resets itself in the same step and does not give the last observation."""
+    """False: the environment resets itself in the same step and does not return the last observation."""
     native: bool = False
     """True: `EnvBatch.native_job` exists, so threads step it without the GIL."""
     cheap_state: bool = False
     """True: `EnvBatch.state_dict` is small and exact, so a checkpoint always holds it."""
     gpu: bool = False
-    """True: its factory gives `gpu_program()`, so that it can step on the GPU (metta_fast/vector/gpu.py)."""
+    """True: its factory has `gpu_program()`, so that it can step on the GPU (metta_fast/vector/gpu.py)."""
     state_bytes: int = 0
     """Size of one environment's state; 0 without an engine for the GPU."""
     notes: bool = False
-    """True: `EnvBatch.notes()` exists: {kind: text}, what the user should be told of environments that go on."""
+    """True: `EnvBatch.notes()` exists: {kind: text}, messages for the user that do not stop the run."""
     stagger: bool = False
     """True: the environment can start its first episode in the middle (see DESIGN: episode ends)."""
     autoreset: str = "next_step"
-    """When an ended episode gives way to the next. "next_step": row t+1 holds the true last observation (masked), t+2
-    the new episode's first. "same_step": row t+1 is the new episode's first; with `has_final_obs` the vector gives
-    the last observation apart (contracts/device_vector.py)."""
+    """When the next episode starts. "next_step": row t+1 holds the true last observation (masked), t+2
+    the new episode's first. "same_step": row t+1 is the new episode's first; with `has_final_obs` the vector
+    writes the last observation to `final_obs` (contracts/device_vector.py)."""
     action_mask: bool = False
     """True: each row carries a mask of legal choices (discrete actions; environments on the learner's device)."""
     device_rows: bool = False
-    """True: its factory gives `make_device_vector`, environments whose rows are torch tensors on the learner's device,
-    be it a GPU or the CPU (contracts/device_vector.py)."""
+    """True: its factory has `make_device_vector`: the environments' rows are torch tensors on the learner's device, a
+    GPU or the CPU (contracts/device_vector.py)."""
 
 
 class Rows(NamedTuple):
@@ -132,7 +133,7 @@ class Rows(NamedTuple):
     terminal: Array
     """[n] bool: the episode ended by the rules."""
     truncation: Array
-    """[n] bool: it was cut (a time limit)."""
+    """[n] bool: a time limit cut the episode."""
     mask: Array
     """[n] bool: False for a row that is not trained on (see DESIGN: episode ends)."""
     reset: Array
@@ -141,7 +142,7 @@ class Rows(NamedTuple):
     """[n, len(spec.stats)] float32: valid where terminal or truncation is set."""
 
     def slice(self, start: int, stop: int) -> Rows:
-        """Views of agents [start, stop) of these rows."""
+        """Returns views of agents [start, stop) of these rows."""
         return Rows({k: v[start:stop] for k, v in self.obs.items()}, *(a[start:stop] for a in self[1:]))
 
 
@@ -149,30 +150,31 @@ class Rows(NamedTuple):
 class EnvBatch(Protocol):
     """Steps a contiguous range of environments together and writes into their rows.
 
-    The batch resets each environment by itself, next-step: the call after an episode's end ignores the
-    action and gives the first row of the next episode.
+    The batch resets each environment itself, next-step: the call after an episode's end ignores the action and writes
+    the first row of the next episode.
     """
 
     def bind(self, rows: Rows) -> None:
         """Takes the rows to write to and to read actions from; they are kept until the next bind."""
 
     def reset(self, seed: int, *, stagger: bool = False) -> None:
-        """Restarts all environments and writes row 0. What the env of global id i does depends on (seed, i)."""
+        """Restarts all environments and writes row 0. Environment i (global id) depends on (seed, i)."""
 
     def step(self) -> None:
         """Advances every environment by one step."""
 
     def native_job(self) -> tuple[int, int, int] | None:
-        """(address of `int32_t fn(void *ctx, int32_t lo, int32_t hi)`, address of ctx, number of envs), or None.
+        """Returns (address of `int32_t fn(void *ctx, int32_t lo, int32_t hi)`, address of ctx, number of envs), or
+        None.
 
-        Calling fn for ranges that cover 0…num_envs once, from any threads, equals `step()`. It returns 0; anything
-        else means that `raise_fault()`, which such a batch has, raises EnvError.
+        Calling fn for ranges that cover 0…num_envs once, from any threads, equals `step()`. It returns 0. Anything
+        else is a fault: the batch's `raise_fault()` then raises EnvError.
         """
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns all that is needed to go on bit for bit, so that states of batches can be joined and cut again:
-        numpy arrays with the batch's environments as the first axis, lists with one entry per environment,
-        and plain values that are equal in all batches of a run. Dicts of these may be nested. Arrays are copies."""
+        """Returns the state for a bit-exact continuation, in a form that can be joined over batches and split again:
+        numpy arrays with the batch's environments as the first axis, lists with one entry per environment, and plain
+        values that are equal in all batches of a run. Dicts of these may be nested. Arrays are copies."""
 
     def load_state_dict(self, state: dict[str, Any]) -> None: ...
 
@@ -180,17 +182,17 @@ class EnvBatch(Protocol):
 
 
 class NativeBatch(EnvBatch, Protocol):
-    """Adds what a batch with a native job has."""
+    """Adds the method of a batch with a native job."""
 
     def raise_fault(self) -> None:
         """Raises EnvError if the job reported a fault."""
 
 
 class NotingBatch(EnvBatch, Protocol):
-    """Adds what a batch has whose spec says `notes`."""
+    """Adds the method of a batch whose spec has `notes=True`."""
 
     def notes(self) -> dict[str, str]:
-        """Returns {kind: text}: what the user should know of environments that go on."""
+        """Returns {kind: text}: messages for the user about environments that keep running."""
         ...
 
 
@@ -203,8 +205,8 @@ class EnvFactory(Protocol):
     def make_batch(self, first_env: int, num_envs: int, total_envs: int) -> EnvBatch:
         """Makes the environments with global ids first_env … first_env+num_envs−1 of a run's total_envs.
 
-        What the environment with global id i does depends on (seed, i) alone; `total_envs` is for staggering: env i
-        starts its first episode at step i · max_steps / total_envs.
+        The environment with global id i depends on (seed, i) alone. `total_envs` is for staggering: env i starts its
+        first episode at step i · max_steps / total_envs.
         """
 
 
@@ -224,7 +226,7 @@ def check_factory(factory: EnvFactory) -> None:
 
 
 class EnvError(RuntimeError):
-    """Says that an environment raised or gave something impossible; the message names its global index."""
+    """Reports that an environment raised or returned an invalid value; the message has its global index."""
 
     def __init__(self, message: str, env: int | None = None) -> None:
         super().__init__(message)

@@ -1,4 +1,4 @@
-"""Defines what an environment gives to step on a GPU, and the compiled kernels that come of it."""
+"""Defines the interface of an environment that steps on a GPU, and of its compiled kernels."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from metta_fast.contracts.env import Array, EnvSpec
 
 @dataclass(frozen=True)
 class Source:
-    """The source of one module of kernels."""
+    """Holds the source of one module of kernels."""
 
     name: str
     """Shown in messages."""
@@ -24,7 +24,7 @@ class Source:
 
 
 class Program(Protocol):
-    """Describes an environment's kernels over gpu_shell.h; its factory gives it by `gpu_program()`."""
+    """Describes an environment's kernels over gpu_shell.h. The factory's `gpu_program()` returns it."""
 
     source: Source
     state_bytes: int
@@ -41,7 +41,7 @@ class Program(Protocol):
 
 
 class GpuFactory(Protocol):
-    """A factory of environments (contracts/env.py: EnvFactory) with kernels."""
+    """Makes environments that have kernels (contracts/env.py: EnvFactory)."""
 
     spec: EnvSpec
 
@@ -51,21 +51,21 @@ class GpuFactory(Protocol):
 
 
 Launch = Callable[[], object]
-"""A kernel bound to its arguments; called, it runs on torch's current stream."""
+"""Launches a kernel with bound arguments on torch's current stream."""
 
 
 class KernelHandle(Protocol):
-    """One compiled kernel."""
+    """Holds one compiled kernel."""
 
     def prepare(
         self, grid: tuple[int, int], block: tuple[int, int], *args: object, shared: int = 0
     ) -> Launch:
-        """Binds it to ctypes arguments; shared: bytes of dynamic shared memory."""
+        """Binds the kernel to ctypes arguments. shared: bytes of dynamic shared memory."""
         ...
 
 
 class KernelModule(Protocol):
-    """Compiled kernels, loaded on a device."""
+    """Holds compiled kernels, loaded on a device."""
 
     multiprocessors: int
 

@@ -1,16 +1,16 @@
-"""The vector contract: blocks of agents that step on their own while the policy works on other blocks.
+"""Defines the vector contract: blocks of agents step independently while the policy works on other blocks.
 
     vec.async_reset(seed)
-    block = vec.recv()            # a ready block, the first one first
+    block = vec.recv()            # the block that was ready first
     …                             # read block.rows, choose actions [block.size, width]
     vec.send(block, actions)      # it steps; other blocks can be received meanwhile
 
-A block is a contiguous range of agents `[start, stop)`; there are `num_blocks` of them whatever the number of
-threads or workers. Several blocks may be held at once. Sending a block that is not held, or receiving with
-none in flight, raises `VectorError`. Every backend passes tests/vector/test_contract.py and gives the same
-bytes for the same seed and tape of actions.
+A block is a contiguous range of agents `[start, stop)`. The number of blocks, `num_blocks`, does not depend on the
+number of threads or workers. Several blocks may be held at once. Sending a block that is not held, or receiving with
+none in flight, raises `VectorError`. Every backend passes tests/vector/test_contract.py and writes the
+same bytes for the same seed and sequence of actions.
 
-Backends own a slab of one row per agent; what a block's rows show stays untouched while the block is held.
+Backends own a slab of one row per agent. A block's rows do not change while the block is held.
 Nothing here imports torch.
 """
 
@@ -24,11 +24,11 @@ from metta_fast.contracts.env import Array, EnvSpec, Rows
 
 
 class VectorError(RuntimeError):
-    """A call outside the contract, or a worker that died, hung or raised (the message names it)."""
+    """Reports a call outside the contract, or a worker that died, hung or raised (the message names it)."""
 
 
 class WorkerError(VectorError):
-    """A worker died, hung or its environment raised: carries the worker's traceback text in the message.
+    """Reports that a worker died or hung, or that its environment raised. The message holds the worker's traceback.
 
     Attributes:
         env: global index of the environment that raised, or None where none is known.
@@ -43,7 +43,7 @@ class WorkerError(VectorError):
 
 @dataclass(frozen=True, eq=False)
 class Block:
-    """A contiguous range of agents and the views of their rows; one object per block for the run's life."""
+    """Holds a contiguous range of agents and views of their rows. Each block is one object for the whole run."""
 
     index: int
     start: int
@@ -56,7 +56,7 @@ class Block:
 
 
 class VectorEnv(Protocol):
-    """See the module's docstring. Made by `metta_fast.vector.make_vector`."""
+    """Steps environments in blocks (see the module's docstring). `metta_fast.vector.make_vector` makes one."""
 
     spec: EnvSpec
     num_envs: int
@@ -68,39 +68,41 @@ class VectorEnv(Protocol):
     """Environments of the whole run, over all vectors; first episodes are staggered over them."""
     blocks: tuple[Block, ...]
     rows: Rows
-    """The whole slab, [num_agents, …]: for tests; contents belong to the held blocks."""
+    """The whole slab, [num_agents, …], for tests. Only rows of held blocks may be read."""
     slab: Array
-    """The memory of all rows, uint8 [bytes], page-aligned: for pinning. Unpin before the vector goes."""
+    """The memory of all rows, uint8 [bytes], page-aligned: for pinning. Unpin it before closing the vector."""
 
     def async_reset(self, seed: int, *, stagger: bool = False) -> None:
-        """Reset everything; all blocks are in flight afterwards. Blocks still held are given up; a step in
-        flight is waited for first. seed: 0 … 2^64−1."""
+        """Resets everything; all blocks are in flight afterwards. Waits for steps in flight first. Blocks that the
+        caller holds are held no longer. seed: 0 … 2^64−1."""
 
     def recv(self, timeout: float | None = None) -> Block:
-        """The next ready block. Raises WorkerError (worker died, hung longer than worker_timeout_s, env
-        raised; everything is closed then), VectorError (none in flight), TimeoutError (timeout, seconds)."""
+        """Returns the next ready block. Raises WorkerError (a worker died, hung longer than worker_timeout_s, or its
+        env raised; everything is then closed), VectorError (none in flight), TimeoutError (after `timeout`
+        seconds)."""
 
     def send(self, block: Block, actions: Array | None = None) -> None:
-        """Give the block back with actions [size, width] (None: already written into block.rows.action).
+        """Returns the block to the vector with actions [size, width] (None: already written into block.rows.action).
         Raises VectorError for a block not held, ValueError or TypeError for another shape or dtype,
         NonFiniteError for continuous actions with NaN or infinity (the block stays held)."""
 
     def notes(self) -> list[str]:
-        """What the user should be told of environments that go on, each kind once in the vector's life. Only
-        while every block is held, else VectorError."""
+        """Returns messages for the user about environments that keep running, each kind once per vector. Only while
+        every block is held, else VectorError."""
 
     def state_dict(self) -> dict[str, Any]:
-        """State of all environments and the slab's rows. Only while every block is held, else VectorError."""
+        """Returns the state of all environments and the slab's rows. Only while every block is held, else
+        VectorError."""
 
     def snapshot(self) -> Callable[[], dict[str, Any]]:
-        """What `state_dict` gives now, as a function that gives it later: copied at once, joined then."""
+        """Copies the state now. Returns a function that joins the copies into the result of `state_dict`."""
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a state: all blocks are held afterwards, rows as saved. Numbers of blocks and workers
-        may differ from when it was saved. Raises ValueError for the state of another environment."""
+        """Continues from a state: all blocks are held afterwards, with the saved rows. The numbers of blocks and
+        workers may differ from those it was saved with. Raises ValueError for the state of another environment."""
 
     def hold_all(self) -> list[Block]:
-        """Receive until every block is held; blocks in index order."""
+        """Receives until every block is held. Returns the blocks in index order."""
 
     def close(self) -> None:
-        """Stop everything and free shared memory; may be called twice and after an error."""
+        """Stops everything and frees shared memory. May be called twice and after an error."""

@@ -1,9 +1,9 @@
 """Exports a trained policy as one file for programs without metta_fast: TorchScript, torch.export or ONNX.
 
     checkpoint ─► Step (step.py): one row of B agents, in torch's own operators
-               ─► write (formats.py), beside the file asked for
+               ─► write a temporary file beside FILE (formats.py)
                ─► load it again and compare with the policy (check.py)
-               ─► rename into place, with FILE.json, which says what it takes and gives (describe.py)
+               ─► rename into place, with FILE.json, which describes inputs and outputs (describe.py)
 
     metta-fast export runs/<name> --out policy.onnx
     metta_fast.export_policy("runs/<name>", "policy.pt2")

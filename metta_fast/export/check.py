@@ -1,7 +1,7 @@
-"""Checks that an exported file gives what the policy gives, on the environment's own observations and on random ones.
+"""Checks an exported file's outputs against the policy's, on the environment's observations and on random ones.
 
-A number may differ by TOLERANCE times the largest in its output (at least 1): sums in another order are not equal to
-the bit. A discrete action may be another one only where its logit is as good as the best within twice that.
+A number may differ by TOLERANCE times the largest number in its output (at least 1), because the order of sums differs.
+A discrete action may differ only if its logit is within twice that of the best one.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from metta_fast.policy import ActionHead, Policy
 
 TOLERANCE = 1e-4
 STEPS = 12
-"""Steps of the environments."""
+"""Number of environment steps."""
 RANDOM_BATCHES = (1, 3, 8, 3)
 """Numbers of agents of the random observations: the axis of agents is free."""
 SPREAD = 3.0
@@ -33,24 +33,24 @@ Batch = tuple[dict[str, Tensor], Tensor]
 
 
 class Different(Exception):
-    """Says that the file does not give what the policy gives, and where."""
+    """Reports an output in which the file differs from the policy."""
 
 
 @dataclass
 class Report:
-    """Counts what was compared."""
+    """Holds the result of a comparison."""
 
     rows: int = 0
     largest: float = 0.0
     """Largest difference, in units of the largest number of its output (at least 1)."""
     random: bool = True
-    """False: random observations were left out, as the policy does not take all numbers."""
+    """False: random observations were left out, because the policy does not accept every number."""
     reach: float = 1.0
     """The largest finite bound of continuous actions."""
 
 
 def played(factory: EnvFactory, num_envs: int, wanted: EnvSpec, seed: int = 0) -> list[Batch]:
-    """Returns the observations, the leaves of `wanted`, of num_envs environments played at random from a reset on."""
+    """Plays num_envs environments at random from a reset on. Returns the observations' leaves in `wanted`."""
     spec = factory.spec
     rows = new_rows(spec, num_envs * spec.agents_per_env)
     player = RandomPlayer(spec, seed)
@@ -69,7 +69,7 @@ def played(factory: EnvFactory, num_envs: int, wanted: EnvSpec, seed: int = 0) -
 
 
 def random_batches(spec: EnvSpec, seen: list[Batch], seed: int = 0) -> Iterator[Batch]:
-    """Yields random observations: bytes of all values, normal floats; other integers are drawn from those seen."""
+    """Yields random observations: uniform bytes, normal floats; other integers are drawn from `seen`."""
     rng = np.random.default_rng(seed)
     for n in RANDOM_BATCHES:
         obs = {}
@@ -88,10 +88,10 @@ def random_batches(spec: EnvSpec, seen: list[Batch], seed: int = 0) -> Iterator[
 
 @torch.inference_mode()
 def compare(run: Function, policy: Policy, spec: EnvSpec, seen: list[Batch]) -> Report:
-    """Compare the loaded file with the policy.
+    """Compares the loaded file with the policy.
 
     Args:
-        seen: of `played`.
+        seen: the result of `played`.
 
     Raises:
         Different: they disagree, or the file cannot be run.
@@ -119,7 +119,7 @@ def _inputs(policy: Policy, obs: dict[str, Tensor], state: Tensor, reset: Tensor
 
 
 def _one(run: Function, step: Step, batch: Batch, state: Tensor, report: Report) -> Tensor:
-    """Compare one batch; the policy's new state."""
+    """Compares one batch. Returns the policy's new state."""
     obs, reset = batch
     inputs = _inputs(step.policy, obs, state, reset)
     expected = step(*inputs)
@@ -152,7 +152,7 @@ def _distance(right: Tensor, got: Tensor, scale: float = 1.0) -> float:
 
 
 def _worse(step: Step, params: Tensor, action: Tensor) -> float:
-    """How far the logits of `action` are below the best ones."""
+    """Returns the difference between the best logits and those of `action`."""
     start = torch.tensor(step.start or [0] * action.shape[-1])
     scale = max(1.0, float(params[params.isfinite()].abs().max()) if params.isfinite().any() else 1.0)
     gaps = [0.0]

@@ -15,27 +15,25 @@ from metta_fast.config.option_parser import OptionParser
 
 
 def run_export_command(words: Sequence[str]) -> int:
-    """0, or UserError."""
+    """Runs `metta-fast export`. Returns 0, or raises UserError."""
     from metta_fast.export.formats import FORMATS, choose_format
 
     found = OptionParser(
         prog="metta-fast export",
-        description="Write a run's policy as one file for other programs, checked to give what the policy gives.",
+        description="Write a run's policy as one file for other programs, and check its outputs against the policy's.",
     )
     found.add_argument("run", metavar="RUN", help="a run's folder or name, or one of its checkpoints")
     found.add_argument(
         "--out",
         metavar="FILE",
         required=True,
-        help="the file; FILE.json beside it says what it takes and gives",
+        help="the file; FILE.json beside it describes inputs and outputs",
     )
+    found.add_argument("--format", help=f"{', '.join(FORMATS)}; default: by FILE's ending: .pt, .pt2, .onnx")
     found.add_argument(
-        "--format", help=f"{', '.join(FORMATS)}; by default by FILE's ending: .pt, .pt2, .onnx"
+        "--best", action="store_true", help="use the checkpoint with the best score instead of the newest"
     )
-    found.add_argument(
-        "--best", action="store_true", help="the checkpoint with the best score, not the newest"
-    )
-    found.add_argument("--overwrite", action="store_true", help="replace FILE if there is one")
+    found.add_argument("--overwrite", action="store_true", help="replace an existing FILE")
     found.add_argument("--json", action="store_true", help="print FILE.json's content")
     given = found.parse_args(words)
     form = choose_format(given.format, given.out)

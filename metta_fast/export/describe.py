@@ -1,4 +1,4 @@
-"""Describes what an exported file takes and gives: in FILE.json, and inside the file."""
+"""Describes an exported file's inputs and outputs, in FILE.json and inside the file."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SCHEMA = 1
 def describe(
     config: Config, policy: Policy, spec: EnvSpec, *, form: str, run: str, step: int
 ) -> dict[str, Any]:
-    """JSON values. "B" in a shape is the number of agents, any from 1.
+    """Returns the description as JSON values. "B" in a shape is the number of agents, at least 1.
 
     Args:
         form: a name of formats.FORMATS.
@@ -92,7 +92,7 @@ def _use(memory: bool) -> str:
 
 
 def _number(value: float) -> float | None:
-    """JSON knows no infinity: null."""
+    """Returns a value for JSON: null for infinity, which JSON lacks."""
     return value if math.isfinite(value) else None
 
 

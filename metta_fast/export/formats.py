@@ -22,26 +22,26 @@ from metta_fast.contracts.errors import UserError
 from metta_fast.export.step import Step
 
 METADATA = "metta_fast.json"
-"""Under this name the description lies in the file too: an extra file of torch's formats, a property of ONNX's."""
+"""Name of the description inside the file: an extra file in torch's formats, a metadata property in ONNX."""
 ONNX_PACKAGES = ("onnx", "onnxscript", "onnxruntime")
 
 Function = Callable[..., Sequence[Tensor]]
-"""The inputs one by one → the outputs."""
+"""Maps the inputs, given one by one, to the outputs."""
 
 
 @dataclass(frozen=True)
 class Work:
-    """What is to be written."""
+    """Holds the module to write, with its example inputs and names."""
 
     step: Step
     example: tuple[Tensor, ...]
-    """Inputs of a few agents."""
+    """Example inputs for a few agents."""
     inputs: list[str]
     outputs: list[str]
     metadata: str
 
     def batch_axes(self) -> list[dict[int, object]]:
-        """Which axis of each input counts the agents."""
+        """Returns the agents' axis of each input."""
         batch = torch.export.Dim("batch", min=1)
         return [{1 if name == "state" else 0: batch} for name in self.inputs]
 
@@ -54,7 +54,7 @@ class Format:
     write: Callable[[Work, Path], None]
     load: Callable[[Path], Function]
     packages: tuple[str, ...] = ()
-    """Needed besides torch."""
+    """Packages needed besides torch."""
 
     def check_packages(self, name: str) -> None:
         """Raises UserError if a package is missing."""
@@ -107,7 +107,7 @@ def write_onnx(work: Work, path: Path) -> None:
 
 
 def _name_axis(model: object, name: str) -> None:
-    """Names the only axis of unknown length by what it counts."""
+    """Names the only axis of variable length."""
     graph = model.graph  # type: ignore[attr-defined]
     for value in (*graph.input, *graph.output, *graph.value_info):
         for axis in value.type.tensor_type.shape.dim:
@@ -130,7 +130,7 @@ def load_onnx(path: Path) -> Function:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Silences the exporters' warnings about packages and functions that are not used."""
+    """Silences the exporters' warnings about packages and functions that we do not use."""
     exporter = logging.getLogger("torch.onnx")
     before = exporter.level
     exporter.setLevel(logging.ERROR)
@@ -150,10 +150,10 @@ FORMATS = {
 
 
 def choose_format(name: str | None, out: str | None) -> str:
-    """Returns the format that was asked for, or that of the file's ending.
+    """Returns the requested format, or the format of the file's ending.
 
     Raises:
-        UserError: neither tells.
+        UserError: an unknown format, or no format given and none known for the ending.
     """
     if name is not None:
         if name not in FORMATS:

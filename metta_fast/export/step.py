@@ -1,11 +1,10 @@
-"""Wraps one step of a policy as a module of plain tensors, which is what is exported.
+"""Wraps one step of a policy as the module to export, whose inputs and outputs are plain tensors.
 
     (leaves [B, *shape] …, state [layers, B, size], reset [B] bool)
         ─► (action [B, width], params [B, P], value [B], new_state [layers, B, size])
 
-The leaves are the actor's; where the value reads others (reads.py), it is not given. A policy without memory takes and
-gives no state and no reset. The action is the most likely one, in the
-environment's own numbers.
+The leaves are the actor's. If the value reads other leaves, it is not an output. A policy without a core has no state
+and no reset. The action is the most likely one, in the environment's own numbering.
 """
 
 from __future__ import annotations
@@ -22,11 +21,11 @@ from metta_fast.policy.cores import LSTMCore, MinGRUCore
 from metta_fast.policy.grid.sparse_layer import SparseLayer
 
 PLAIN: dict[type[nn.Module], str] = {SparseLayer: "decoded", LSTMCore: "plain", MinGRUCore: "plain"}
-"""Modules with operators of our own, and their method that does the same with torch's."""
+"""Modules with operators of our own, and their method that computes the same with torch's operators."""
 
 
 class Step(nn.Module):
-    """See the module's docstring."""
+    """Computes one step of a policy (see the module's docstring)."""
 
     def __init__(self, policy: Policy, spec: EnvSpec) -> None:
         super().__init__()
@@ -59,12 +58,12 @@ def has_memory(policy: Policy) -> bool:
 
 
 def gives_value(policy: Policy) -> bool:
-    """Returns whether the value can be computed from what the actor sees."""
+    """Returns whether the actor's leaves suffice to compute the value."""
     return set(policy.critic_leaves) <= set(policy.actor_leaves)
 
 
 def plain_copy(policy: Policy) -> Policy:
-    """Returns a copy that computes the same with torch's own operators, which exporters know."""
+    """Returns a copy that uses torch's own operators, which exporters support."""
     copied = copy.deepcopy(policy)
     for module in copied.modules():
         method = PLAIN.get(type(module))
@@ -74,7 +73,7 @@ def plain_copy(policy: Policy) -> Policy:
 
 
 def input_names(spec: EnvSpec, *, memory: bool) -> list[str]:
-    """In the order of `Step.forward`: "obs" or "obs/<leaf>" …, state, reset."""
+    """Returns the inputs' names in the order of `Step.forward`: "obs" or "obs/<leaf>" …, state, reset."""
     leaves = [name if name == "obs" else f"obs/{name}" for name in spec.obs]
     return [*leaves, "state", "reset"] if memory else leaves
 
@@ -85,7 +84,7 @@ def output_names(policy: Policy) -> list[str]:
 
 
 def example_inputs(policy: Policy, obs: dict[str, Tensor]) -> tuple[Tensor, ...]:
-    """Inputs of a `Step` for observations {leaf: [B, …]} at an episode's start."""
+    """Returns inputs of a `Step` for observations {leaf: [B, …]} at an episode's start."""
     agents = len(next(iter(obs.values())))
     if not has_memory(policy):
         return tuple(obs.values())

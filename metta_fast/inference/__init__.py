@@ -1,1 +1,1 @@
-"""Uses a trained policy: loads it, plays it, evaluates it; imported by episodes/, export/ and run/."""
+"""Loads, plays and evaluates a trained policy. episodes/, export/ and run/ import it."""

@@ -1,11 +1,11 @@
-"""Evaluates a policy on maps that it never trained on, beside the scripted and the random player.
+"""Evaluates a policy on maps that it never trained on, and compares it with the scripted and the random player.
 
     metta-fast eval runs/<name>                              # the newest checkpoint, 256 episodes, sampled
     metta-fast eval runs/<name> --best --deterministic --json
     metta-fast eval runs/<name>/checkpoints/step_000000123456 --episodes 64
 
-Evaluation seeds have the top bit set, training seeds never. Every environment plays one whole episode, so
-long episodes count as much as short ones. All players meet the same maps.
+Evaluation seeds have the top bit set; training seeds never do. Every environment plays one whole episode, so
+long episodes count as much as short ones. All players play the same maps.
 
 Place in the flow: trainer.py calls `evaluate` between epochs; cli.py calls `run_eval_command`.
 """
@@ -55,7 +55,7 @@ def evaluate(
 ) -> dict[str, float]:
     """Plays one episode in each of `num_envs` environments of the run's factory, on unseen maps.
 
-    The policy's weights and normalisers do not change, nor does any random generator of the training.
+    The policy's weights and normalisers do not change. The training's random generators are not used.
 
     Returns:
         {"eval/return", "eval/length", "eval/<stat>" …}: means over agents.
@@ -76,7 +76,7 @@ def _eval_seed(seed: int) -> int:
 
 @dataclass(frozen=True)
 class Standing:
-    """Holds a player's figures: means over agents, and the standard error of its score."""
+    """Holds a player's results: means over agents, and the standard error of its score."""
 
     name: str
     means: dict[str, float]
@@ -127,16 +127,19 @@ def run_eval_command(words: Sequence[str]) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     found = OptionParser(
-        prog="metta-fast eval", description="Play unseen maps with a run's policy, beside other players."
+        prog="metta-fast eval",
+        description="Play unseen maps with a run's policy, and compare it with other players.",
     )
     found.add_argument("run", metavar="RUN", help="a run's folder or name, or one of its checkpoints")
     found.add_argument(
         "--episodes", type=int, default=256, help="environments, one episode each (default: 256)"
     )
-    found.add_argument("--deterministic", action="store_true", help="the most likely action, not a sample")
-    found.add_argument("--seed", type=int, default=0, help="of the maps (default: 0)")
     found.add_argument(
-        "--best", action="store_true", help="the checkpoint with the best score, not the newest"
+        "--deterministic", action="store_true", help="choose the most likely action instead of a sample"
+    )
+    found.add_argument("--seed", type=int, default=0, help="seed of the maps (default: 0)")
+    found.add_argument(
+        "--best", action="store_true", help="use the checkpoint with the best score instead of the newest"
     )
     found.add_argument("--json", action="store_true", help="print JSON")
     return found
@@ -151,12 +154,12 @@ def _use_all_cores() -> None:
 
 
 class LoadedRun(NamedTuple):
-    """Holds a checkpoint's policy and all that is needed to use it."""
+    """Holds a checkpoint's policy, configuration and environment factory."""
 
     config: Config
     policy: Policy
     device: torch.device
-    """Where the policy is."""
+    """The policy's device."""
     checkpoint: Checkpoint
     factory: EnvFactory
     """Makes the run's environments."""
@@ -167,11 +170,11 @@ def load_run(name: str, *, best: bool, device: str | None = None) -> LoadedRun:
 
     Args:
         name: a run's folder, a run's name in runs/, or one of a run's checkpoints.
-        best: the checkpoint with the best score, not the newest.
-        device: None: the training's, or the CPU if there is no such here.
+        best: load the checkpoint with the best score instead of the newest.
+        device: None: the training's device, or the CPU if this machine lacks it.
 
     Raises:
-        UserError: there is none, it is damaged, its weights are not this policy's, or there is no such device.
+        UserError: no such run or checkpoint, a damaged checkpoint, weights of another policy, or no such device.
     """
     from metta_fast.policy import make_policy
     from metta_fast.policy.weights import load_weights
@@ -207,7 +210,7 @@ def find_checkpoint(name: str, *, best: bool) -> Checkpoint:
     """Finds the checkpoint of `name`: a run's folder, a run's name in runs/, or a checkpoint.
 
     Raises:
-        UserError: there is none, or it is damaged.
+        UserError: no such run or checkpoint, or a damaged checkpoint.
     """
     path = next((p for p in (Path(name).expanduser(), Path(RunConfig().dir) / name) if p.is_dir()), None)
     if path is None:
@@ -271,7 +274,7 @@ def _finite(values: dict[str, float]) -> dict[str, float | None]:
 
 
 def _table(result: dict[str, Any]) -> str:
-    """Returns the same as a table."""
+    """Returns the result as a table."""
     players, measure = result["players"], result["score"]
     how = sampled_or_likely(result["deterministic"])
     columns = {name: max(len(name) + 2, 10) for name in list(next(iter(players.values())))[:-1]}

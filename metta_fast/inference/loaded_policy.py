@@ -1,8 +1,8 @@
-"""Uses a trained policy by itself, without the run's environments or trainer.
+"""Loads a trained policy for use without the run's environments or trainer.
 
 policy = metta_fast.load_policy("runs/grid-1")      # or one of its checkpoints
 policy.restart()                                    # before new episodes (not needed the first time)
-actions = policy.act(obs)                           # [n, width]; memory goes on from call to call
+actions = policy.act(obs)                           # [n, width]; the core's state is kept
 
 env = gymnasium.make("CartPole-v1")                 # one environment: its observation in, its action out
 obs, reward, terminated, truncated, info = env.step(policy.act(obs))
@@ -41,13 +41,13 @@ def load_policy(
 
     Args:
         path: a run's folder, a run's name in runs/, or one of a run's checkpoints.
-        best: the run's checkpoint with the best score, not the newest.
-        deterministic: `act` gives the most likely action, not a sample.
-        seed: of the samples.
-        device: where it computes: cpu, cuda, cuda:1, …; None: as in training, or the CPU without a GPU.
+        best: load the run's checkpoint with the best score instead of the newest.
+        deterministic: `act` returns the most likely action instead of a sample.
+        seed: seed of the samples.
+        device: cpu, cuda, cuda:1, …; None: the training's device, or the CPU without a GPU.
 
     Raises:
-        UserError: nothing there, a damaged checkpoint, weights of another policy, or no such device.
+        UserError: no such run or checkpoint, a damaged checkpoint, weights of another policy, or no such device.
     """
     _, policy, place, found, factory = load_run(str(path), best=best, device=device)
     return LoadedPolicy(
@@ -56,13 +56,12 @@ def load_policy(
 
 
 class LoadedPolicy:
-    """Chooses actions by a trained policy and keeps its core's state from call to call.
+    """Chooses actions with a trained policy and keeps its core's state between calls.
 
     Attributes:
-        spec: {leaf: shape and dtype} of an observation as far as actions need it (`spec.obs`), and the actions
-            (`spec.action`).
+        spec: the observation leaves that actions depend on (`spec.obs`), and the actions (`spec.action`).
         policy: the torch module.
-        device: where it computes.
+        device: the policy's device.
         checkpoint: the checkpoint's path.
     """
 
@@ -82,29 +81,29 @@ class LoadedPolicy:
         self._parts = [part for part in getattr(factory, "parts", ()) if part.name in self.spec.obs]
         self._unread = factory.spec.obs.keys() - self.spec.obs.keys()
         self._space = None if getattr(factory, "several", True) else factory.action_space  # type: ignore[attr-defined]
-        """The action space of an environment in Python with one agent."""
+        """The action space, if the environment is a Python one with one agent."""
         self.restart()
 
     def restart(self) -> None:
-        """Resets core and samples: new episodes begin, of any number of agents."""
+        """Resets the core's state and the samples. New episodes begin, with any number of agents."""
         self._player: PolicyPlayer | None = None
         self._agents = 0
 
     def act(self, obs: Any, reset: Any = None) -> Any:
-        """Returns the actions of n agents, [n, width] in the environment's own numbers (`Discrete(n, start=k)`: k …).
+        """Returns the actions of n agents, [n, width], in the environment's numbering (`Discrete(n, start=k)`: k …).
 
-        For an observation without the axis n: the action of that agent, [width]; for an environment in Python
-        with one agent, what its `step` takes (Discrete: an int; Box: its shape and dtype).
+        For an observation without the axis n, returns that agent's action, [width]. For a Python environment with one
+        agent, returns an argument for its `step` (Discrete: an int; Box: its shape and dtype).
 
         Args:
-            obs: {leaf: [n, *shape]} in the dtypes of `spec.obs`, or the array of the only leaf, or what an
-                environment in Python gives. Torch tensors are taken as well; leaves that only the value read in
-                training may be left out.
-            reset: [n] bool, agents whose episode begins with this observation; one bool for all. None: none
-                since `restart`.
+            obs: {leaf: [n, *shape]} in the dtypes of `spec.obs`, or the array of the only leaf, or a Python
+                environment's own observation. Torch tensors work too. Leaves that only the value read in training may
+                be left out.
+            reset: [n] bool: True for agents whose episode begins with this observation; or one bool for all. None: no
+                agent's (all begin after `restart`).
 
         Raises:
-            UserError: an observation of another form, or of other agents than in the last call.
+            UserError: an observation of the wrong form, or another number of agents than in the last call.
         """
         if isinstance(obs, Mapping):
             obs = {name: leaf for name, leaf in obs.items() if name not in self._unread}
@@ -129,7 +128,7 @@ class LoadedPolicy:
 
 
 def _begins(reset: Any, n: int) -> Array:
-    """`act`'s reset as [n] bool."""
+    """Returns `act`'s argument reset as [n] bool."""
     if reset is None:
         return np.zeros(n, np.bool_)
     given = as_array(reset, "reset")

@@ -1,11 +1,11 @@
-"""Plays whole episodes without learning: the core of every evaluation.
+"""Plays whole episodes without learning; every evaluation uses it.
 
     episodes = play(factory, player, 256, seed=EVAL_SEED_BIT | 3)  # an episode in each of 256 environments
     episodes.means()                                               # {"return": …, "length": …, "hearts": …}
 
-A player gives actions for rows. `PolicyPlayer` is a trained policy, `RandomPlayer` chooses uniformly. All
-environments are stepped together, by the caller, in one batch; what env i meets depends on (seed, i) only, so
-different players see the same maps.
+A player returns actions for rows. `PolicyPlayer` uses a trained policy; `RandomPlayer` chooses uniformly. The caller
+steps all environments together in one batch. Environment i depends on (seed, i) only, so different players see the
+same maps.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 
 LOG = logging.getLogger("metta_fast.inference.players")
 PATIENCE = 10
-"""An episode is cut after this many times the known time limit (environments that never end)."""
+"""Multiple of the known time limit after which an episode is cut, for environments that never end."""
 
 
 @dataclass(frozen=True)
 class Episodes:
-    """Holds the figures of one episode of each agent."""
+    """Holds the results of one episode of each agent."""
 
     agents_per_env: int
     returns: Array
@@ -42,20 +42,21 @@ class Episodes:
     lengths: Array
     """[n] int64: actions taken."""
     stats: dict[str, Array]
-    """{name: [n] float64}, as the environment gave them at the episode's end."""
+    """{name: [n] float64}: the environment's statistics at the episode's end."""
     unfinished: int
     """Agents whose episode was cut by PATIENCE; their stats are NaN."""
 
     def values(self) -> dict[str, Array]:
-        """Returns all figures by name: return, length, and each statistic."""
+        """Returns all results by name: return, length, and each statistic."""
         return {"return": self.returns, "length": self.lengths.astype(np.float64), **self.stats}
 
     def means(self) -> dict[str, float]:
-        """Returns the mean over agents of each figure; of a statistic over the agents that have it (NaN: none)."""
+        """Returns each result's mean over agents. A statistic's mean is over the agents that have it (NaN: none)."""
         return {name: _mean(values) for name, values in self.values().items()}
 
     def error(self, name: str) -> float:
-        """Returns the standard error of a figure's mean; environments are independent, the agents of one are not."""
+        """Returns the standard error of a result's mean. Environments are independent; agents of one environment are
+        not."""
         each = self.values()[name].reshape(-1, self.agents_per_env).mean(axis=1)
         return float(each.std(ddof=1) / math.sqrt(len(each))) if len(each) > 1 else math.nan
 
@@ -78,9 +79,9 @@ def play(
     """Plays one episode in each of the environments first_env … first_env+num_envs-1.
 
     Args:
-        seed: of the environments, 0 … 2^64−1; training uses none with EVAL_SEED_BIT set.
-        max_steps: the time limit to assume where the environment does not give its own.
-        watch: called after the reset and after each step, with the rows and the batch (replay/record.py).
+        seed: the environments' seed, 0 … 2^64−1; training seeds never have EVAL_SEED_BIT set.
+        max_steps: the time limit to assume if the environment has none of its own.
+        watch: called with the rows and the batch after the reset and after each step (episodes/record.py).
     """
     spec = factory.spec
     n = num_envs * spec.agents_per_env
@@ -115,7 +116,7 @@ def play(
 
 
 def uniform(action: ActionSpec, agents: int, rng: np.random.Generator) -> Array:
-    """Actions [agents, width], uniform over the choices of each head (box: within its bounds, or −1 … 1)."""
+    """Returns actions [agents, width], uniform over each head's choices (box: within its bounds, or −1 … 1)."""
     if action.kind == "discrete":
         return rng.integers(0, action.nvec, (agents, action.width), dtype=np.int32)
     low = np.where(np.isfinite(action.low), action.low, -1.0)
@@ -142,10 +143,10 @@ def sampled_or_likely(deterministic: bool) -> str:
 class PolicyPlayer:
     """Plays a policy in fp32 and keeps its core's state: sampled actions, or the most likely ones.
 
-    The first call's rows say how many agents there are.
+    The first call's rows set the number of agents.
 
     Args:
-        seed: of the samples.
+        seed: seed of the samples.
     """
 
     def __init__(
@@ -163,8 +164,8 @@ class PolicyPlayer:
         return self.choose(rows.obs, rows.reset)
 
     def choose(self, obs: Mapping[str, Array], reset: Array) -> Array:
-        """Actions [n, width] for obs {leaf: [n, *shape]}, of which the actor's leaves are read, and reset [n] bool;
-        the core's state goes on."""
+        """Returns actions [n, width] for obs {leaf: [n, *shape]} and reset [n] bool, and keeps the core's new state.
+        Only the actor's leaves are read."""
         import torch
 
         draw = torch.rand if self._spec.action.kind == "discrete" else torch.randn

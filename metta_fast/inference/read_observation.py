@@ -1,10 +1,10 @@
-"""Observations as a user's program holds them, as the leaves [n, *shape] that a policy reads.
+"""Converts observations from a user's program to the leaves [n, *shape] that a policy reads.
 
-    spec's own form      {leaf: [n, *shape]} or [*shape] for one agent; the array alone where there is one leaf
-    an environment's     what a Gymnasium environment's `reset` and `step` give: nested Dict and Tuple, whole numbers of
+    spec's own form      {leaf: [n, *shape]} or [*shape] for one agent; or just the array, if there is one leaf
+    an environment's     the observation of a Gymnasium environment: nested Dict and Tuple, whole numbers of
                          Discrete and MultiDiscrete (leaves hold them one-hot)
 
-Place in the flow: load.py reads what `act` is given with it.
+Place in the flow: loaded_policy.py calls it for each observation given to `act`.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 
 def read_observation(obs: Any, spec: EnvSpec, parts: Sequence[Part] = ()) -> tuple[dict[str, Array], bool]:
-    """({leaf: [n, *shape]}, whether obs was that of one agent, without the axis n).
+    """Returns ({leaf: [n, *shape]}, whether obs was that of one agent, without the axis n).
 
     Args:
-        parts: of an environment in Python (`PythonEnvFactory.parts`): its own form is read as well.
+        parts: a Python environment's parts (`PythonEnvFactory.parts`): its own form is accepted too.
 
     Raises:
-        UserError: a leaf is missing, of another shape or dtype, or leaves are of different numbers of agents.
+        UserError: a leaf is missing or has another shape or dtype, or leaves differ in the number of agents.
     """
     one_hot = {part.name: part for part in parts if part.nvec}
     leaves, leads = {}, {}
@@ -40,13 +40,13 @@ def read_observation(obs: Any, spec: EnvSpec, parts: Sequence[Part] = ()) -> tup
             leaves[name], leads[name] = _as_it_is(array, name, spec.obs[name])
     if len(set(leads.values())) > 1:
         counts = ", ".join(f"{name} {lead[0] if lead else 'one, no axis'}" for name, lead in leads.items())
-        raise UserError(f"the observation's leaves are of different numbers of agents: {counts}")
+        raise UserError(f"the observation's leaves differ in the number of agents: {counts}")
     single = not next(iter(leads.values()))
     return {name: np.ascontiguousarray(leaf) for name, leaf in leaves.items()}, single
 
 
 def as_array(value: Any, what: str) -> Array:
-    """Converts an array, a list or a torch tensor of any device to a numpy array.
+    """Converts an array, a list or a torch tensor on any device to a NumPy array.
 
     Raises:
         UserError: it is none of these.
@@ -65,7 +65,7 @@ def as_array(value: Any, what: str) -> Array:
 
 
 def _named(obs: Any, spec: EnvSpec, parts: Sequence[Part]) -> dict[str, Any]:
-    """{leaf: value}, matched by name, whatever the order."""
+    """Returns {leaf: value}, matched by name in any order."""
     if not isinstance(obs, Mapping) and len(spec.obs) == 1 and not (parts and parts[0].path):
         return dict.fromkeys(spec.obs, obs)
     if isinstance(obs, Mapping) and obs.keys() == spec.obs.keys():
@@ -74,7 +74,7 @@ def _named(obs: Any, spec: EnvSpec, parts: Sequence[Part]) -> dict[str, Any]:
         try:
             return {part.name: _at(obs, part.path) for part in parts}
         except (KeyError, IndexError, TypeError):
-            pass  # told below
+            pass  # reported below
     given = sorted(map(str, obs)) if isinstance(obs, Mapping) else f"a {type(obs).__name__}"
     raise UserError(f"observation has {given}, expected {sorted(spec.obs)}: see `spec.obs`")
 
@@ -86,7 +86,7 @@ def _at(value: Any, path: Sequence[Any]) -> Any:
 
 
 def _as_it_is(array: Array, name: str, leaf: Leaf) -> tuple[Array, tuple[int, ...]]:
-    """(array [n, *shape], () for one agent or (n,))."""
+    """Returns (array [n, *shape], () for one agent or (n,))."""
     if array.ndim == 0 and leaf.shape == (1,):
         array = array.reshape(1)  # an environment whose observation is a number
     lead = array.shape[: array.ndim - len(leaf.shape)] if array.ndim >= len(leaf.shape) else None
@@ -97,17 +97,17 @@ def _as_it_is(array: Array, name: str, leaf: Leaf) -> tuple[Array, tuple[int, ..
             f"[{shape}] for one"
         )
     if lead == (0,):
-        raise UserError(f"observation {name!r} has shape {list(array.shape)}: of no agents")
+        raise UserError(f"observation {name!r} has shape {list(array.shape)}: expected at least one agent")
     if array.dtype != leaf.dtype:
         raise UserError(
             f"observation {name!r} is {array.dtype}, expected {leaf.dtype}, as in training; "
-            f"if the numbers are the same, give obs.astype('{leaf.dtype}')"
+            f"if the numbers are the same, pass obs.astype('{leaf.dtype}')"
         )
     return (array if lead else array[None]), lead
 
 
 def _one_hot(array: Array, part: Part) -> tuple[Array, tuple[int, ...]]:
-    """The same for whole numbers, which the leaf holds one-hot."""
+    """Converts whole numbers to the leaf's one-hot form. Returns the same as `_array`."""
     from metta_fast.envs.spaces import FieldError
 
     lead = array.shape[: max(array.ndim - len(part.shape), 0)]
@@ -125,7 +125,7 @@ def _one_hot(array: Array, part: Part) -> tuple[Array, tuple[int, ...]]:
 
 
 def _nested(value: Any, path: Sequence[Any]) -> Any:
-    """What holds `value` at `path`."""
+    """Returns nested dicts with `value` at `path`."""
     for key in reversed(path):
         value = {key: value}
     return value

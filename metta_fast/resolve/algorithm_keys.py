@@ -1,7 +1,7 @@
-"""Checks which keys the chosen algorithm reads: its own (`algorithm.*`) and its share of `trainer.*`.
+"""Checks the keys for the chosen algorithm: its own (`algorithm.*`) and those of `trainer.*` that it reads.
 
-A key that the user typed and the algorithm does not read is refused. One from a profile or recipe is left out: it goes
-back to its default, and --explain shows it. Used by resolve.py, before any other step.
+A typed key that the algorithm does not read is refused. Such a key from a profile or recipe is reset to its default,
+and --explain shows it. Used by resolve.py, before any other step.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from metta_fast.config.keys import Config, TrainerConfig, check_entry, did_you_m
 from metta_fast.contracts.errors import UserError
 
 LEFT_OUT = "left out: "
-"""How the origin of a key begins that a file gave and the algorithm does not read."""
+"""Start of the origin of a key that a file sets and the algorithm does not read."""
 
 
 def unread(kind: AlgorithmKind) -> list[str]:
@@ -26,7 +26,7 @@ def unread(kind: AlgorithmKind) -> list[str]:
 def check_algorithm(
     config: Config, origins: dict[str, str], typed: Callable[[str], bool]
 ) -> tuple[AlgorithmKind, list[str]]:
-    """Fills in the algorithm's own keys and resets those that it does not read, in place.
+    """Fills in the algorithm's own keys, and resets keys that it does not read, in place.
 
     Returns:
         The kind of the algorithm, and messages for the user.
@@ -53,7 +53,7 @@ def check_algorithm(
 def _own(
     kind: AlgorithmKind, name: str, config: Config, origins: dict[str, str], typed: Callable[[str], bool]
 ) -> list[str]:
-    """Checks the keys of algorithm.* and gives those that nobody set their defaults."""
+    """Checks the keys of algorithm.* and sets the missing ones to their defaults."""
     own, notes = own_keys(kind), []
     source = origins.pop("algorithm", "default")
     origins.setdefault("algorithm.name", source)

@@ -1,6 +1,6 @@
-"""Chooses the profile of configs/hardware that fits a machine: by the card's name, else by its memory.
+"""Chooses the profile of configs/hardware for a machine, by the card's name, else by its memory.
 
-Place in the flow: compose.py takes it for hardware=auto, `metta-fast doctor` shows it.
+Place in the flow: compose.py uses it for hardware=auto; `metta-fast doctor` shows it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ CARDS = {
     "rtx_3090": r"\bRTX 3090\b",
     "rx_7900_xtx": r"\bRX 7900 XTX\b",
 }
-"""Profile → pattern of the names that drivers give its cards. A MIG slice is not its card."""
+"""Profile → pattern of its cards' names, as drivers report them. A MIG slice does not match its card."""
 PROFILE_MEMORY = 24 * GIB
 PROFILE_SIZES = {"trainer.batch_size": 1 << 18, "trainer.minibatch_size": 1 << 15}
 """The sizes of configs/hardware/auto.yaml and the GPU memory they are for."""
@@ -30,7 +30,7 @@ PROFILE_SIZES = {"trainer.batch_size": 1 << 18, "trainer.minibatch_size": 1 << 1
 
 @dataclass(frozen=True)
 class Pick:
-    """The profile that fits a machine."""
+    """Holds the profile chosen for a machine."""
 
     profile: str
     reason: str
@@ -41,8 +41,8 @@ class Pick:
 def choose_profile(machine: Machine) -> Pick:
     """Returns the profile for this machine, and why.
 
-    A card without a profile takes `auto.yaml` (values for 24 GiB), batch and minibatch scaled by powers of
-    two with its memory.
+    A card without a profile uses `auto.yaml` (values for 24 GiB), with batch and minibatch scaled by a power of two
+    to fit its memory.
     """
     found = machine.describe()
     if not machine.gpus:
@@ -56,7 +56,7 @@ def choose_profile(machine: Machine) -> Pick:
 
 
 def _scaled(card: Gpu, found: str) -> Pick:
-    memory = card.memory * 1.08  # cards show a little less than their name says
+    memory = card.memory * 1.08  # cards report a little less memory than their name says
     scale = 1.0
     while scale < 4 and scale * 2 * PROFILE_MEMORY <= memory:
         scale *= 2

@@ -2,9 +2,9 @@
 
     defaults (schema.py) < hardware profile < env and policy recipe < command line
 
-Hydra reads the arguments' grammar and chooses and orders the files; nothing is written and the working folder
-stays as it is. Own profiles and recipes: `--config-dir DIR`, where DIR holds hardware/, env/, policy/… like
-configs/. hydra and omegaconf are imported here only, inside the functions, and never torch.
+Hydra parses the arguments, then chooses and orders the files. Nothing is written and the working folder does not
+change. For your own profiles and recipes: `--config-dir DIR`, where DIR has hardware/, env/, policy/… like configs/.
+hydra and omegaconf are imported only here, inside functions; torch never is.
 
     python run_optimized.py hardware=cpu env=grid_solo trainer.total_timesteps=1e6 --explain
 """
@@ -43,27 +43,27 @@ OWN = {
     "algorithm": ", or your own as package.module:Kind",
     "features": ", or your own as package.module:function",
 }
-"""What a message adds to the names of a group."""
+"""Text that messages add to the names of a group."""
 ENTRY_POINTS = {"env": ENVS, "policy": POLICIES, "algorithm": ALGORITHMS, "features": FEATURES}
 
 
 @dataclass
 class Composed:
-    """A configuration of files and arguments, before values are checked against each other."""
+    """Holds a configuration from files and arguments, before values are checked against each other."""
 
     config: Config
-    """Typed; values may still be `auto`."""
+    """The typed configuration; values may still be `auto`."""
     origins: dict[str, str]
     """Where each leaf comes from: default, hardware/ultra_fast, env/grid, command line, or auto: why."""
     groups: dict[str, str]
-    """The option chosen of each group, e.g. {"hardware": "cpu", "env": "grid"}."""
+    """The chosen option of each group, e.g. {"hardware": "cpu", "env": "grid"}."""
     notes: list[str] = field(default_factory=list)
-    """Messages for the user: the profile that hardware=auto chose and why."""
+    """Messages for the user: the profile chosen by hardware=auto, and why."""
     machine: hardware.Machine | None = None
-    """What was found, where it had to be looked at (hardware=auto)."""
+    """The machine, if it was inspected (hardware=auto)."""
 
     def typed(self, path: str) -> bool:
-        """Whether the user typed this key."""
+        """Returns whether the user typed this key."""
         return self.origins.get(path) == COMMAND_LINE
 
 
@@ -73,7 +73,7 @@ class _Arguments:
     values: list[tuple[str, Any]]
     folders: list[Path]
     named: dict[str, str] = field(default_factory=dict)
-    """Choices that are no file of configs/: the user's own, by the group."""
+    """Choices that are not files of configs/: the user's own, by group."""
 
 
 def compose(
@@ -83,8 +83,8 @@ def compose(
 
     Args:
         overrides: `key=value` and `group=option` arguments, and `--config-dir DIR`.
-        default_hardware: the profile where no `hardware=` is given.
-        machine: what hardware=auto goes by; None: look.
+        default_hardware: the profile to use without `hardware=`.
+        machine: the machine for hardware=auto; None: inspect this one.
 
     Raises:
         UserError: malformed argument, unknown key, group option or file, wrong type.
@@ -205,11 +205,11 @@ def _parse(arguments: list[str]) -> _Arguments:
 
 
 GUARD = "@@"
-"""Stands for the colon of a feature's module:name where Hydra's grammar has none: in the keys of a dict."""
+"""Placeholder for the colon of a feature's module:name: Hydra's grammar allows no colon in a dict's keys."""
 
 
 def _guarded(word: str) -> str:
-    """The argument `features={my_module:add: …}` with GUARD for the first of the two colons."""
+    """Returns the argument `features={my_module:add: …}` with GUARD in place of the first of the two colons."""
     if not word.startswith("features="):
         return word
     return re.sub(r"""(['"]?)([A-Za-z_][\w.]*):([A-Za-z_]\w*)\1(?=\s*:)""", rf"\2{GUARD}\3", word)
@@ -225,8 +225,8 @@ def _unguarded(value: Any) -> Any:
 
 
 def _is_own(group: str, name: object, found: _Arguments) -> bool:
-    """Whether a group's choice is a user's code (module:name, or a policy's package.module.Class) or an installed
-    package's entry point, not one of the files."""
+    """Returns whether a group's choice is user code (module:name, or a policy's package.module.Class) or an installed
+    package's entry point, rather than a file."""
     if not isinstance(name, str) or group not in ENTRY_POINTS:
         return False
     if ":" in name or (group == "policy" and "." in name):
@@ -235,7 +235,7 @@ def _is_own(group: str, name: object, found: _Arguments) -> bool:
 
 
 def _choose(group: str, value: Any, found: _Arguments) -> None:
-    """Adds a group's choice: a file, or the values that a user's own code stands for (below the typed values)."""
+    """Adds a group's choice: a file, or the values that select user code (typed values override them)."""
     if isinstance(value, Mapping):
         found.values += _leaves({group: value})
         return
@@ -282,7 +282,7 @@ def _not_an_assignment(word: str, folders: Sequence[Path]) -> str:
 def _files(
     chosen: Mapping[str, Any], folders: Sequence[Path]
 ) -> tuple[list[tuple[str, Any]], dict[str, str]]:
-    """Returns the files that Hydra's defaults lists name, lowest first, as (name, content under its package)."""
+    """Returns the files in Hydra's defaults lists, lowest priority first, as (name, content under its package)."""
     import yaml
     from hydra import initialize_config_dir
     from hydra.core.global_hydra import GlobalHydra

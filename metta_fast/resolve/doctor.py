@@ -1,8 +1,8 @@
-"""Reports what this machine has, which profile fits it, what is missing and how to install it.
+"""Reports this machine's hardware and its profile, and missing packages with the commands to install them.
 
     metta-fast doctor        # exit code 0: ready to train; 1: something needed is missing
 
-It imports none of the packages that it looks for, so that it runs on a half-made installation.
+It imports none of the packages that it checks, so that it runs on an incomplete installation.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ SHM_WANTED = 1 << 28
 
 @dataclass(frozen=True)
 class Finding:
-    """One line of the report."""
+    """Holds one line of the report."""
 
     topic: str
     text: str
     cure: str = ""
-    """What to do; empty if nothing is wrong."""
+    """How to fix it; empty if nothing is wrong."""
     needed: bool = True
-    """Whether training is impossible without the cure."""
+    """True: training is impossible without the fix."""
 
     def show(self) -> str:
         mark = "ok     " if not self.cure else "MISSING" if self.needed else "note   "
@@ -111,7 +111,7 @@ def main() -> int:
 
 def _unbuilt() -> Iterator[str]:
     """Yields native modules whose compiled file is missing or, in a checkout, older than its source."""
-    checkout = (PACKAGE.parent / "setup.py").exists()  # an installed wheel's file times say nothing
+    checkout = (PACKAGE.parent / "setup.py").exists()  # file times of an installed wheel mean nothing
     for top, package in ((PACKAGE / "envs", "metta_fast.envs"), (PACKAGE, "metta_fast")):
         root = top.resolve()
         for source in root.rglob("*.pyx"):

@@ -1,9 +1,9 @@
-"""Checks whether environments can step on this machine's GPU with this configuration; if not, why and what to do.
+"""Checks whether environments can step on this machine's GPU with this configuration.
 
-    obstacle(spec, machine)       the environment and the machine
-    cpu_wishes(config, …)         keys whose values only CPU environments have
+    obstacle(spec, machine)       why the environment or the machine does not support it, and what to do
+    cpu_wishes(config, …)         keys whose values need environments on the CPU
 
-Used by resolve.py for `env.device`; numbers and words only: neither torch nor CUDA is imported.
+Used by resolve.py for `env.device`. Neither torch nor CUDA is imported.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ INSTALL = "pip install 'metta-fast[gpu]' (in a checkout: pip install -e '.[gpu]'
 
 @dataclass(frozen=True)
 class Obstacle:
-    """Why environments cannot step on the GPU."""
+    """Holds the reason why environments cannot step on the GPU."""
 
     why: str
     cure: str
     surprising: bool
-    """Whether a user with env.device=auto gets a note: there are a card and an engine, but they cannot be used."""
+    """True: env.device=auto adds a note, because a card and an engine exist but cannot be used."""
 
 
 def obstacle(spec: EnvSpec, machine: Machine) -> Obstacle | None:
@@ -70,7 +70,7 @@ def card_obstacle(machine: Machine) -> Obstacle | None:
 
 @dataclass(frozen=True)
 class Wish:
-    """A key that has only one value with environments on the GPU."""
+    """Holds a key that supports only one value with environments on the GPU."""
 
     path: str
     needed: object
@@ -86,11 +86,11 @@ WISHES = (
     Wish("trainer.cpu_offload", False, "environments on the GPU write their rows there"),
 )
 PREFERENCES = ("vector.backend", "vector.async_factor")
-"""Of these, what a profile or recipe says gives way to GPU environments; only typed values hold."""
+"""Keys of these whose values from a profile or recipe do not keep environments off the GPU; typed values do."""
 
 
 def cpu_wishes(config: Config, typed: Callable[[str], bool]) -> list[Wish]:
-    """Returns the keys whose values need environments on the CPU, for env.device=auto to choose by."""
+    """Returns the keys whose values need environments on the CPU; env.device=auto chooses by them."""
     return [wish for wish in differing(config) if typed(wish.path) or wish.path not in PREFERENCES]
 
 

@@ -46,16 +46,16 @@ usage: python run_optimized.py [group=option …] [key=value …] [--help | --ex
   --cfg job         print the resolved configuration as YAML, and stop
   --config-dir DIR  a folder of your own with hardware/, env/, policy/ … files, chosen by name like ours
 
-A later one wins: defaults < hardware profile < env and policy recipe < command line.
+Later sources override earlier ones: defaults < hardware profile < env and policy recipe < command line.
 A policy or environment of your own: policy=package.module:Class, env=package.module:function.
 """
 
 
 def help_text(algorithms: Sequence[str] = ()) -> str:
-    """Returns the usage, the options of each group, and every key with its help, default and what it takes.
+    """Returns the usage, the options of each group, and every key with its help, default and allowed values.
 
     Args:
-        algorithms: whose own keys are included, beside those that are known without being named.
+        algorithms: algorithms whose own keys are included, besides the registered ones.
     """
     lines = [USAGE, "Groups"]
     for group in GROUPS:
@@ -74,7 +74,7 @@ def help_text(algorithms: Sequence[str] = ()) -> str:
 
 
 def about(entry: Key) -> str:
-    """Returns what a key does and which values it takes: a line of --help and of the site's reference."""
+    """Returns a key's help and allowed values: a line of --help and of the site's reference."""
     if not entry.choices:
         return f"{entry.help} ({entry.expected()})"
     if all(str(choice) in entry.help for choice in entry.choices):
@@ -111,7 +111,7 @@ def explain_text(resolved: Resolved) -> str:
 
 
 def _fast_paths(resolved: Resolved) -> list[str]:
-    """The fast paths that a run takes and does without: the policy is made for it, the environments are not started."""
+    """Returns the lines on fast paths used and not used. Makes the policy, but starts no environments."""
     import torch
 
     from metta_fast.features import make_features
@@ -166,7 +166,7 @@ def sections(algorithms: Sequence[str] = ()) -> dict[str, list[Key]]:
     """Returns the keys under the names of SECTIONS, in the schema's order.
 
     Args:
-        algorithms: whose own keys are included, beside those that come with metta_fast and installed packages.
+        algorithms: algorithms whose own keys are included, besides those of metta_fast and installed packages.
     """
     found: dict[str, list[Key]] = {name: [] for name in SECTIONS}
     for path, entry in keys().items():
@@ -184,7 +184,7 @@ def sections(algorithms: Sequence[str] = ()) -> dict[str, list[Key]]:
 
 
 def _in_order(origins: Mapping[str, str]) -> list[str]:
-    """Returns the paths in the schema's order, those inside a dict at the dict's place."""
+    """Returns the paths in the schema's order; those inside a dict take the dict's position."""
     place = {path: index for index, path in enumerate(keys())}
 
     def rank(path: str) -> int:

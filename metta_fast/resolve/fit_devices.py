@@ -1,9 +1,8 @@
 """Chooses devices, precision and CUDA graphs: where environments step and where the policy learns.
 
-    device ─► env_device ─► graphs          steps of resolve.py, which has the other ones
+    device ─► env_device ─► graphs          steps of resolve.py, which has the other steps
 
-A value from a profile, recipe or default that this machine does not support is changed, with a note. A typed value is
-used or refused.
+An unsupported value from a profile, recipe or default is changed, with a note. A typed value is used or refused.
 """
 
 from __future__ import annotations
@@ -18,11 +17,11 @@ from metta_fast.resolve.compose import Composed
 from metta_fast.resolve.env_on_gpu import PREFERENCES, Obstacle, cpu_wishes, differing, obstacle, said
 
 OWN_GRAPHS = {"reduce-overhead": "default", "max-autotune": "max-autotune-no-cudagraphs"}
-"""Modes of torch.compile that use CUDA graphs, and the same without."""
+"""Modes of torch.compile that use CUDA graphs → the same mode without."""
 
 
 class Devices:
-    """A configuration being resolved, with the steps about devices."""
+    """Resolves a configuration: the steps about devices."""
 
     def __init__(self, composed: Composed, machine: Machine) -> None:
         self.config = config_from_dict(config_to_dict(composed.config))
@@ -82,7 +81,7 @@ class Devices:
             self._set("trainer.cudnn_benchmark", False, "trainer.deterministic=true")
 
     def _on_the_cpu(self) -> None:
-        """Switches off what needs a GPU, with a note; refuses it if it was typed."""
+        """Disables settings that need a GPU, with a note; refuses typed ones."""
         trainer = self.config.trainer
         if trainer.precision == "fp16":
             if self.typed("trainer.precision"):
@@ -133,7 +132,8 @@ class Devices:
             vector.backend = "auto"
 
     def _step_on_learners_device(self, spec: EnvSpec) -> None:
-        """Environments with EnvSpec.device_rows step where the policy is, on a GPU or on the CPU."""
+        """Sets env.device for environments with EnvSpec.device_rows: they step on the policy's device, a GPU or the
+        CPU."""
         env, learner = self.config.env, self.config.trainer.device
         if env.device == "auto":
             self._set("env.device", learner, f"{spec.name} steps on the learner's device")
@@ -145,7 +145,7 @@ class Devices:
         self._meet_wishes(f"{spec.name}, which steps on the learner's device")
 
     def _meet_wishes(self, what: str) -> None:
-        """Sets the keys that environments on the learner's device need, or refuses what was typed."""
+        """Sets the keys that environments on the learner's device need, or refuses typed values."""
         for wish in differing(self.config):
             if self.typed(wish.path):
                 raise UserError(
@@ -171,7 +171,7 @@ class Devices:
             self._set("env.device", "cuda", f"{spec.name} has a GPU engine")
 
     def graphs(self) -> None:
-        """Chooses whether CUDA graphs are captured, and torch.compile's mode, which depends on it."""
+        """Chooses whether CUDA graphs are captured, then torch.compile's mode."""
         trainer, why = self.config.trainer, self._without_graphs()
         if trainer.cuda_graphs == "auto":
             self._set("trainer.cuda_graphs", why is None, why or f"trainer.device={trainer.device}")

@@ -1,7 +1,7 @@
 """Fits sizes to each other: the algorithm's own, then the blocks of environments.
 
 A value that the user typed is used, or refused with the nearest values that work. A value from a profile,
-recipe or default is a ceiling and is rounded down. Used by resolve.py; numbers only, nothing is made here.
+recipe or default is a ceiling and is rounded down. Used by resolve.py. It only computes numbers.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def fit_sizes(config: Config, typed: Callable[[str], bool]) -> list[SizeChange]:
     """Fits the sizes of `config` in place and returns the changes.
 
     Args:
-        config: its sizes are numbers already.
+        config: with sizes that are numbers, not `auto`.
         typed: whether the user typed a key.
 
     Raises:

@@ -1,9 +1,9 @@
-"""Estimates a run's memory before it starts: shown by --explain, refused where it cannot fit.
+"""Estimates a run's memory before it starts. --explain shows it; a run that cannot fit is refused.
 
     configuration, EnvSpec ─► estimate ─► parts of GPU and host memory ─► check against what is free
 
-The algorithm estimates its own parts (buffers, activations, weights); slab and states of native environments are
-exact. The memory of environments written in Python is unknown. torch is not imported.
+The algorithm estimates its own parts (buffers, activations, weights). The slab and the states of native environments
+are exact. The memory of Python environments is unknown. torch is not imported.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from metta_fast.machine.hardware import GIB, Machine
 from metta_fast.resolve import smaller_sizes
 
 CONTEXT = GIB
-"""CUDA's context, workspaces of its libraries, loaded kernels. The driver does not say how much beforehand."""
+"""CUDA's context, library workspaces and loaded kernels. The driver does not report their size beforehand."""
 PROGRAM, PROGRAM_CUDA = GIB * 5 // 16, 3 * GIB // 2
-"""Host memory of Python with torch, without and with torch's CUDA libraries."""
+"""Host memory of Python with torch, without and with the CUDA libraries."""
 WORKER = 48 << 20
-"""Host memory of a worker process without its environments; torch is not in it."""
+"""Host memory of a worker process without its environments. It does not import torch."""
 ROOM, HOST_ROOM = 0.95, 0.9
-"""The share of what is free that a run may fill: allocators lose some to fragments; the host has other programs."""
+"""Share of free memory that a run may use: allocators lose some to fragmentation; the host runs other programs."""
 
 
 def estimate(config: Config, spec: EnvSpec) -> tuple[MemoryPart, ...]:
@@ -34,7 +34,9 @@ def estimate(config: Config, spec: EnvSpec) -> tuple[MemoryPart, ...]:
     parts = kind_of(config).memory(config, spec)
     if cuda:
         parts.append(MemoryPart("CUDA", CONTEXT, True))
-    states = 2 if env.device == "cuda" else 1  # the next episode of each lies beside it (vector/gpu.py)
+    states = (
+        2 if env.device == "cuda" else 1
+    )  # each environment's next episode is kept too (vector/gpu_engine.py)
     parts.append(MemoryPart("environments", states * env.num_envs * spec.state_bytes, env.device == "cuda"))
     if env.device != "cuda":
         copies = 1 if config.vector.zero_copy else 2
@@ -61,7 +63,7 @@ def check(config: Config, spec: EnvSpec, machine: Machine) -> tuple[MemoryPart, 
     """Returns the estimate.
 
     Raises:
-        UserError: it does not fit the machine, with sizes that do.
+        UserError: it does not fit the machine. The message has sizes that fit.
     """
     parts = estimate(config, spec)
     card = machine.gpus[0] if machine.gpus else None
@@ -88,7 +90,7 @@ def check(config: Config, spec: EnvSpec, machine: Machine) -> tuple[MemoryPart, 
 
 
 def host_room(machine: Machine) -> float:
-    """Returns the bytes of host memory that a run may fill."""
+    """Returns the bytes of host memory that a run may use."""
     return HOST_ROOM * (machine.memory if machine.free is None else min(machine.memory, machine.free))
 
 

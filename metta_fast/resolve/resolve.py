@@ -3,8 +3,8 @@
     compose ─► algorithm ─► environment ─► device ─► env_device ─► sizes ─► vector ─► graphs ─► policy
             ─► features ─► memory ─► Resolved
 
-`origins` keeps the reason of every value that changes here, for --explain. torch is not imported unless a feature is
-enabled: machine/hardware.py finds the cards.
+`origins` keeps the reason for every value that changes here, for --explain. torch is imported only if a feature is
+enabled: machine/hardware.py finds the cards without it.
 """
 
 from __future__ import annotations
@@ -30,29 +30,29 @@ from metta_fast.resolve.fit_devices import Devices
 from metta_fast.resolve.fit_sizes import fit_sizes
 
 NOT_BUILT_YET = ("contrastive", "kickstart")
-"""Features that the guide's original setting enables and this version lacks."""
+"""Features that the guide's original configuration enables and this version lacks."""
 
 
 @dataclass
 class Resolved:
-    """A configuration that can run."""
+    """Holds a configuration that can run."""
 
     config: Config
-    """No value is `auto`."""
+    """The configuration, without any `auto`."""
     origins: dict[str, str]
-    """Where each leaf comes from; "auto: why" for the values found or fitted here."""
+    """Where each leaf comes from; "auto: why" for values chosen or fitted here."""
     notes: list[str] = field(default_factory=list)
     """Messages for the user before training."""
     groups: dict[str, str] = field(default_factory=dict)
-    """The option chosen of each group."""
+    """The chosen option of each group."""
     memory: tuple[MemoryPart, ...] = ()
-    """The estimated memory, by what takes it."""
+    """The estimated memory, by part."""
     made: EnvFactory | None = None
-    """The environments' factory where it was made already."""
+    """The environments' factory, if it was made already."""
 
     @cached_property
     def factory(self) -> EnvFactory:
-        """Returns the environments' factory: made once, and handed on to all parts of the run."""
+        """Returns the environments' factory, which is made once and used by all parts of the run."""
         from metta_fast.envs import make_factory
 
         return self.made or make_factory(self.config.env)
@@ -62,10 +62,10 @@ def resolve(composed: Composed, *, machine: Machine | None = None) -> Resolved:
     """Checks `composed` and resolves every `auto`.
 
     Args:
-        machine: what to resolve for; None: the machine that compose looked at, or this one.
+        machine: the machine to resolve for; None: the one that compose inspected, or this one.
 
     Raises:
-        UserError: values that cannot work together, an environment that cannot be made, a missing GPU.
+        UserError: incompatible values, an environment that cannot be made, or a missing GPU.
     """
     machine = machine or composed.machine or hardware.detect()
     work = _Resolve(composed, machine)
@@ -90,7 +90,7 @@ def resolve(composed: Composed, *, machine: Machine | None = None) -> Resolved:
 
 
 class _Resolve(Devices):
-    """The steps that are not about devices."""
+    """Resolves a configuration: the steps that are not about devices."""
 
     def algorithm(self) -> None:
         """Checks that the algorithm reads the keys that were typed (metta_fast/resolve/algorithm_keys.py)."""
@@ -192,7 +192,7 @@ class _Resolve(Devices):
         self._adjust(path, limit, f"{value} lowered to {what}")
 
     def policy(self, spec: EnvSpec) -> None:
-        """Checks that the policy is known and reads this observation."""
+        """Checks that the policy is known and supports this observation."""
         policy = self.config.policy
         check_policy_name(policy.name)
         check_encoder_name(policy.encoder)
@@ -203,7 +203,8 @@ class _Resolve(Devices):
         self._unbounded(spec)
 
     def _unbounded(self, spec: EnvSpec) -> None:
-        """Adds a note on continuous actions without finite bounds: a wrong unit would show only in bad learning."""
+        """Adds a note on continuous actions without finite bounds, where a wrong unit causes no error, only poor
+        learning."""
         bounds = list(zip(spec.action.low, spec.action.high))
         free = [str(i) for i, pair in enumerate(bounds) if not all(map(isfinite, pair))]
         if free:
@@ -215,9 +216,9 @@ class _Resolve(Devices):
             )
 
     def features(self) -> None:
-        """Checks that every feature is known, takes its keys and can work with the algorithm.
+        """Checks that every feature is known, accepts its keys and works with the algorithm.
 
-        Imports torch, but only if there is a feature.
+        Imports torch only if there is a feature.
         """
         config, name = self.config, self.config.algorithm["name"]
         if config.run.gradient_stats_interval and "on_gradients" not in self.kind.hooks:
@@ -238,7 +239,7 @@ class _Resolve(Devices):
                 self._without(feature, f"algorithm={name} does not call {', '.join(sorted(missing))}")
 
     def _without(self, feature: str, why: str) -> None:
-        """Leaves a feature out that the algorithm cannot serve; refuses it if it was typed."""
+        """Leaves out a feature that the algorithm does not support, or refuses it if it was typed."""
         path = f"features.{feature}"
         origins = [known for known in self.origins if known == path or known.startswith(path + ".")]
         if any(map(self.typed, origins)):

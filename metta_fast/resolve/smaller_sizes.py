@@ -13,7 +13,7 @@ def smaller_sizes(config: Config, fits: Callable[[Config], bool] = lambda smalle
     """Returns arguments that halve the algorithm's sizes until the configuration `fits`, or "" if none does.
 
     Args:
-        config: resolved.
+        config: a resolved configuration.
     """
     smaller, kind = config_from_dict(config_to_dict(config)), kind_of(config)
     while kind.halve(smaller):
@@ -25,7 +25,8 @@ def smaller_sizes(config: Config, fits: Callable[[Config], bool] = lambda smalle
 
 
 def out_of_memory_advice(config: Config) -> str:
-    """Returns what to try after the GPU's memory ran out, as keys and values, for the resolved configuration."""
+    """Returns the message after the GPU ran out of memory, with keys and values to try, for a resolved
+    configuration."""
     kind = kind_of(config)
     given = " ".join(f"{path}={get(config, path)}" for path in kind.sizes)
     advice = f"out of GPU memory with {given}; try {smaller_sizes(config) or 'a smaller policy'}"

@@ -1,7 +1,7 @@
-"""Holds what all CPU backends share: the slab, which blocks are held, misuse, waiting, states, closing.
+"""Implements the parts that all CPU backends share: the slab, held blocks, misuse, waiting, states, closing.
 
-A backend fills in the hooks at the end: how a block starts to reset or step, what broke, who hangs, how the
-environments' states are reached, and how all is stopped.
+A backend implements the hooks at the end: it starts to reset or step a block, names what failed or hangs, reads and
+loads the environments' states, and stops everything.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from metta_fast.contracts.vector import Block, VectorError, WorkerError
 from metta_fast.envs.native._sync import FAULT, NOTHING, Memory, Ready
 
 LOOK_S = 0.05
-"""Seconds from one look at the workers to the next while recv waits."""
+"""Seconds between two checks of the workers while recv waits."""
 
 
 class BaseVector(Closing):
-    """See the module's docstring; the methods' contracts are in metta_fast/contracts/vector.py."""
+    """Implements contracts/vector.py: VectorEnv, except the hooks at the end. The contract documents the methods."""
 
     ready: Ready
 
@@ -47,20 +47,20 @@ class BaseVector(Closing):
         self.rows = slab_rows(spec, self.num_agents, self.slab)
         a = spec.agents_per_env
         self.env_ranges = split(envs.count, num_blocks)
-        """Of each block, counted from 0; global ids are `first_env` higher."""
+        """Each block's environments, counted from 0; global ids are `first_env` higher."""
         self.blocks = tuple(
             Block(i, lo * a, hi * a, self.rows.slice(lo * a, hi * a))
             for i, (lo, hi) in enumerate(self.env_ranges)
         )
         self.batches: list[EnvBatch] = []
-        """Those of this process, in order of environments; workers keep their own."""
+        """The batches of this process, in order of environments; workers keep their own."""
         self._waited = 0.0
         self._closed = ""
         self._box = spec.action.kind == "box"
         self.watcher: Callable[[], None] | None = None
-        """Called whenever block 0 was received: its environments stand still then."""
+        """Called whenever block 0 was received, when its environments are not stepping."""
         self._told: set[str] = set()
-        """Kinds of notes that were given."""
+        """Kinds of notes that were returned already."""
 
     # ---- the contract ----
 
@@ -142,7 +142,7 @@ class BaseVector(Closing):
     # ---- waiting and failing ----
 
     def _wait(self, index: int, timeout: float | None) -> int:
-        """recv's slow part: wait, and look after the workers meanwhile. `index`: what the first look gave."""
+        """Waits for a block and checks the workers meanwhile. `index`: the result of the first poll."""
         start = last = time.monotonic()
         while index < 0:
             if index == FAULT:
@@ -160,7 +160,7 @@ class BaseVector(Closing):
         return index
 
     def _hangs(self, passed: float) -> bool:
-        """Counts the seconds that recv waits in vain; a pause of the whole program does not count."""
+        """Counts the seconds that recv waits without a reply. A pause of the whole program does not count."""
         self._waited += min(passed, 2 * LOOK_S)
         return self._waited > self.worker_timeout_s
 
@@ -182,7 +182,7 @@ class BaseVector(Closing):
         raise NonFiniteError(
             f"action is {block.rows.action[row, entry]} in environment {self.first_env + env} "
             f"(agent {agent} of it, entry {entry}): "
-            "actions must be finite; a policy that gives others has diverged, or was given NaN"
+            "actions must be finite; the policy has diverged, or its observations held NaN"
         )
 
     def _fail(
@@ -203,7 +203,8 @@ class BaseVector(Closing):
         raise WorkerError(message, env=env, worker=worker) from cause
 
     def _fail_from(self, error: BaseException, what: str) -> NoReturn:
-        """The same for an exception of an environment; `what` names them if the error does not."""
+        """Closes everything and raises WorkerError for an environment's exception. `what` names the
+        environments if the exception names none."""
         env = error.env if isinstance(error, EnvError) else None
         self._fail(
             str(error) if env is not None else f"{what} raised {type(error).__name__}: {error}",
@@ -218,39 +219,39 @@ class BaseVector(Closing):
     # ---- hooks ----
 
     def _reset(self, seed: int, stagger: bool) -> None:
-        """Start to reset every block."""
+        """Starts to reset every block."""
         raise NotImplementedError
 
     def _step(self, index: int) -> None:
-        """Start to step a held block."""
+        """Starts to step a held block."""
         raise NotImplementedError
 
     def _arrived(self, index: int) -> None:
-        """A block was received."""
+        """Called when a block was received."""
         self._waited = 0.0
 
     def _look(self) -> None:
         """Called while recv waits."""
 
     def _fault(self) -> NoReturn:
-        """`ready` says that something broke: find out and fail."""
+        """Called when `ready` reports a failure: finds the cause and raises."""
         raise NotImplementedError
 
     def _hung(self) -> NoReturn:
-        """Nothing came for worker_timeout_s: name who hangs and fail."""
+        """Called after worker_timeout_s without a reply: raises an error that names what hangs."""
         raise NotImplementedError
 
     def _env_states(self) -> list[states.State]:
-        """States of batches, in order of environments."""
+        """Returns the batches' states, in order of environments."""
         return [batch.state_dict() for batch in self.batches]
 
     def _notes(self) -> list[dict[str, str]]:
-        """Notes of batches, in order of environments."""
+        """Returns the batches' notes, in order of environments."""
         return [cast("NotingBatch", batch).notes() for batch in self.batches]
 
     def _load_env_states(self, state: states.State) -> None:
         raise NotImplementedError
 
     def _stop(self, broken: bool = False) -> None:
-        """End threads and processes, close environments; broken: do not wait for them to be ready for it."""
+        """Ends threads and processes and closes environments. broken: without waiting for a step in flight."""
         raise NotImplementedError

@@ -19,7 +19,7 @@ from metta_fast.contracts.vector import WorkerError
 from metta_fast.vector.job import Job
 
 LAST_WORDS_S = 0.5
-"""How long a failing vector waits for the traceback of a worker that hangs."""
+"""Seconds that a failing vector waits for the traceback of a hanging worker."""
 
 BOOT = """\
 import sys
@@ -32,7 +32,7 @@ main(link)
 
 
 class Crew:
-    """The launcher and what leads to it and its workers. Holds no reference to the vector."""
+    """Holds the launcher's process, and the sockets and pipes to it and its workers. Has no reference to the vector."""
 
     def __init__(self, job: Job, memory_fd: int) -> None:
         self.owner = os.getpid()
@@ -72,15 +72,15 @@ class Crew:
             ) from error
 
     def is_mine(self) -> bool:
-        """False in a forked copy of the parent."""
+        """Returns False in a forked copy of the parent."""
         return os.getpid() == self.owner
 
     def has_news(self) -> bool:
-        """A worker or the launcher died."""
+        """Returns whether a worker or the launcher died."""
         return self.death() is not None
 
     def death(self) -> tuple[int, int] | None:
-        """(worker, wait status) of the first death told, worker −1: the launcher's own. None: nobody died."""
+        """Returns (worker, wait status) of the first reported death, worker −1 for the launcher, or None."""
         while not (self._deaths and self._deaths[-1][0] < 0) and self.link.poll(0):
             try:
                 worker, pid, status = self.link.recv()
@@ -103,7 +103,7 @@ class Crew:
         return text.decode(errors="replace").strip()
 
     def is_stopped(self, worker: int) -> bool:
-        """Linux: whether the process is stopped by a signal."""
+        """Returns whether a signal has stopped the process (Linux only)."""
         try:
             with open(f"/proc/{self.pids[worker]}/stat") as file:
                 return file.read().rpartition(")")[2].split()[0] in "Tt"
@@ -111,7 +111,7 @@ class Crew:
             return False
 
     def where_is_it(self, worker: int) -> str:
-        """The traceback of a worker that hangs, "" if it gives none."""
+        """Returns the traceback of a hanging worker, or "" if it sends none."""
         if not self.pids[worker]:
             return ""  # not even forked yet
         try:
@@ -132,7 +132,7 @@ class Crew:
             os.close(fd)
 
     def dismiss(self, patience_s: float) -> None:
-        """End the launcher and with it the workers: those that were told to close have patience_s for it."""
+        """Ends the launcher and its workers. Workers that were asked to close have patience_s seconds for it."""
         if not self.is_mine():
             return
         try:
@@ -149,13 +149,13 @@ class Crew:
 
 
 def _pair() -> tuple[int, int]:
-    """Two connected stream sockets."""
+    """Returns two connected stream sockets."""
     here, there = socket.socketpair()
     return here.detach(), there.detach()
 
 
 def anonymous_file(size: int) -> int:
-    """Returns a descriptor of `size` zero bytes of memory without a name in the file system."""
+    """Returns a descriptor of `size` zero bytes of shared memory, which has no name in the file system."""
     if hasattr(os, "memfd_create"):
         fd = os.memfd_create("metta_fast", os.MFD_CLOEXEC)
     else:

@@ -1,19 +1,19 @@
-"""gpu: native environments stepped by kernels, states and rows in the GPU's memory.
+"""Implements vector.backend=gpu: kernels step native environments; states and rows are in the GPU's memory.
 
     vec = GpuVector(factory, 512)
     vec.attach(buffers)                        rows go straight into Buffers from now on
     vec.async_reset(seed)                      writes obs, mask, reset of row T, the held row
     for t in range(T):
         if t % vec.build_every == 0:
-            vec.build_ahead()                  next maps of envs that have none: beside the policy's work
+            vec.build_ahead()                  next maps, concurrently with the policy's work
         vec.step_row(t)                        action[t] → reward, terminal, truncation, stats of row t and
                                                obs, mask, reset of row t+1
 
-    gpu_engine.py (states, launches) ─► this: contracts/device_vector.py, and blocks as every other vector has them
+    gpu_engine.py (states, launches) ─► this: contracts/device_vector.py, and the blocks of contracts/vector.py
 
-Everything is a launch on torch's current stream: the host waits for nothing, and all but `async_reset` may be captured
-in CUDA graphs. Without `attach` it is a vector as any other (contracts/vector.py), with tensors for rows; recv gives a
-block whose rows are ready for work on the same stream.
+Everything is a launch on torch's current stream: the host never waits, and everything but `async_reset` may be
+captured in CUDA graphs. Without `attach` it is an ordinary vector (contracts/vector.py) whose rows are tensors: recv
+returns a block whose rows are ready for work on the same stream.
 """
 
 from __future__ import annotations
@@ -46,18 +46,18 @@ from metta_fast.vector.gpu_rows import (
 
 
 def build_and_step(vec: DeviceVector, t: int) -> None:
-    """Call `vec.step_row(t)`, and `vec.build_ahead` before it where that is due: rows from 0 on, in order."""
+    """Calls `vec.step_row(t)`, and before it `vec.build_ahead` where that is due. Rows start at 0 and come in order."""
     if vec.build_every and t % vec.build_every == 0:
         vec.build_ahead()
     vec.step_row(t)
 
 
 class GpuVector(Closing):
-    """See the module's docstring; fulfils contracts/vector.py: VectorEnv and contracts/device_vector.py: DeviceVector.
+    """Implements VectorEnv (contracts/vector.py) and DeviceVector (contracts/device_vector.py) for native environments.
 
     Args:
-        num_blocks: contiguous ranges of environments for recv and send; without meaning once attached.
-        shape, warps, load, and what is raised: as for gpu_engine.py: GpuEngine.
+        num_blocks: contiguous ranges of environments for recv and send; has no effect once attached.
+        shape, warps, load: as for GpuEngine (gpu_engine.py), which also lists the errors raised.
     """
 
     capturable = True
@@ -109,11 +109,11 @@ class GpuVector(Closing):
     # ---- attached: the buffers' rows ----
 
     def attach(self, buffers: DeviceRows) -> None:
-        """Write rows into `buffers` from now on. `rows` and `blocks` show its row T (obs, mask, reset) and T−1
+        """Writes rows into `buffers` from now on. `rows` and `blocks` then show its row T (obs, mask, reset) and T−1
         (the other arrays). Reset or load a state afterwards.
 
         Raises:
-            ValueError: buffers of another environment or device.
+            ValueError: the buffers are for another environment or on another device.
         """
         self._check_open()
         n, horizon = self.num_agents, buffers.horizon
@@ -129,14 +129,14 @@ class GpuVector(Closing):
         self._step_rows = [self.engine.steps(buffer_rows(buffers, t), 0, envs) for t in range(horizon)]
 
     def build_ahead(self) -> None:
-        """Launch the building of the next map of every environment that has none. Call it before the first `step_row`
-        after a reset, a loaded state or `attach`, and then at least once in `build_every` of them; on any stream that
-        is ordered between two of them."""
+        """Launches kernels that build the next map of every environment without one. Call it before the first
+        `step_row` after a reset, a loaded state or `attach`, then at least once every `build_every` rows. It may run on
+        any stream that is ordered after one `step_row` and before the next."""
         self._build()
 
     def step_row(self, t: int) -> None:
-        """Launch the step from row t to row t+1 of the buffers: an environment whose episode has ended starts its next
-        one (its action is ignored), the others step."""
+        """Launches the step from row t to row t+1 of the buffers. An environment whose episode has ended ignores its
+        action and starts its next episode; the others step."""
         for launch in self._step_rows[t]:
             launch()
 
@@ -183,19 +183,20 @@ class GpuVector(Closing):
 
     @property
     def ready(self) -> bool:
-        """True: every block is held; attached, row T is valid."""
+        """Whether every block is held. If attached: whether row T is valid."""
         return len(self._held) == len(self.blocks)
 
     def notes(self) -> list[str]:
-        """Returns no messages: kernels give none."""
+        """Returns no messages: kernels have none."""
         return []
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns a state that CPU backends can go on from. Waits for the GPU. Attached: call it between epochs."""
+        """Returns a state that CPU backends can load too. Waits for the GPU. If attached, call it between epochs."""
         return self.snapshot()()
 
     def snapshot(self) -> Callable[[], dict[str, Any]]:
-        """Returns a function that gives what `state_dict` would give now: copied on the GPU, waits only when called."""
+        """Copies the state on the GPU. Returns a function that waits for the copy and returns it as `state_dict`
+        does."""
         self._check_open()
         if not self.ready:
             raise VectorError(
@@ -236,7 +237,7 @@ class GpuVector(Closing):
             raise VectorError(self._closed)
 
     def _take(self, rows: TensorRows) -> None:
-        """Show, reset and, without buffers, step these rows."""
+        """Uses these rows: shows and resets them and, without buffers, steps them."""
         a, engine = self.spec.agents_per_env, self.engine
         self._rows = rows
         self.rows = cast("Rows", rows)

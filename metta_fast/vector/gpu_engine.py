@@ -2,9 +2,9 @@
 
     rules header + gpu_shell.h ─► nvrtc/compile.py ─► nvrtc/launch.py ─► mf_reset, mf_build, mf_step
 
-Place in the flow: vector/gpu.py, the vector contract over it, alone uses this. A launch is prepared once for given
-rows and environments, and then called; it runs on torch's current stream and may be captured in a CUDA graph (which
-outlives a reset: the seed is in the GPU's memory).
+Place in the flow: only vector/gpu.py uses this, to implement the vector contract. A launch is prepared once for its
+rows and environments, then called many times. It runs on torch's current stream and may be captured in a CUDA graph,
+which stays valid after a reset because the seed is in the GPU's memory.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from metta_fast.vector.gpu_rows import TensorRows, pointers
 
 WARP = 32
 AGENTS_OF_A_WARP, MOST_WARPS = 6, 8
-"""Agents whose observations one warp of a step writes, one after another; the most warps of a block."""
+"""Number of agents whose observations one warp writes in turn, and the largest number of warps per block."""
 OBSERVERS = 4
 """Warps of a block that only writes observations (shape="split")."""
 WARM_BYTES = 128 * 1024
@@ -30,7 +30,7 @@ WARM_BYTES = 128 * 1024
 BUILD_ENVS = 8
 """MF_BUILD_ENVS of gpu_shell.h."""
 SHARED_BYTES = 48 * 1024
-"""The shared memory that a block has on every GPU; a larger state is built in global memory."""
+"""Bytes of shared memory that a block has on every GPU; a larger state is built in global memory."""
 KERNELS = ("reset", "build", "step", "step_threads", "observe")
 
 Load = Callable[[Source, torch.device], KernelModule]
@@ -48,7 +48,7 @@ class World(ctypes.Structure):
 
 @functools.cache
 def load_module(source: Source, device: torch.device) -> Module:
-    """Compiles (or takes from the cache on disk) and loads, once a process."""
+    """Compiles the kernels, or reads them from the cache on disk, and loads them, once per process."""
     return Module(compile_source(source, architecture(device)), device)
 
 
@@ -58,7 +58,7 @@ class GpuEngine:
     Args:
         shape: "warp": one kernel, a block of `warps` warps per environment (by default more for more agents, whose
             observations they share); "split": one with a thread per environment, then one with a warp per agent.
-        load: source and device → the module of kernels (tests put an emulator here).
+        load: function from source and device to the module of kernels (tests pass an emulator).
 
     Raises:
         CompileError: the rules do not compile for this GPU, or NVRTC is missing.
@@ -98,11 +98,11 @@ class GpuEngine:
         self.states = torch.zeros((num_envs, program.state_bytes), dtype=torch.uint8, device=device)
         """uint8 [num_envs, bytes of one state]."""
         self.next = torch.zeros_like(self.states)
-        """The first states of the next episodes, built ahead. They follow from `states` and are never saved."""
+        """The next episodes' first states, built ahead. They are computed from `states` and are never saved."""
         self.ready = torch.zeros(num_envs, dtype=torch.uint8, device=device)
         """uint8 [num_envs]: 1 where `next` holds an environment's next episode."""
         self.build_every = program.shortest + 1
-        """Rows from one build to the next, at most: no environment starts two episodes within as many."""
+        """The most rows between two builds: no environment starts two episodes within this many rows."""
         self._seed = torch.zeros(1, dtype=torch.int64, device=device)
         self.seed = 0
         self._warm = _warm_bytes(program.state_bytes, num_envs, module.multiprocessors)
@@ -111,7 +111,7 @@ class GpuEngine:
         self._kernels = {name: module.kernel(f"mf_{name}") for name in KERNELS}
 
     def set_seed(self, seed: int) -> None:
-        """Set the seed of the episodes to come. Raises ValueError for one outside 0 … 2^64−1."""
+        """Sets the seed of later episodes. Raises ValueError for a seed outside 0 … 2^64−1."""
         if not 0 <= seed < 1 << 64:
             raise ValueError(f"seed {seed}: expected 0 … 2^64−1")
         self.seed = seed
@@ -130,7 +130,7 @@ class GpuEngine:
         )
 
     def steps(self, rows: TensorRows, start: int, stop: int) -> list[Launch]:
-        """Returns the launches that step environments [start, stop); rows: of all agents."""
+        """Returns the launches that step environments [start, stop). rows: the rows of all agents."""
         args, envs = self._args(rows, start, stop), stop - start
         if self._shape == "warp":
             return [self._by_warps("step", envs, self._warps, *args)]
@@ -140,7 +140,7 @@ class GpuEngine:
         ]
 
     def observer(self, rows: TensorRows, start: int, stop: int, warps: int) -> Launch:
-        """Returns the launch that only writes observations; warps: of a block, an agent each."""
+        """Returns the launch that only writes observations. warps: warps per block, each with one agent."""
         blocks = -(-(stop - start) * self.spec.agents_per_env // warps)
         return self._by_warps("observe", blocks, warps, *self._args(rows, start, stop))
 

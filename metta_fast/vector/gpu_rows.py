@@ -1,6 +1,6 @@
-"""Rows of tensors: the GPU vector's own, those of Buffers, their addresses for kernels, and copies on the host.
+"""Defines rows of tensors: the GPU vector's own, views of Buffers, addresses for kernels, copies on the host.
 
-Place in the flow: vector/gpu.py and gpu_engine.py alone use this.
+Place in the flow: only vector/gpu.py and gpu_engine.py use this.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class RowPointers(ctypes.Structure):
 
 
 class TensorRows(NamedTuple):
-    """contracts/env.py: Rows, of tensors."""
+    """Holds the arrays of contracts/env.py: Rows as tensors."""
 
     obs: Mapping[str, Tensor]
     action: Tensor
@@ -44,7 +44,7 @@ class TensorRows(NamedTuple):
 
 
 def own_rows(spec: EnvSpec, num_agents: int, device: torch.device) -> TensorRows:
-    """Returns zeroed rows in memory of their own."""
+    """Returns new rows, filled with zeros."""
 
     def array(dtype: str, *shape: int) -> Tensor:
         return torch.zeros((num_agents, *shape), dtype=getattr(torch, dtype), device=device)
@@ -62,7 +62,7 @@ def own_rows(spec: EnvSpec, num_agents: int, device: torch.device) -> TensorRows
 
 
 def buffer_rows(b: DeviceRows, t: int) -> TensorRows:
-    """Returns what the step of row t reads and writes."""
+    """Returns the rows that the step of row t reads and writes."""
     return TensorRows(
         {name: leaf[t + 1] for name, leaf in b.obs.items()},
         action=b.given_actions(t),
@@ -95,7 +95,7 @@ def on_host(rows: TensorRows) -> Rows:
 
 
 def put_rows(rows: TensorRows, host: Rows) -> None:
-    """Copy NumPy arrays into the rows."""
+    """Copies NumPy arrays into the rows."""
     for name, leaf in rows.obs.items():
         leaf.copy_(torch.from_numpy(host.obs[name]))
     for to, value in zip(rows[1:], host[1:]):
@@ -103,7 +103,7 @@ def put_rows(rows: TensorRows, host: Rows) -> None:
 
 
 def pointers(spec: EnvSpec, num_agents: int, rows: TensorRows) -> RowPointers:
-    """Returns the addresses of the rows' arrays. Raises ValueError if one is not as kernels expect it."""
+    """Returns the addresses of the rows' arrays. Raises ValueError for an array that kernels cannot use."""
     wanted = _shapes(spec, num_agents)
     at: dict[str, int] = {}
     for name, tensor in named(rows):
@@ -129,7 +129,7 @@ def _shapes(spec: EnvSpec, n: int) -> dict[str, tuple[str, tuple[int, ...]]]:
 
 
 def put_actions(block: Block, actions: Array | Tensor) -> None:
-    """Copy actions [size, width] into the block's row. Raises ValueError or TypeError for another shape or dtype."""
+    """Copies actions [size, width] into the block's row. Raises ValueError or TypeError for another shape or dtype."""
     to = cast("Tensor", block.rows.action)
     if tuple(actions.shape) != tuple(to.shape):
         raise ValueError(

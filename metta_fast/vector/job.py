@@ -1,4 +1,4 @@
-"""Holds what a worker process is given."""
+"""Defines the job that a worker process receives."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from metta_fast.contracts.slab import EnvRange, Slice
 
 @dataclass(frozen=True)
 class Job:
-    """Tells the launcher and the workers what to make."""
+    """Describes the environments that the launcher's workers make."""
 
     factory: bytes
     """The EnvFactory, by cloudpickle; unpickled in the workers only."""

@@ -1,8 +1,8 @@
-"""Runs the fork server of the workers backend: a fresh interpreter of one thread that forks and minds the workers.
+"""Runs the fork server of the workers backend: a fresh, single-threaded interpreter that forks and watches workers.
 
-It tells the parent of each death, with the status, and kills every worker (and what the worker started, by
-process group) once its socket to the parent closes: after any end of the parent, SIGKILL included.
-Ctrl-C, SIGTERM and SIGHUP are the parent's to act on: here they do nothing.
+It reports each death to the parent, with the status. Once its socket to the parent closes, it kills every worker and
+its process group: the socket closes however the parent ends, SIGKILL included. Ctrl-C, SIGTERM and SIGHUP do nothing
+here: the parent handles them.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from metta_fast.envs.native._sync import Memory, name_process, ring_fault
 from metta_fast.vector import worker
 
 LOOK_MS = 1000
-"""How often the launcher looks whether its parent is alive, besides waiting for its socket to close."""
+"""Seconds between two checks that the parent is alive, besides waiting for its socket to close."""
 
 
 def main(link: Connection) -> None:
-    """The launcher's life. `link`: the socket to the parent."""
+    """Runs the launcher until the parent closes or dies. `link`: the socket to the parent."""
     parent = os.getppid()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD):
         signal.signal(number, _nothing)  # not SIG_IGN: programs that environments start would inherit that
@@ -66,7 +66,7 @@ def main(link: Connection) -> None:
 
 
 def _mind(link: Connection, wake: int, parent: int, pids: dict[int, int], memory: Memory) -> None:
-    """Tell of deaths until the parent closes the socket, dies, or no worker is left."""
+    """Reports deaths until the parent closes the socket or dies, or no worker is left."""
     poll = select.poll()
     poll.register(link.fileno(), select.POLLIN)
     poll.register(wake, select.POLLIN)
@@ -85,7 +85,7 @@ def _mind(link: Connection, wake: int, parent: int, pids: dict[int, int], memory
 
 
 def _ended(pids: dict[int, int]) -> list[tuple[int, int]]:
-    """(pid, status) of workers that have ended; reaps them."""
+    """Reaps workers that have ended. Returns their (pid, status)."""
     found = []
     for pid in list(pids):
         done, status = os.waitpid(pid, os.WNOHANG)
@@ -95,8 +95,8 @@ def _ended(pids: dict[int, int]) -> list[tuple[int, int]]:
 
 
 def _own_group(pid: int) -> None:
-    """A worker and what it starts form a process group, so that all can be killed together."""
-    with suppress(PermissionError, ProcessLookupError):  # it has done so itself, or is gone
+    """Makes the worker the leader of a process group, so that it and its children can be killed together."""
+    with suppress(PermissionError, ProcessLookupError):  # the worker has done it already, or is gone
         os.setpgid(pid, pid)
 
 

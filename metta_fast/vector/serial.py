@@ -1,6 +1,6 @@
-"""Implements vector.backend=serial: every block is stepped by the caller, in recv, in the order of the sends.
+"""Implements vector.backend=serial: the caller steps each block, in recv, in the order of the sends.
 
-The slowest backend and the one to debug with: an environment's exception arrives with its own frames.
+It is the slowest backend and the one for debugging: an environment's exception keeps its own traceback.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from metta_fast.vector.base import BaseVector
 
 
 class SerialVector(BaseVector):
-    """One EnvBatch per block; see the module's docstring."""
+    """Steps one EnvBatch per block, in the caller."""
 
     def __init__(self, factory: EnvFactory, envs: EnvRange, num_blocks: int, worker_timeout_s: float) -> None:
         super().__init__(factory, envs, num_blocks, worker_timeout_s)
         self.ready = Ready(num_blocks)
         self._work: list[Callable[[], None]] = [_nothing] * num_blocks
-        """What is to be done before a block in flight is given out."""
+        """The work to do before a block in flight is returned."""
         for block, (lo, hi) in zip(self.blocks, self.env_ranges):
             batch = self._make_batch(factory, lo, hi)
             batch.bind(block.rows)

@@ -2,8 +2,8 @@
 
     send ─► pool: chunks of the block's environments, taken by any thread ─► ready ─► recv
 
-recv waits without the GIL. Python environments gain only where their steps release the GIL or wait for
-something; use workers for the rest.
+recv waits without the GIL. Python environments run faster only if their steps
+release the GIL or wait for something; otherwise use workers.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from metta_fast.machine.spin import spin_seconds
 from metta_fast.vector.base import BaseVector
 
 CHUNKS_PER_THREAD = 4
-"""Pieces of a block per thread: even shares although steps differ in length."""
+"""Pieces of a block per thread: they balance the load where steps differ in length."""
 PATIENCE_S = 2.0
-"""How long close waits for a thread that is inside a step."""
+"""Seconds that close waits for a thread that is inside a step."""
 
 
 class NativeThreadsVector(BaseVector):
-    """One EnvBatch and one job of the pool per block."""
+    """Steps native environments in a pool of C threads: one EnvBatch and one job per block."""
 
     def __init__(
         self, factory: EnvFactory, envs: EnvRange, num_blocks: int, worker_timeout_s: float, num_threads: int
@@ -89,11 +89,12 @@ class NativeThreadsVector(BaseVector):
 
 
 _abandoned: list[list[EnvBatch]] = []
-"""Batches that a hanging thread may still write to: kept for ever."""
+"""Batches that a hanging thread may still write to; they are never freed."""
 
 
 class PythonThreadsVector(BaseVector):
-    """Each block is cut into one slice, with its own EnvBatch, per thread; any thread takes any slice."""
+    """Steps Python environments in threads. A block has one slice per thread, each with its own EnvBatch. Any thread
+    takes any slice."""
 
     def __init__(
         self, factory: EnvFactory, envs: EnvRange, num_blocks: int, worker_timeout_s: float, num_threads: int
@@ -123,7 +124,7 @@ class PythonThreadsVector(BaseVector):
             thread.start()
 
     def _serve(self) -> None:
-        """A thread's life: take a slice, reset or step it; a block's last slice makes the block ready."""
+        """Runs a thread: takes slices and resets or steps them. A block's last slice makes the block ready."""
         while (task := self._tasks.get()) is not None:
             i, work = task
             block = self.slices[i].block

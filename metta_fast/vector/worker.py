@@ -1,7 +1,7 @@
-"""Runs a worker process: makes the batches of its slices, then serves the board until it is closed or killed.
+"""Runs a worker process: makes its slices' batches, then serves the board until the process is closed or killed.
 
-Native slices are stepped inside `Station.next`, without Python; resets, Python environments and messages come
-out of it. Our code here never imports torch.
+`Station.next` steps native slices without Python. It returns for resets, Python environments and messages. Our code
+here never imports torch.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ if TYPE_CHECKING:
     from metta_fast.vector.job import Job
 
 WORDS = 32768
-"""Longest traceback that is sent, in bytes: what a pipe holds without a reader."""
+"""Longest traceback that is sent, in bytes: the capacity of a pipe without a reader."""
 CHUNKS_PER_THREAD = 4
 
 
 def main(index: int, job: Job, memory: Memory, link: Connection, words: int) -> NoReturn:
-    """A worker's life; never returns. `words`: the pipe for tracebacks."""
+    """Runs a worker; never returns. `words`: the pipe for tracebacks."""
     code = 1
     try:
         launcher = os.getppid()

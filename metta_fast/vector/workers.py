@@ -7,8 +7,8 @@
       └──────── shared memory (memfd): board (board.h), slab ────────►
 
 The launcher is a fork server of our own: a fresh interpreter, so that the caller's main module, threads and
-CUDA are never copied; it reaps the workers, tells of their deaths, and kills all when the parent is gone.
-Nothing has a name in the file system, so nothing can be left there.
+CUDA are never copied; it reaps the workers, reports their deaths, and kills all of them when the parent is gone.
+Nothing has a name in the file system, so nothing is left there after a crash.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ PAGE = 4096
 
 
 class WorkersVector(BaseVector):
-    """See the module's docstring."""
+    """Steps environments in worker processes over shared memory."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class WorkersVector(BaseVector):
         finally:
             os.close(fd)
         self._waiting = [0.0] * num_workers
-        """Seconds that recv has waited while the worker was busy and finished nothing."""
+        """For each worker: seconds that recv has waited while it was busy and finished nothing."""
         self._progress = [0] * num_workers
         self._finalizer = weakref.finalize(self, Crew.dismiss, self._crew, 0.0)
         try:
@@ -92,7 +92,7 @@ class WorkersVector(BaseVector):
 
     @property
     def worker_pids(self) -> list[int]:
-        """Process numbers by worker."""
+        """Process ids by worker."""
         return list(self._crew.pids)
 
     # ---- hooks ----
@@ -128,7 +128,7 @@ class WorkersVector(BaseVector):
             self._fault()
 
     def _fault(self) -> NoReturn:
-        """A worker raised, or the launcher told of a death."""
+        """Raises WorkerError for a worker's exception, or for a death that the launcher reported."""
         deadline = time.monotonic() + 1.0
         while True:
             for w in range(len(self.worker_ranges)):
@@ -186,15 +186,15 @@ class WorkersVector(BaseVector):
         self._finalizer.detach()
         self._crew.dismiss(0.0 if broken else CLOSE_S)
 
-    # ---- talking by socket ----
+    # ---- messages by socket ----
 
     def _await_start(self) -> None:
-        """Every worker has made its environments."""
+        """Waits until every worker has made its environments."""
         for w, (pid, _) in enumerate(self._replies("starting", max(START_S, self.worker_timeout_s))):
             self._crew.pids[w] = pid
 
     def _ask_all(self, command: str, arguments: list[Any]) -> list[Any]:
-        """Send a command to each worker and gather the replies, by worker."""
+        """Sends a command to each worker and returns the replies, by worker."""
         for w, argument in enumerate(arguments):
             try:
                 self._crew.links[w].send((command, argument))
@@ -204,7 +204,7 @@ class WorkersVector(BaseVector):
         return [reply for _, reply in self._replies(f"answering ({command})", self.worker_timeout_s)]
 
     def _replies(self, doing: str, patience_s: float) -> list[Any]:
-        """One reply of each worker; fails where one breaks, or where none comes for patience_s."""
+        """Returns one reply of each worker. Raises WorkerError if a worker fails or does not reply for patience_s."""
         missing = {link: w for w, link in enumerate(self._crew.links)}
         replies: list[Any] = [None] * len(missing)
         waited = 0.0

@@ -4,7 +4,7 @@
     device   … rollout e │ update e                                │ rollout e+1 …
 
 The next rollout is launched before the host waits, so that the device has work while figures are read and logged.
-A rollout or a step that is not finite has changed no weight: a flag on the device skips the steps (step.py).
+If a rollout or a step is not finite, no weight changes: a flag on the device skips the steps (step.py).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from metta_fast.runtime.timer import DeviceTimer, Timer
 
 
 class DevicePPO(PPO):
-    """PPO whose `vec` is a DeviceVector (contracts/device_vector.py)."""
+    """Implements PPO for a DeviceVector (contracts/device_vector.py)."""
 
     vec: DeviceVector
 
@@ -35,9 +35,9 @@ class DevicePPO(PPO):
         self._ahead = False
         """Whether the previous update has launched this epoch's rollout."""
         self._may_go_ahead = not self.config.trainer.debug
-        """Nobody looks at the buffers after an update, but for the hooks that are due."""
+        """True: after an update, only due hooks read the buffers, so the next rollout may overwrite them."""
         self._boundary: tuple[dict[str, Any], Any] | None = None
-        """Copies of tensors and environments as they were before the rollout that is ahead."""
+        """Copies of tensors and environments from before the rollout that was launched ahead."""
 
     def _make_timer(self) -> Timer:
         return DeviceTimer() if self.device.type == "cuda" else Timer()
@@ -69,7 +69,7 @@ class DevicePPO(PPO):
 
         Raises:
             NonFiniteError: an observation, reward, action, value, loss or gradient is NaN or infinite. The
-                weights are those before it.
+                weights are unchanged.
         """
         context, epoch = self._context(), self.epoch
         self._learn(context)
@@ -100,6 +100,6 @@ class DevicePPO(PPO):
         return self.vec.snapshot() if self._boundary is None else self._boundary[1]
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continues from `state`. Load the vector's state first; without one, episodes start anew."""
+        """Continues from `state`. Load the vector's state first; without one, new episodes start."""
         self._ahead, self._boundary = False, None
         super().load_state_dict(state)

@@ -1,6 +1,6 @@
-"""The fast paths of PPO's update, and the list of all that PPO can take. c/mlp_update.py registers the update in C.
+"""Registers the fast paths of PPO's update, and lists all paths of PPO. c/mlp_update.py registers the update in C.
 
-Place in the flow: ppo.py chooses among PATHS once and passes on what was chosen; --explain does the same without a run.
+Place in the flow: ppo.py chooses among PATHS once and passes the choices on; --explain does so without a run.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from metta_fast.runtime.fast_paths import (
 )
 
 WHOLE_UPDATE = 128
-"""Minibatches of an update that is one CUDA graph, at most. Each has some tens of nodes, and a graph of 100,000 takes
+"""Most minibatches of an update that is one CUDA graph. Each has some tens of nodes; a graph of 100,000 nodes takes
 seconds to make and hundreds of MiB."""
 
 
@@ -40,7 +40,7 @@ def situation_of(
     hooks: Hooks,
     vec: VectorEnv | None = None,
 ) -> Situation:
-    """Returns the run for which PPO chooses its paths; vec None: it is not made yet."""
+    """Returns the situation that PPO chooses its paths for. vec: None if it is not made yet."""
     return Situation(
         policy,
         config,
@@ -53,7 +53,7 @@ def situation_of(
 
 
 def _host_memory(situation: Situation) -> str | None:
-    return "the rollout lies in host memory (trainer.cpu_offload)" if situation.offloaded else None
+    return "the rollout is in host memory (trainer.cpu_offload)" if situation.offloaded else None
 
 
 def _no_loss_kernels(situation: Situation) -> str | None:
@@ -79,7 +79,7 @@ def _no_bytes(situation: Situation) -> str | None:
 
 
 def not_capturable(situation: Situation) -> str | None:
-    """Returns why the update needs the host in its middle, or None."""
+    """Returns why the update needs the host between minibatches, or None."""
     if situation.chooses_segments:
         return "a feature chooses the segments of each minibatch"
     if situation.extra_loss:
@@ -206,4 +206,4 @@ PATHS = (
     ADVANTAGE_IN_TRITON,
     COMPILED_AHEAD,
 )
-"""All that PPO can take."""
+"""All fast paths of PPO."""

@@ -1,8 +1,8 @@
-"""The gradients of a minibatch: gather ─► policy, loss ─► backward.
+"""Computes the gradients of a minibatch: gather ─► policy, loss ─► backward.
 
-Everything after the first layer (or after the core, if there is one) by three kernels of Triton if the path
-LOSS_KERNELS was chosen; else by torch, compiled or not. Place in the flow: learner.py chooses the segments,
-step.py uses the gradients.
+If the path LOSS_KERNELS was chosen, three Triton kernels compute everything after the first layer (or after the core,
+if there is one); otherwise torch does, compiled or not. Place in the flow: learner.py chooses the segments, step.py
+uses the gradients.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Core = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 class Gradients:
-    """Call it with segments to add their gradients to the weights'."""
+    """Adds the gradients of segments to the weights' gradients."""
 
     def __init__(
         self,
@@ -50,22 +50,24 @@ class Gradients:
         graphs: bool,
         paths: FastPaths,
     ) -> None:
-        """compile_mode, graphs, paths: as the learner's."""
+        """compile_mode, graphs, paths: as for Learner."""
         self.policy = policy
         self.buffers, self.config, self.hooks = buffers, config, hooks
         self._scaler, self._autocast = scaler, autocast
         self.clip = torch.tensor(config.clip_coef, device=device)
-        """PPO's clip, of the present update. A tensor everywhere: a compiled or captured step would keep a number."""
+        """PPO's clip of the current update. Always a tensor: a compiled or captured step would keep a Python number's
+        value."""
         self.gather = Gather(buffers, device, kernel=paths.uses(GATHER_KERNEL))
         self.tail: Tail | None = None
-        """Three launches for everything after the first layer or the core, or None."""
+        """Three kernels for everything after the first layer or the core, or None."""
         self._core: Core | None = None
-        """Computes what is between the first layer and `tail`, compiled or not; None: nothing is."""
+        """Computes the layers between the first layer and `tail`, compiled or not; None: there are none."""
         if paths.uses(LOSS_KERNELS):
             self.use_tail(compile_mode)
         self._compiled = compile_mode is not None and self.tail is None
         self._gathers = graphs and not hooks.extra_loss
-        """The compiled step gathers its rows itself: one kernel reads and uses them. (An extra loss wants them.)"""
+        """True: the compiled step gathers its rows itself, in the kernel that uses them. (An extra loss needs them
+        gathered.)"""
         forward = self._forward_at if self._gathers else self._forward
         self._step_forward: Callable[..., tuple[Loss, PolicyOutput | None]] = forward
         if self._compiled:
@@ -74,7 +76,7 @@ class Gradients:
         self._wants_output = self._per_minibatch or bool(hooks.extra_loss)
 
     def use_tail(self, compile_mode: str | None) -> None:
-        """Computes all after the first layer by kernels, but for a core: that is compiled if there is a mode."""
+        """Uses kernels for everything after the first layer, except a core, which is compiled if there is a mode."""
         from metta_fast.algorithms.ppo.triton.loss_and_backward import Tail
 
         plan = plan_of(self.policy)
@@ -93,7 +95,7 @@ class Gradients:
         """Adds the gradients of segments [B], whose advantages are multiplied by weight [B]; None: 1.
 
         Returns:
-            Their statistics [len(STATS)], on the device.
+            The segments' statistics [len(STATS)], on the device.
         """
         batch = None if self._gathers else self.gather.minibatch(segments, self.gather.rows(segments), weight)
         if self._compiled:
@@ -131,16 +133,16 @@ class Gradients:
         return result, output if self._wants_output else None
 
     def _forward_at(self, segments: Tensor, weight: Tensor | None) -> tuple[Loss, PolicyOutput | None]:
-        """`_forward` of the segments [B] of the buffers."""
+        """Calls `_forward` with segments [B] of the buffers."""
         return self._forward(self.gather.minibatch(segments, self.gather.rows(segments), weight))
 
     def first_at(self, rows: Tensor) -> Tensor:
-        """The first layer's output [R, width] for rows [R] of the buffers, in the dtype of its products."""
+        """Returns the first layer's output [R, width] for rows [R] of the buffers, in the dtype of its products."""
         first = self._plan.actor.first_layer(self.buffers.obs, rows)
         return first.to(product_dtype(rows.device.type))
 
     def _fused(self, tail: Tail, segments: Tensor, weight: Tensor | None) -> Loss:
-        """Computes `_forward_at`, with everything after the first layer or the core by `tail`."""
+        """Computes `_forward_at`, using `tail` for everything after the first layer or the core."""
         batch = tail.gather(segments)
         x = self.first_at(batch.rows)
         if self._core is not None:
@@ -148,14 +150,14 @@ class Gradients:
         return tail(x, batch, self.gather.rollout_value, weight)
 
     def _run_core(self, x: Tensor, state: Tensor, reset: Tensor) -> Tensor:
-        """The first layer's output [L · B, H] → what the heads read [L · B, H]."""
+        """Returns the heads' inputs [L · B, H] for the first layer's output [L · B, H]."""
         trunk = self._plan.actor
         assert trunk.core is not None
         hidden: Tensor = trunk.core(trunk.dense(x).unflatten(0, reset.shape), state, reset)[0]
         return hidden.flatten(0, 1)
 
     def rehearse(self, segments: Tensor) -> Tensor:
-        """As a call (runtime/compile_ahead.py), without torch's compiler."""
+        """Runs as a call does, without torch's compiler (runtime/compile_ahead.py)."""
         compiled = self._core
         if compiled is not None:
             self._core = self._run_core

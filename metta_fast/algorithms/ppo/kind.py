@@ -1,4 +1,4 @@
-"""PPO as it is registered: which keys it reads, its sizes, its memory, and how it is built. No torch until `build`."""
+"""Registers PPO: its keys, sizes, memory and constructor. torch is imported only by `build`."""
 
 from __future__ import annotations
 

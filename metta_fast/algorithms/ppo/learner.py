@@ -2,9 +2,9 @@
 
     advantages ─► each pass: order of segments ─► each minibatch: gradients.py ─► step.py
 
-Nothing here waits for the device: what step.py sums stays there until `sums` is read after the update. (On the CPU
-target_kl ends the update at once.) On a GPU the whole update can be one CUDA graph, or where that would grow too large
-each minibatch.
+Nothing here waits for the device: step.py's sums stay there until `sums` is read after the update. (On the CPU,
+target_kl ends the update at once.) On a GPU the whole update can be one CUDA graph; if that would be too large, each
+minibatch is one.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from metta_fast.runtime.timer import Timer
 
 
 class Learner:
-    """Changes the policy's weights by `update`."""
+    """Updates the policy's weights."""
 
     def __init__(
         self,
@@ -55,7 +55,8 @@ class Learner:
         say: Say = print,
     ) -> None:
         """compile_mode: torch.compile's mode for the policy's forward and the loss; None: eager.
-        graphs: CUDA graphs are wanted. paths: as chosen for the run. say: told what cannot be captured."""
+        graphs: use CUDA graphs. paths: the run's chosen paths. say: called with a note on parts that cannot be
+        captured."""
         self.policy = policy
         self.buffers, self.config, self.device = buffers, config, device
         self.hooks, self.has_final_obs, self.timer = hooks, has_final_obs, timer
@@ -95,19 +96,19 @@ class Learner:
         )
         self._context: Context | None = None
         self.bad_rollout: Callable[[], Tensor] | None = None
-        """Returns a device scalar, 1 if the rollout must not be learned from; None: the host has checked it."""
+        """Returns a device scalar, 1 if the rollout must not be used to learn; None: the host has checked it."""
         self._make_graphs(paths, graphs, say)
 
     def _make_graphs(self, paths: FastPaths, graphs: bool, say: Say) -> None:
-        """Chooses what is captured: the whole update, or each minibatch, or nothing."""
+        """Prepares CUDA graphs of the whole update, of each minibatch, or none."""
         why = paths.missed(UPDATE_GRAPH, MINIBATCH_GRAPHS) if graphs else None
         if why:
             say(f"the update runs without a CUDA graph, which is slower: {why}")
         self._run = Graph("update", self._work, enabled=paths.uses(UPDATE_GRAPH), say=say)
         self._single = self._make_single(say) if paths.uses(MINIBATCH_GRAPHS) else None
-        """Graphs of one minibatch whose step is due or not; None: not used."""
+        """Graphs of one minibatch, with and without a step due; None: not used."""
         self._now = torch.empty_like(self._order[0, : self._segments])
-        """Segments of the minibatch that those graphs work on."""
+        """Segments of the minibatch that those graphs process."""
 
     def _make_single(self, say: Say) -> dict[bool, Graph]:
         pool = torch.cuda.graph_pool_handle()
@@ -148,11 +149,11 @@ class Learner:
         self.timer.mark("update")
 
     def rate(self, steps: int) -> float:
-        """Returns the learning rate after `steps` agent steps; adaptive: the present one (waits for the device)."""
+        """Returns the learning rate after `steps` agent steps; adaptive: the current one (waits for the device)."""
         return float(self.step.rate) if self.step.adapts else learning_rate(self.config, steps)
 
     def _work(self) -> None:
-        """Runs the update, except what changes with the epoch: learning rate, clip and order of segments."""
+        """Runs the part of the update that does not change with the epoch (learning rate, clip, order of segments)."""
         context = self._context
         assert context is not None
         self._advantage()
@@ -176,7 +177,8 @@ class Learner:
                 break
 
     def rehearse(self) -> None:
-        """Runs the host's part of a minibatch whose rest Triton's kernels do (runtime/compile_ahead.py). Changes no
+        """Runs the host's part of a minibatch that Triton kernels compute (runtime/compile_ahead.py). Changes no
+
         weights and no sums."""
         if self.gradients.tail is None or self.step.fused is None:
             return
@@ -214,11 +216,12 @@ class Learner:
         return True
 
     def _minibatch(self, segments: Tensor, weight: Tensor | None, due: bool) -> bool:
-        """Computes the gradients of segments [B], and steps if a step is due. Returns False as `_pass`."""
+        """Computes the gradients of segments [B], and steps if a step is due. Returns False if target_kl stops the
+        update."""
         return self.step(self.gradients(segments, weight), due=due)
 
     def _watched_cpu_pass(self, order: Tensor) -> bool:
-        """Runs a pass by `_cpu_update`, which shows no gradients: the hooks see torch's, of the same rows."""
+        """Runs a pass with `_cpu_update`. It has no gradients for hooks, so hooks get torch's, of the same rows."""
         assert self._cpu_update is not None
         sums, whole = torch.zeros(len(SUMS), dtype=torch.float64), True
         for segments in order.split(self._segments):
@@ -247,7 +250,7 @@ class Learner:
 
 
 def copied(value: Any) -> Any:
-    """Returns the same nested dicts and lists with every tensor copied: on a GPU, one launch per dtype."""
+    """Returns the nested dicts and lists with every tensor copied. On a GPU it is one launch per dtype."""
     pairs: dict[tuple[torch.device, torch.dtype], tuple[list[Tensor], list[Tensor]]] = {}
 
     def new(value: Any) -> Any:

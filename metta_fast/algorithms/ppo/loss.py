@@ -1,4 +1,4 @@
-"""Computes PPO's loss as a plain function of a minibatch and the present policy's output.
+"""Computes PPO's loss as a plain function of a minibatch and the current policy's output.
 
 With r = π(a)/π_old(a), A the normalised advantage, all means over unmasked rows:
 
@@ -21,7 +21,7 @@ from metta_fast.config.keys import TrainerConfig
 
 
 def masked_mean(x: Tensor, mask: Tensor) -> Tensor:
-    """Returns the mean of x over the rows where mask is set, or 0 without any. Other rows are not read."""
+    """Returns the mean of x over the rows where mask is True, or 0 if there are none. Other rows are not read."""
     return torch.where(mask, x, 0.0).sum() / mask.sum().clamp(min=1)
 
 
@@ -42,7 +42,7 @@ def ppo_loss(
     """Returns the loss of a minibatch.
 
     Args:
-        logprob, entropy, value: [L, B] float32 under the present policy.
+        logprob, entropy, value: [L, B] float32 under the current policy.
         clip: [] float32, ε.
     """
     mask = batch.mask

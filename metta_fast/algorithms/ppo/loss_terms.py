@@ -7,13 +7,13 @@ from typing import NamedTuple
 from torch import Tensor
 
 STATS = ("policy", "value", "entropy", "kl", "clip_fraction")
-"""What `ppo_loss` reports, logged as loss/<name>."""
+"""Names of the statistics of `ppo_loss`, logged as loss/<name>."""
 
 EPSILON = 1e-8
 
 
 class Loss(NamedTuple):
-    """The result of one minibatch."""
+    """Holds the loss and statistics of one minibatch."""
 
     loss: Tensor
     """scalar, differentiable."""

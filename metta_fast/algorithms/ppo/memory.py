@@ -1,7 +1,7 @@
 """Estimates PPO's memory before anything is allocated: rollout, activations, weights.
 
-Arrays of buffers/rollout.py and weights are exact; activations are those of one minibatch, twice on a GPU for
-gradients and temporaries, right to a tenth on the CPU. torch is not imported.
+Buffers and weights are exact. Activations are those of one minibatch, doubled on a GPU for gradients and temporaries;
+on the CPU they are right to within a tenth. torch is not imported.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from metta_fast.contracts.algorithm import MemoryPart
 from metta_fast.contracts.env import EnvSpec
 
 WEIGHT = 4 * 5
-"""Bytes of a weight: itself, its gradient, Adam's two moments, a copy in the products' dtype."""
+"""Bytes per weight: the weight, its gradient, Adam's two moments, and a copy in the products' dtype."""
 
 
 def memory_parts(config: Config, spec: EnvSpec) -> list[MemoryPart]:
@@ -25,7 +25,7 @@ def memory_parts(config: Config, spec: EnvSpec) -> list[MemoryPart]:
     activations = each * trainer.minibatch_size + saved * -(-agents // config.vector.async_factor)
     parts.append(MemoryPart("activations", activations, cuda))
     graphs = trainer.cuda_graphs or (trainer.compile and trainer.compile_mode == "reduce-overhead")
-    if cuda and graphs:  # the runs before capture have their own
+    if cuda and graphs:  # the warm-up before capture has its own memory
         parts.append(MemoryPart("pools of CUDA graphs", activations, True))
     parts.append(MemoryPart("weights", WEIGHT * weights(config, spec), cuda))
     return parts

@@ -1,8 +1,7 @@
 """Gathers whole segments from the buffers into a minibatch.
 
-Segment s (of horizon / bptt_horizon) of agent n has the number s · num_agents + n. Gathered rows are
-time-major [bptt_horizon, B]: the core runs through them as in the rollout, from the state stored at the
-segment's start.
+Segment s (of horizon / bptt_horizon) of agent n has the number s · num_agents + n. Gathered rows are time-major
+[bptt_horizon, B]: the core runs over them as in the rollout, from the state stored at the segment's start.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from metta_fast.buffers.rollout import Buffers
 
 
 class Minibatch(NamedTuple):
-    """B segments of L = bptt_horizon rows, on the policy's device."""
+    """Holds B segments of L = bptt_horizon rows, on the policy's device."""
 
     obs: dict[str, Tensor]
     """{leaf: [L, B, *shape]} in the environment's dtype."""
@@ -26,13 +25,13 @@ class Minibatch(NamedTuple):
     reset: Tensor
     """[L, B] bool."""
     mask: Tensor
-    """[L, B] bool: False takes no part."""
+    """[L, B] bool: False rows are not learned from."""
     action: Tensor
     """[L, B, W]."""
     logprob: Tensor
-    """[L, B] under the rollout's policy."""
+    """[L, B] log-probabilities under the rollout's policy."""
     value: Tensor
-    """[L, B] of the rollout."""
+    """[L, B] values of the rollout."""
     advantage: Tensor
     """[L, B], not normalised."""
     returns: Tensor
@@ -44,18 +43,18 @@ class Minibatch(NamedTuple):
 
 
 class Gather:
-    """Views of the buffers as lists of rows, made once."""
+    """Gathers minibatches from views of the buffers as lists of rows."""
 
     def __init__(self, buffers: Buffers, device: torch.device, *, kernel: bool = False) -> None:
-        """kernel: gather bytes by gather_rows.py: torch and its compiler read them one by one."""
+        """kernel: gather bytes with gather_rows.py; torch and its compiler read them one at a time."""
         self.buffers, self.device = buffers, device
         self.rollout_value = buffers.value
-        """[T+1, N]: the rollout's values; another tensor where buffers.value is written during the update."""
+        """[T+1, N]: the rollout's values; a separate tensor if the update writes buffers.value."""
         self._time = (
             torch.arange(buffers.bptt_horizon, device=buffers.device).unsqueeze(1) * buffers.num_agents
         )
         self._picks_bytes: ModuleType | None = None
-        """The module gather_rows.py, or None."""
+        """The module gather_rows.py, or None without the kernel."""
         if kernel:
             from metta_fast.algorithms.ppo.triton import gather_rows
 
@@ -73,7 +72,7 @@ class Gather:
         shape = (b.bptt_horizon, len(segments))
 
         def take(array: Tensor) -> Tensor:
-            """array [T or T+1, N, …] → [L, B, …]."""
+            """Gathers array [T or T+1, N, …] into [L, B, …]."""
             flat = array.flatten(0, 1)
             if self._picks_bytes is not None and self._picks_bytes.fits(flat, rows):
                 picked = self._picks_bytes.gather_rows_op(flat, rows)
@@ -106,7 +105,7 @@ class Gather:
         return state.to(self.device)
 
     def reset(self, segments: Tensor) -> Tensor:
-        """Returns `Minibatch.reset` of segments [B], without their rows."""
+        """Returns `Minibatch.reset` of segments [B] without gathering the other arrays."""
         b = self.buffers
         whole = b.reset[: b.horizon].unflatten(0, (-1, b.bptt_horizon))
         return whole[segments // b.num_agents, :, segments % b.num_agents].t().to(self.device)

@@ -1,8 +1,8 @@
-"""Computes the values of a rollout's rows again with the present network, for trainer.recompute=pass.
+"""Recomputes the values of a rollout's rows with the current network, for trainer.recompute=pass.
 
     each pass but the first:  revalue ─► advantage ─► minibatches
 
-Advantages of the values that the rollout had are stale by the third pass. Source: Andrychowicz et al. 2020
+Advantages from the rollout's own values are stale by the third pass. Source: Andrychowicz et al. 2020
 (arXiv 2006.05990), section 3.5.
 """
 
@@ -17,7 +17,7 @@ from metta_fast.buffers.rollout import Buffers
 from metta_fast.policy.base import Policy
 
 CHUNK = 1 << 16
-"""About so many rows go through the policy at a time."""
+"""Approximate number of rows per call of the policy."""
 
 
 @torch.no_grad()

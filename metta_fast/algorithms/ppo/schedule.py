@@ -1,6 +1,6 @@
-"""Computes the learning rate and PPO's clip from agent steps: pure functions, so a resume needs only the step count.
+"""Computes the learning rate and PPO's clip from agent steps. Pure functions: a resume needs only the step count.
 
-schedule=adaptive alone goes by what the learner saw; the learner keeps that rate, and checkpoints hold it.
+Only schedule=adaptive depends on the learner's KL; the learner keeps that rate, and checkpoints store it.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from torch import Tensor
 from metta_fast.config.keys import TrainerConfig
 
 REFERENCE_MINIBATCH = 16384
-"""trainer.learning_rate is meant for minibatches of so many rows where trainer.lr_scaling is not none."""
+"""Minibatch size (rows) that trainer.learning_rate is for, unless trainer.lr_scaling=none."""
 
 STEP = 1.5
 LEAST, MOST = 1e-5, 1e-2
-"""Bounds of the adaptive rate; where it begins outside, it is only moved towards them."""
+"""Bounds of the adaptive rate. A rate that starts outside only moves towards them."""
 
 
 def progress(config: TrainerConfig, steps: int) -> float:
@@ -26,9 +26,9 @@ def progress(config: TrainerConfig, steps: int) -> float:
 
 
 def learning_rate(config: TrainerConfig, steps: int) -> float:
-    """The optimizer's step size for the update after `steps` agent steps.
+    """Returns the learning rate of the update after `steps` agent steps.
 
-    constant: learning_rate; linear, cosine: from it down to 0 at total_timesteps; adaptive: where it begins.
+    constant: learning_rate; linear, cosine: from learning_rate to 0 at total_timesteps; adaptive: the initial rate.
     lr_scaling multiplies by m (linear) or √m (sqrt) with m = minibatch_size / 16384.
     """
     ratio = config.minibatch_size / REFERENCE_MINIBATCH
@@ -42,7 +42,7 @@ def clip_coef(config: TrainerConfig, steps: int) -> float:
 
 
 def _left(schedule: str, done: float) -> float:
-    """Returns the factor of a value that `schedule` takes to 0, after `done` (0 … 1) of the run."""
+    """Returns the factor, 1 … 0, that `schedule` applies after `done` (0 … 1) of the run."""
     return {
         "constant": 1.0,
         "linear": 1.0 - done,
@@ -52,9 +52,10 @@ def _left(schedule: str, done: float) -> float:
 
 
 def adapted(rate: Tensor, kl: Tensor, desired: float) -> Tensor:
-    """schedule=adaptive: the rate after a pass over the batch whose mean KL was `kl` (scalars, on the device).
+    """Returns the adaptive rate after a pass whose mean KL was `kl` (scalars, on the device).
 
-    Steps of STEP, within LEAST … MOST; a KL of 0 (no step was taken) or NaN changes nothing. As in RSL-RL and rl_games.
+    Changes by the factor STEP, within LEAST … MOST. A KL of 0 (no step was taken) or NaN changes nothing. As in
+    RSL-RL and rl_games.
     """
     lower = (rate / STEP).clamp(min=LEAST)
     higher = (rate * STEP).clamp(max=MOST)

@@ -1,11 +1,11 @@
 """Fits the sizes of an on-policy rollout to each other: agents, segments, batch, minibatches.
 
     num_agents = env.num_envs * env.agents_per_env
-    horizon    = batch_size / num_agents      rows an agent gives an epoch, a multiple of bptt_horizon
-    minibatch  = whole segments, and a whole part of the batch
+    horizon    = batch_size / num_agents      rows per agent and epoch, a multiple of bptt_horizon
+    minibatch  = whole segments; divides the batch
 
 A value that the user typed is used, or refused with the nearest values that work. A value from a profile,
-recipe or default is a ceiling and is rounded down. Numbers only: nothing is made here, torch is not imported.
+recipe or default is a ceiling and is rounded down. It only computes numbers; torch is not imported.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def fit_rollout(config: Config, typed: Callable[[str], bool]) -> list[SizeChange
 
 
 def derived(config: Config) -> list[tuple[str, str]]:
-    """Returns what follows from the sizes, as (`name = value`, why), for --explain."""
+    """Returns values derived from the sizes, as (`name = value`, why), for --explain."""
     env, trainer = config.env, config.trainer
     horizon = trainer.batch_size // (env.num_envs * env.agents_per_env)
     steps = (
@@ -62,7 +62,7 @@ class _Fit:
         self.changes: list[SizeChange] = []
 
     def _set(self, path: str, value: int, why: str) -> None:
-        """Changes a value; `{}` in `why` is the old one."""
+        """Changes a value. `{}` in `why` is replaced by the old value."""
         self.changes.append(SizeChange(path, value, why.format(get(self.config, path))))
         put(self.config, path, value)
 
@@ -117,7 +117,7 @@ class _Fit:
         )
 
     def _cures(self, batch: int) -> str:
-        """Returns the values that work, nearest first; each alone is enough."""
+        """Returns values that work, nearest first. Changing one key is enough."""
         env, trainer = self.config.env, self.config.trainer
         agents, bptt = env.num_envs * env.agents_per_env, trainer.bptt_horizon
         segment = agents * bptt

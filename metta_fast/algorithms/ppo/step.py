@@ -1,7 +1,7 @@
 """Steps the optimizer: statistics ─► sums, gradients ─► clipped ─► Adam, at the present learning rate.
 
-Nothing here waits for the device: sums of losses stay there, and so does `stop`, which skips every step once target_kl
-is passed or a gradient is not finite. (On the CPU target_kl ends the update at once instead.)
+Nothing here waits for the device: the sums of losses stay there. So does `stop`, which skips every step once target_kl
+is exceeded or a gradient is not finite. (On the CPU, target_kl ends the update at once instead.)
 
 Place in the flow: learner.py calls it after each minibatch, with the gradients that gradients.py left in the weights.
 """
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
     from metta_fast.algorithms.ppo.triton.optimizer_step import FusedStep
 
 SUMS = (*STATS, "gradient_norm", "minibatches", "optimizer_steps")
-"""What `Step.sums` holds: sums over the minibatches (gradient_norm: over the optimizer steps)."""
+"""Names of the entries of `Step.sums`: sums over the minibatches (gradient_norm: over the optimizer steps)."""
 ADAM_EPSILON = 1e-5
-"""As in the PPO authors' code; 1e-8 lets small second moments make large steps."""
+"""Adam's epsilon, as in the PPO authors' code. With 1e-8, small second moments cause large steps."""
 PORTABLE = {"capturable": False, "fused": True}
-"""What a checkpoint says of the optimizer, whatever device it was on."""
+"""The optimizer's settings in a checkpoint, the same for every device."""
 
 
 class Step:
-    """Owns the optimizer. A call counts a minibatch, and changes the weights if a step is due."""
+    """Owns the optimizer. Each call adds a minibatch and, if a step is due, changes the weights."""
 
     def __init__(
         self,
@@ -42,32 +42,32 @@ class Step:
         *,
         kernels: bool = False,
     ) -> None:
-        """kernels: clip and step by optimizer_step.py."""
+        """kernels: clip and step with optimizer_step.py."""
         self.parameters, self.config = list(parameters), config
         self._on_device = device.type == "cuda"
         self.adapts = config.schedule == "adaptive"
-        """The learning rate follows the KL, not the steps."""
+        """True: the learning rate depends on the KL, not on the agent steps."""
         begin = learning_rate(config, 0) if self.adapts else config.learning_rate
         self.rate: float | Tensor = torch.tensor(begin, device=device) if self._on_device else begin
-        """On a GPU a tensor: a captured step would keep a number for ever."""
+        """A tensor on a GPU: a captured step would keep a Python number's value."""
         self.optimizer = Adam(
             self.parameters, lr=self.rate, eps=ADAM_EPSILON, fused=True, capturable=self._on_device
         )
         self.stop = torch.zeros((), device=device)
-        """1 once no step may be taken any more in this update: fused Adam leaves weights and moments alone."""
+        """1 once the update may take no more steps: fused Adam then changes neither weights nor moments."""
         if self._on_device and config.precision != "fp16":
             self.optimizer.found_inf = self.stop  # type: ignore[attr-defined]
         self.scaler = torch.amp.GradScaler(device.type, enabled=config.precision == "fp16")
         self.sums = torch.zeros(len(SUMS), device=device)
         """[len(SUMS)] float32."""
         self._accumulates = config.gradient_accumulation > 1
-        if self._accumulates:  # in memory of our own: a CUDA graph's is overwritten by its next replay
+        if self._accumulates:  # in our own memory: a CUDA graph's memory is overwritten by its next replay
             for p in self.parameters:
                 p.grad = torch.zeros_like(p)
         self.watching: list[GradientHook] = []
-        """Hooks of the present update."""
+        """Hooks of the current update."""
         self.fused = self._make_fused() if kernels else None
-        """Two launches in place of `_count` and `_take`, or None."""
+        """Two kernels that replace `_count` and `_take`, or None."""
 
     def _make_fused(self) -> FusedStep:
         from metta_fast.algorithms.ppo.triton.optimizer_step import FusedStep
@@ -78,7 +78,7 @@ class Step:
         )
 
     def __call__(self, stats: Tensor, *, due: bool) -> bool:
-        """Count a minibatch's statistics [len(STATS)], and step with the summed gradients where one is due.
+        """Adds a minibatch's statistics [len(STATS)], and steps with the summed gradients if a step is due.
 
         Returns:
             False: target_kl ends the update before the step, on the CPU.
@@ -119,12 +119,12 @@ class Step:
         self.optimizer.zero_grad(set_to_none=not self._accumulates)
 
     def before(self) -> None:
-        """Calls the hooks when gradients are summed and not clipped."""
+        """Calls the hooks after gradients are summed and before they are clipped."""
         for hook in self.watching:
             hook.before_step()
 
     def after(self, taken: Tensor | None = None) -> None:
-        """taken: [] bool; None: unless stopped."""
+        """Calls the hooks after a step. taken: [] bool: whether the weights changed; None: yes, unless stopped."""
         for hook in self.watching:
             hook.after_step(self.stop == 0 if taken is None else taken)
 
@@ -139,7 +139,7 @@ class Step:
         norm = nn.utils.get_total_norm([p.grad for p in self.parameters if p.grad is not None])
         if self.config.max_grad_norm > 0:
             nn.utils.clip_grads_with_norm_(self.parameters, self.config.max_grad_norm, norm)
-        if self.scaler.is_enabled():  # an overflow under fp16 is the scaler's to handle: that step is skipped
+        if self.scaler.is_enabled():  # fp16: the scaler handles an overflow by skipping the step
             counted = norm.nan_to_num(0.0, 0.0, 0.0)
         else:
             counted = norm
@@ -172,7 +172,7 @@ class Step:
     # ---- state ----
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns the state of optimizer, loss scaler and adaptive rate: not copies."""
+        """Returns the state of optimizer, loss scaler and adaptive rate, without copying it."""
         optimizer = self.optimizer.state_dict()
         groups = [
             group | {"lr": self.config.learning_rate, **PORTABLE} for group in optimizer["param_groups"]
@@ -185,7 +185,7 @@ class Step:
         groups = [group | here for group in state["optimizer"]["param_groups"]]
         before = dict(self.optimizer.state)
         self.optimizer.load_state_dict(state["optimizer"] | {"param_groups": groups})
-        for group in self.optimizer.param_groups:  # load_state_dict copies: it must be the one we fill
+        for group in self.optimizer.param_groups:  # load_state_dict copies it, but we need our own tensor
             group["lr"] = self.rate
         if self.adapts and "rate" in state:
             self.set_rate(float(state["rate"]))
@@ -194,8 +194,8 @@ class Step:
             self.scaler.load_state_dict(state["scaler"])
 
     def _stay(self, before: dict[Tensor, dict[str, Tensor]]) -> None:
-        """What was loaded goes into the tensors that the optimizer had, zeros where it has none: a CUDA graph that was
-        captured before knows no others."""
+        """Copies the loaded state into the optimizer's former tensors (zeros for missing state), because CUDA graphs
+        captured earlier use those."""
         for p, held in before.items():
             if not held:
                 continue

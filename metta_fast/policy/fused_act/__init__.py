@@ -1,1 +1,1 @@
-"""Forward pass and sampling of one step in a single kernel, in C or Triton; imported by rollout/."""
+"""Runs a step's forward pass and sampling in a single kernel, in C or Triton. rollout/ imports it."""

@@ -1,4 +1,4 @@
-"""Says for which policies a row of a rollout can be one call: in C on the CPU, or one Triton kernel on a GPU.
+"""Checks for which policies a rollout's row can be one call: in C on the CPU, or one Triton kernel on a GPU.
 
 Place in the flow: rollout/c_rollout.py and rollout/act.py ask it when a run is built. It imports no Triton.
 """
@@ -15,19 +15,19 @@ from metta_fast.policy.plan import Plan, plan_of
 from metta_fast.runtime.fast_paths import Situation
 
 MOST_HEADS = 16
-"""As in mlp_network.h."""
+"""Most heads, as in mlp_network.h."""
 MOST_CHOICES = 256
-"""Of all heads together, in C."""
+"""Most choices of all heads together, in C."""
 MOST_HIDDEN = 512
-"""Wider layers no longer fit a core's cache, and torch is faster."""
+"""Largest width in C: wider layers do not fit a core's cache, and torch is faster."""
 MAX_WIDTH = 256
-"""Two layers of this width fit a multiprocessor's shared memory."""
+"""Largest width on a GPU: two such layers fit a multiprocessor's shared memory."""
 MAX_CHOICES = 64
-"""Heads times choices, each filled up to a power of two: these logits stay in registers of a GPU."""
+"""Most logits on a GPU, where they stay in registers: heads times choices, each rounded up to a power of two."""
 
 
 def not_plain_cpu(situation: Situation) -> str | None:
-    """Returns why the policy's numbers on the CPU are not plain float32, which is all that C computes, or None."""
+    """Returns why the policy on the CPU is not plain float32, the only type that C supports, or None."""
     if situation.trainer.precision != "fp32":
         return f"trainer.precision={situation.trainer.precision}: it computes in float32"
     return "trainer.compile=true" if situation.trainer.compile else None
@@ -49,14 +49,14 @@ def not_in_c(plan: Plan) -> str | None:
 
 
 def many_choices(head: ActionHead) -> str | None:
-    """Returns that a head has more choices than C takes, or None."""
+    """Returns why C does not support the heads' sizes, or None."""
     if len(head.nvec) > MOST_HEADS or sum(head.nvec) > MOST_CHOICES:
         return f"more than {MOST_HEADS} action heads or {MOST_CHOICES} choices"
     return None
 
 
 def odd_weights(plan: Plan) -> str | None:
-    """Returns that C cannot read the weights in place, or None."""
+    """Returns why C cannot read the weights in place, or None."""
     if any(p.dtype != torch.float32 or not p.is_contiguous() for p in plan.parameters()):
         return "weights that are not float32, or not contiguous"
     return None

@@ -1,4 +1,4 @@
-"""The parts of a grid policy that acts in C (c_act.h)."""
+"""Defines the parts of a grid policy that acts in C (c_act.h)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from metta_fast.policy.plan import Plan
 
 
 class GridNet(NamedTuple):
-    """A sparse first layer over one leaf of the observation, a second layer, the heads and the value."""
+    """Holds a sparse first layer over one leaf of the observation, a second layer, the heads and the value."""
 
     leaf: str
     first: SparseLayer
@@ -26,12 +26,12 @@ class GridNet(NamedTuple):
         return self.second.out_features
 
     def parameters(self) -> list[Tensor]:
-        """Weight and bias of each layer: all that the policy has."""
+        """Weight and bias of each layer: all of the policy's parameters."""
         return [p for layer in (self.first, self.second, self.heads) for p in (layer.weight, layer.bias)]
 
 
 def grid_net(plan: Plan) -> GridNet:
-    """Returns the parts of a policy for whose plan `applies.not_in_c` gives None."""
+    """Returns the policy's parts. `applies.not_in_c` must return None for its plan."""
     ((leaf, first),) = plan.actor.sparse.items()
     assert isinstance(plan.head, ActionHead)
     return GridNet(leaf, first, plan.actor.second, plan.heads, plan.head.nvec)

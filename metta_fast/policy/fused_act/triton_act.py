@@ -1,4 +1,4 @@
-"""One row of a rollout in one Triton kernel: compact observations to actions, log-probabilities and values.
+"""Runs one row of a rollout in one Triton kernel: compact observations to actions, log-probabilities and values.
 
     bytes [n, 387] ─► first layer, decoded in registers ─► ReLU ─► second layer ─► ReLU ─► minGRU ─► heads ─► sampling
                                                               state [n, H], reset [n] ────┘ └──► state
@@ -7,16 +7,16 @@
     act.update()                                  # after the weights have changed
     act(row)                                      # buffers/act_row.py: ActRow
 
-A program takes `rows` rows of the batch from the bytes to the actions. Of a row's 2968 inputs few are not 0 (in the
-grid's own game 26 of cells), so the first layer is a sum of few rows of its weights: the inputs that are not 0 are
-listed first, in memory that only the program itself uses, and then added up. It is right for any bytes, at most 732
-of a row; how long it takes grows with the longest list of a program's rows. (Multiplied by tensor cores as the learner
-does, layer_kernels.py, each program would read all of the weights.)
+A program computes `rows` rows of the batch, from the bytes to the actions. Few of a row's 2968 inputs are nonzero (in
+the grid's own game, 26 from cells), so the first layer is a sum of few rows of its weights: the program lists the
+nonzero inputs in its own memory, then adds up their rows. It is correct for any bytes, with at most 732 entries per
+row; its time grows with the longest list among the program's rows. (With tensor cores, as in the learner's
+layer_kernels.py, each program would read all of the weights.)
 
 Numbers are those of the network under autocast: products of 16-bit numbers added in float32, each layer's output
-rounded to 16 bits, heads in float32 (their weights as sums of three 16-bit ones: exact, as what they multiply is
-16-bit already). Differences to it are the order of additions, and that torch may round the heads' products to TF32.
-Gates are rounded to 16 bits as the layers are; minGRU's state is float32 (scan.py: `reference`).
+rounded to 16 bits, heads in float32 (their weights as sums of three 16-bit numbers: exact, because their inputs are
+16-bit). It differs from torch in the order of additions, and torch may round the heads' products to TF32. Gates are
+rounded to 16 bits, as layers are; minGRU's state is float32 (scan.py: `reference`).
 """
 
 # mypy: allow-untyped-defs, allow-incomplete-defs
@@ -32,43 +32,43 @@ from metta_fast.policy.fused_act.triton_act_weights import Packed, pack
 from metta_fast.policy.grid.triton.decode import CELLS, COMPACT_BYTES, PTX, amount, compact_single
 
 TILE = tl.constexpr(128)
-"""The window's cells, the faced cell, and what fills them up to a power of two; the last has weights of 0."""
+"""The window's cells, the faced cell, and padding up to a power of two; the padding's weights are 0."""
 FACED = tl.constexpr(20)
-"""Which of an agent's own bytes starts the faced cell, a cell as the others: columns 39 … 62 of its own."""
+"""Index of the agent's own byte where the faced cell starts (a cell like the others): own columns 39 … 62."""
 OWN = tl.constexpr(40)
-"""The other columns of its own: 0 … 38 and 63, in this order."""
+"""The agent's other own columns: 0 … 38 and 63, in this order."""
 ENTRIES = tl.constexpr(736)
-"""A row's list: at most 6 inputs of a cell are not 0. After it comes the list of cells that say more than a kind."""
+"""Length of a row's list: a cell has at most 6 nonzero inputs. The list of cells with more than a kind follows it."""
 LISTS = tl.constexpr(736 + 128)
-"""int32 for both lists of a row: whole lines of the cache."""
+"""int32 entries for both lists of a row: whole cache lines."""
 ONE = tl.constexpr(0x3F800000)
 """The bits of 1.0."""
 BLOCK = 32
-"""Most rows of a program: below 64, so that Triton takes a warp's own instructions (mma) and not a warp group's
-(wgmma), for which ptxas 12.8, which comes with Triton 3.6, may lose the base of an operand's descriptors: at width 128
-the heads were multiplied with other parts of shared memory (12.9 does right by the same PTX).
+"""Most rows per program: below 64, so that Triton uses a warp's instructions (mma) instead of a warp group's (wgmma).
+For wgmma, ptxas 12.8, which comes with Triton 3.6, may lose the base of an operand's descriptors: at width 128 the
+heads were multiplied with other parts of shared memory (12.9 compiles the same PTX correctly).
 """
 
 
 @triton.jit
 def _entry(channel, cell, value, dtype: tl.constexpr):
-    """One input that is not 0, as an int32: its weight's row in the lowest 12 bits, above them its value, a float32
-    without its lowest 12 bits. A value that was rounded to 16 bits has none there."""
+    """Packs a nonzero input into an int32: its weight's row in the lowest 12 bits, and above them its value, a float32
+    without its lowest 12 bits (those are 0 in a value rounded to 16 bits)."""
     bits = value.to(dtype).to(tl.float32).to(tl.int32, bitcast=True)
     return (bits & -4096) | (channel * TILE + cell)
 
 
 @triton.jit
 def _place(cell):
-    """Where the three bytes of a cell are."""
+    """Returns the positions of a cell's three bytes."""
     return tl.where(cell < CELLS, cell * 3, CELLS * 3 + FACED)
 
 
 @triton.jit
 def _list_kinds(obs, stride, row, n, lists):
-    """Write rows' entries of kinds (channels 0 … 14), and the cells that may have other channels.
+    """Writes rows' entries of kinds (channels 0 … 14), and the cells that may have other channels.
 
-    Returns how many there are of a row, int32 [rows]: kinds, and 65536 times the cells.
+    Returns a row's counts, int32 [rows]: kinds + 65536 · cells.
     """
     # Bytes are loaded as [cells, rows]: where neither axis is contiguous Triton lays a warp's lanes along the first,
     # and along a row they touch one or two lines of the cache instead of 32.
@@ -90,8 +90,8 @@ def _list_kinds(obs, stride, row, n, lists):
 
 @triton.jit
 def _list_rest(obs, stride, row, lists, kinds, cells, dtype: tl.constexpr):
-    """Append the entries of channels 15 … 23 to the `kinds` that rows have, from the list of `cells`. How many
-    entries a row then has stands where its list of cells began."""
+    """Appends the entries of channels 15 … 23, from the list of `cells`, to the rows' `kinds` entries. A row's total
+    count is written where its list of cells began."""
     number = tl.arange(0, 16)
     of_row = (row * LISTS)[:, None]
     total = kinds
@@ -134,7 +134,7 @@ def _list_rest(obs, stride, row, lists, kinds, cells, dtype: tl.constexpr):
 
 @triton.jit
 def _own(obs, stride, row, n, weights, HOW: tl.constexpr):
-    """The product of rows' own bytes and weights [64, H], float32."""
+    """Returns the product of rows' own bytes and weights [64, H], float32."""
     own = tl.arange(0, 64)
     column = tl.where(own == OWN - 1, 63, own)[:, None]
     there = (own < OWN)[:, None] & (row < n)[None, :]
@@ -147,7 +147,7 @@ def _first(
     obs, stride, row, n, lists, w1, w1_own, H: tl.constexpr, B: tl.constexpr, STEP: tl.constexpr,
     HOW: tl.constexpr,
 ):  # fmt: skip
-    """decode(obs) @ weight of B rows, float32 [B, H], without the bias."""
+    """Returns decode(obs) @ weight of B rows, float32 [B, H], without the bias."""
     lane = tl.arange(0, H)
     count = _list_kinds(obs, stride, row, n, lists)
     tl.debug_barrier()  # what one thread has written others read
@@ -171,7 +171,8 @@ def _first(
 
 @triton.jit
 def _sample(logits, u):
-    """Inverse CDF as ActionHead.sample: logits [B, W, P], u [B, W] → action [B, W] int32, logprob [B, W]."""
+    """Samples by inverse CDF, as ActionHead.sample: logits [B, W, P], u [B, W] → action [B, W] int32,
+    logprob [B, W]."""
     choice = tl.arange(0, logits.shape[2])[None, None, :]
     most = tl.max(logits, 2)[:, :, None]
     logp = logits - (most + tl.log(tl.sum(tl.exp(logits - most), 2))[:, :, None])
@@ -192,7 +193,7 @@ def _relu(x):
 
 @triton.jit
 def _gate(x, weights, bias, part, H: tl.constexpr, HOW: tl.constexpr):
-    """One of minGRU's three gates, x [B, H] → [B, H] float32, as 16 bits hold it."""
+    """Computes one of minGRU's three gates, x [B, H] → [B, H] float32, rounded to 16 bits."""
     lane = tl.arange(0, H)
     w = tl.load(weights + part * H * H + lane[:, None] * H + lane[None, :])
     gate = tl.dot(x, w, input_precision=HOW) + tl.load(bias + part * H + lane)[None, :]
@@ -203,7 +204,7 @@ def _gate(x, weights, bias, part, H: tl.constexpr, HOW: tl.constexpr):
 def _remember(
     x, state, reset, row, n, weights, bias, H: tl.constexpr, WIDTH: tl.constexpr, HOW: tl.constexpr
 ):
-    """minGRU: x [B, H] → y [B, H] in x's dtype; the rows' states are read and written."""
+    """Runs minGRU, x [B, H] → y [B, H] in x's dtype; reads and writes the rows' states."""
     lane = tl.arange(0, H)
     there = (row < n)[:, None] & (lane < WIDTH)[None, :]
     place = state + row[:, None] * WIDTH + lane[None, :]
@@ -223,7 +224,7 @@ def _act_kernel(
     P: tl.constexpr, SPLITS: tl.constexpr,
     SAMPLE: tl.constexpr, HOW: tl.constexpr, STEP: tl.constexpr, B: tl.constexpr,
 ):  # fmt: skip
-    """B rows from the bytes to the actions. HEADS of W heads are real, each with up to P choices."""
+    """Computes B rows from the bytes to the actions. HEADS of the W heads are real, each with up to P choices."""
     row = tl.program_id(0) * B + tl.arange(0, B)
     acc = _first(obs, stride, row, n, lists, w1, w1_own, H, B, STEP, HOW)
     kept = row < n
@@ -267,14 +268,14 @@ def fused_act(
     warps: int = 8,
     step: int = 4,
 ) -> None:
-    """Act on n rows; without noise, action and logprob only the values are computed.
+    """Acts on n rows. Without noise, action and logprob, only the values are computed.
 
     Args:
-        obs: [n, 387] uint8; rows may lie apart, the bytes of a row may not.
+        obs: [n, 387] uint8; each row is contiguous, but rows may be strided.
         noise: [n, W] float32, as for `ActionHead.sample`. action: [n, W] int32. logprob, value: [n] float32. All
             contiguous; the last three are written.
         state, reset: [n, width] float32, written, and [n] bool; of a recurrent policy.
-        rows, warps, step: of a program, 16 or 32 rows; how many rows of the weights are on their way at once.
+        rows, warps: per program, 16 or 32 rows. step: number of weight rows loaded at once.
     """
     n = obs.shape[0]
     assert obs.shape[1] == int(COMPACT_BYTES)
@@ -306,7 +307,7 @@ class FusedAct:
     """Computes a rollout's step by `fused_act`, in place of rollout/act.py's ActInto."""
 
     def __init__(self, policy: nn.Module, dtype: torch.dtype) -> None:
-        """policy, dtype: for which `applies.not_in_triton` gives None."""
+        """policy, dtype: `applies.not_in_triton` must return None for them."""
         self.packed = pack(policy, dtype)
 
     def update(self) -> None:
@@ -314,7 +315,7 @@ class FusedAct:
         self.packed.update()
 
     def __call__(self, row: ActRow) -> None:
-        """Act on a row whose observation [1, N, 387] is its only leaf. The state is not touched without a core."""
+        """Acts on a row whose observation [1, N, 387] is its only leaf. Without a core, the state is not changed."""
         (rows,) = row.obs.values()
         memory = () if self.packed.gates is None else (row.state[0], row.reset[0])
         fused_act(self.packed, rows[0], row.noise[0], row.action[0], row.logprob[0], row.value[0], *memory)

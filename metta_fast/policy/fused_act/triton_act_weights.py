@@ -1,9 +1,9 @@
-"""A policy's weights in the order and dtype that the kernel of a rollout's row reads (gpu_act.py): two launches.
+"""Packs a policy's weights in the order and dtype of the kernel for a rollout's row (triton_act.py): two launches.
 
     first layer ─► pack_kernel (layer_kernels.py): its rows by channel, then those of no cell
     all else    ─► pack_rest: matrices with inputs first, heads as sums of 16-bit parts, biases
 
-They are packed anew in each epoch, before its first row, when nothing else can run.
+They are packed again in each epoch, before its first row, when nothing else can run.
 """
 
 # mypy: allow-untyped-defs, allow-incomplete-defs
@@ -27,7 +27,7 @@ CELL_ROWS = int(COMPACT_CHANNELS) * 128
 """Packed rows of the first layer that belong to cells: 128 for each channel."""
 OWN_ROWS = 64
 ROWS, INPUTS = 64, 16
-"""Of a program: packed rows of the first layer; inputs of the matrices."""
+"""Per program: packed rows of the first layer; inputs of the matrices."""
 
 
 @triton.jit
@@ -36,8 +36,8 @@ def pack_rest(
     to_first_bias, to_second, to_second_bias, to_gates, to_gates_bias, to_head, to_head_bias, to_value, to_value_bias,
     width, last, H: tl.constexpr, COLUMNS: tl.constexpr, PARTS: tl.constexpr, GATED: tl.constexpr, INPUTS: tl.constexpr,
 ):  # fmt: skip
-    """Everything but the first layer's weights. source int32 [COLUMNS]: each choice's row of the heads, -1: none;
-    last: the value's. What is filled up is written as 0; biases of what is no choice are left alone."""
+    """Packs everything but the first layer's weights. source int32 [COLUMNS]: each choice's row of the heads, -1: none;
+    last: the value's. Padding is written as 0; biases of columns without a choice are not written."""
     i = tl.program_id(0) * INPUTS + tl.arange(0, INPUTS)
     j = tl.arange(0, H)
     inside = (i < width)[:, None] & (j < width)[None, :]
@@ -75,10 +75,10 @@ def pack_rest(
 
 @dataclass
 class Packed:
-    """A policy's weights as the kernel reads them, in memory of their own: their addresses never change.
+    """Holds copies of a policy's weights in the kernel's layout, at addresses that never change.
 
-    H is the width, filled up to a power of two; W heads of P choices likewise. Of what is filled up, weights are 0
-    and a choice's bias is −inf (a head's first choice: 0).
+    H is the width, rounded up to a power of two; so are W heads of P choices. In the padding, weights are 0 and a
+    choice's bias is −inf (a head's first choice: 0).
     """
 
     plan: Plan
@@ -87,7 +87,7 @@ class Packed:
     first: Tensor
     """[24 * 128 + 64, H]: a channel's rows, one for each cell; then those of no cell."""
     own: Tensor
-    """[64, H]: the latter."""
+    """[64, H]: the rows of no cell."""
     first_bias: Tensor
     """[H] float32."""
     second: Tensor
@@ -95,7 +95,7 @@ class Packed:
     second_bias: Tensor
     """[H] float32, rounded to dtype as autocast does."""
     gates: Tensor | None
-    """[3, H, H], inputs first; None: no memory."""
+    """[3, H, H], inputs first; None: no core."""
     gates_bias: Tensor | None
     """[3, H] float32, rounded as second_bias."""
     head: Tensor
@@ -113,7 +113,7 @@ class Packed:
 
     @torch.no_grad()
     def update(self) -> None:
-        """Reads the policy's weights again. On the device only: it may be part of a CUDA graph."""
+        """Reads the policy's weights again. Runs on the device only, so a CUDA graph may capture it."""
         trunk, out = self.plan.actor, self.plan.heads
         (layer,) = trunk.sparse.values()
         second = trunk.second
@@ -135,8 +135,8 @@ def pack(policy: nn.Module, dtype: torch.dtype) -> Packed:
     """Returns the weights for `fused_act`, on the policy's device.
 
     Args:
-        policy: one for which `applies.not_in_triton` gives None.
-        dtype: of the layers' products and outputs: autocast's.
+        policy: `applies.not_in_triton` must return None for it.
+        dtype: autocast's, for the layers' products and outputs.
     """
     plan = plan_of(policy)
     assert isinstance(plan, Plan), plan

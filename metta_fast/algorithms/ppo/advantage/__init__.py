@@ -1,6 +1,6 @@
-"""Advantages of a whole rollout, written into the buffers: GAE and V-trace.
+"""Computes the advantages of a whole rollout into the buffers: GAE and V-trace.
 
-    inputs.py      what all of these read
+    inputs.py      the inputs of all of these
     reference.py   plain loops over NumPy arrays: the reference for tests
     _kernel.pyx    CPU tensors: one C loop backwards through time, vectorised over agents
     on_gpu.py      CUDA and ROCm tensors: one Triton kernel
@@ -32,7 +32,7 @@ __all__ = ["Inputs", "compute_advantage"]
 
 
 def compute_advantage(buffers: Buffers, config: TrainerConfig, has_final_obs: bool = True) -> None:
-    """Fill `buffers.advantage` and `buffers.returns` [T, N] from the other arrays.
+    """Fills `buffers.advantage` and `buffers.returns` [T, N] from the other arrays.
 
     Args:
         config: gamma, gae_lambda, advantage ("gae" or "vtrace") and the two V-trace clips.
@@ -40,7 +40,7 @@ def compute_advantage(buffers: Buffers, config: TrainerConfig, has_final_obs: bo
     """
     b = buffers
     inputs = Inputs.of(b, config, has_final_obs)
-    if b.device.type == "cpu":  # numpy() gives the same memory
+    if b.device.type == "cpu":  # numpy() shares the memory
         advantage_cpu(inputs.with_arrays(lambda array: array.numpy()), b.advantage.numpy(), b.returns.numpy())
     elif has_triton(b.device):
         from metta_fast.algorithms.ppo.advantage.on_gpu import advantage_on_gpu

@@ -1,4 +1,4 @@
-"""What every form of the advantage reads: one object, made from the buffers (tensors) or by a caller (NumPy arrays)."""
+"""Defines the inputs of every advantage implementation, from the buffers (tensors) or a caller (NumPy arrays)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ARRAYS = 7
 
 
 class Inputs(NamedTuple, Generic[A]):
-    """Arrays [T, N] unless another shape is given, C-contiguous; then the settings. The package's docstring has the
+    """Holds C-contiguous arrays, [T, N] unless another shape is given, and settings. The package's docstring has the
     formula."""
 
     value: A
@@ -32,7 +32,7 @@ class Inputs(NamedTuple, Generic[A]):
     ratio: A | None = None
     """float32; None: GAE."""
     bootstrap: A | None = None
-    """float32, V of the final observation where truncation; None: row t+1 holds the final observation."""
+    """float32, V of the final observation at truncations; None: row t+1 holds the final observation."""
     gamma: float = 0.99
     gae_lambda: float = 0.95
     rho_clip: float = 1.0

@@ -1,8 +1,8 @@
-"""Advantages by one Triton kernel: programs over blocks of agents, each a scan backwards through chunks of rows.
+"""Computes advantages with one Triton kernel: each program scans chunks of rows backwards for a block of agents.
 
-A[t] = δ[t] + k[t] A[t+1] is a composition of affine maps, so the rows of a chunk are read at once and combined by
-an associative scan: the kernel waits for memory once a chunk, not once a row. A tile's rows lie last first, as
-Triton's scan with reverse=True gives wrong results (triton-lang/triton issue 4362).
+A[t] = δ[t] + k[t] A[t+1] is a composition of affine maps, so the rows of a chunk are read at once and combined by an
+associative scan: the kernel waits for memory once per chunk, not once per row. A tile's rows are in reverse order,
+because Triton's scan with reverse=True returns wrong results (triton-lang/triton issue 4362).
 """
 
 # mypy: allow-untyped-defs
@@ -15,7 +15,7 @@ from torch import Tensor
 from metta_fast.algorithms.ppo.advantage.inputs import Inputs
 
 CHUNK, BLOCK = 32, 32
-"""Rows and agents of a tile: a warp reads 32 neighbours."""
+"""Rows and agents per tile: a warp reads 32 adjacent agents."""
 
 
 @triton.jit
@@ -31,7 +31,7 @@ def backwards(
     HORIZON: tl.constexpr, VTRACE: tl.constexpr, BOOTSTRAP: tl.constexpr, GIVEN: tl.constexpr,
     CHUNK: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Write `advantage` and `returns` of BLOCK agents. decay: γλ. BOOTSTRAP: a truncation bootstraps;
+    """Writes `advantage` and `returns` of BLOCK agents. decay: γλ. BOOTSTRAP: a truncation bootstraps;
     GIVEN: from `bootstrap`."""
     n = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     rows = tl.arange(0, CHUNK)
@@ -66,7 +66,7 @@ def backwards(
 
 
 def advantage_on_gpu(inputs: Inputs[Tensor], advantage: Tensor, returns: Tensor) -> None:
-    """Write `advantage` and `returns` [T, N], contiguous. One launch on the current stream."""
+    """Writes `advantage` and `returns` [T, N], contiguous. One launch on the current stream."""
     i = inputs
     horizon, agents = i.reward.shape
     unused = i.reward

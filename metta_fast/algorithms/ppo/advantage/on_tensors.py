@@ -1,4 +1,4 @@
-"""Advantages by torch operations, on any device; no value is read by the host, so graphs can capture it."""
+"""Computes advantages with torch operations, on any device. The host reads no value, so graphs can capture it."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from metta_fast.algorithms.ppo.advantage.inputs import Inputs
 
 @torch.no_grad()
 def advantage_on_tensors(inputs: Inputs[Tensor], advantage: Tensor, returns: Tensor) -> None:
-    """Write `advantage` and `returns` [T, N].
+    """Writes `advantage` and `returns` [T, N].
 
-    All rows' δ and decay at once, then one operation for each step backwards in time.
+    Computes δ and decay of all rows at once, then one operation per step backwards in time.
     """
     value, reward, terminal, ratio = inputs.value, inputs.reward, inputs.terminal, inputs.ratio
     horizon = reward.shape[0]

@@ -1,4 +1,4 @@
-"""Advantages by plain loops, one number at a time, in float64: what the kernels are tested against."""
+"""Computes advantages with plain loops, in float64: the reference that kernels are tested against."""
 
 from __future__ import annotations
 

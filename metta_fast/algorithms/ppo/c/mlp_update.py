@@ -1,11 +1,11 @@
-"""Runs PPO's update of a network of two hidden layers on the CPU in C (mlp_update.h), in place of torch's operators.
+"""Runs PPO's update of a network with two hidden layers in C on the CPU (mlp_update.h), in place of torch's operators.
 
-A small minibatch costs torch mostly the operators' own overhead; a large one of a grid it moves through memory layer by
-layer. In C a tile of 64 rows goes forward and backward while it is in the cache.
+With a small minibatch, torch spends most time on operator overhead; with a large one, each layer's rows go through
+memory. In C, a tile of 64 rows runs forward and backward while it is in the cache.
 
-Weights and Adam's moments stay torch's and are changed in place, so checkpoints are the same either way.
+Weights and Adam's moments are torch's tensors, changed in place, so checkpoints have the same format either way.
 
-Place in the flow: learner.py runs each pass over the batch with it, if the path C_UPDATE was chosen.
+Place in the flow: learner.py uses it for each pass over the batch, if the path C_UPDATE was chosen.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from metta_fast.runtime.adam import Adam
 from metta_fast.runtime.fast_paths import FastPath, Situation, action_masks, only_on_cpu, register
 
 ACTIVATIONS = {"relu": 0, "tanh": 1, "elu": 2}
-"""Their numbers in runtime/c/dense_layers.h."""
+"""Activations → their numbers in runtime/c/dense_layers.h."""
 LEAST_ROWS = 512
-"""Rows of a minibatch for each thread, with a sparse first layer: fewer are not worth adding up all gradients."""
+"""Minibatch rows per thread, with a sparse first layer: for fewer, adding up the gradients costs more than it saves."""
 MOST_WORK = 1 << 18
-"""Rows of a minibatch times width, with a dense first layer, which one core computes: torch shares larger products
+"""Largest minibatch rows times width with a dense first layer, which one core computes: torch splits larger products
 among threads."""
 MOST_ACTIONS = 256
 
@@ -108,7 +108,7 @@ def _parameters(plan: Plan) -> list[Tensor]:
 
 @dataclass(frozen=True)
 class Inputs:
-    """What a network's first layer reads."""
+    """Holds the arrays that a network's first layer reads."""
 
     leaves: tuple[str, ...]
     sparse: bool
@@ -127,13 +127,13 @@ class MLPUpdate:
         *,
         slots: int | None = None,
     ) -> None:
-        """Takes a policy for which `why_not` gives None.
+        """Takes a policy for which `why_not` returns None.
 
         Args:
             optimizer: over all of the policy's parameters.
-            clip: [], PPO's clip, read by each `run`.
-            slots: parts into which a minibatch is cut, each with a thread; None: one, or with a sparse first layer as
-                many as torch has threads now and as have LEAST_ROWS rows.
+            clip: [], PPO's clip; each `run` reads it.
+            slots: number of parts of a minibatch, each with a thread. None: one; with a sparse first layer, torch's
+                current number of threads, but at least LEAST_ROWS rows each.
         """
         plan = plan_of(policy)
         assert isinstance(plan, Plan), plan
@@ -168,7 +168,7 @@ class MLPUpdate:
         """Runs one pass over the segments in the order given, and adds to `sums` (step.SUMS).
 
         Returns:
-            False: target_kl was passed, and the rest of the pass was left out.
+            False: target_kl was exceeded, and the rest of the pass was skipped.
         """
         steps = self._steps()
         self._point(rollout_value)
@@ -180,7 +180,7 @@ class MLPUpdate:
         return whole
 
     def _point(self, rollout_value: Tensor) -> None:
-        """Tells C the addresses of weights, moments and the rollout's arrays."""
+        """Passes the addresses of weights, moments and the rollout's arrays to C."""
         b, own, state = self._buffers, self._own, self._optimizer.state
         own.tensors(
             [
@@ -198,14 +198,15 @@ class MLPUpdate:
 
     @staticmethod
     def _first(trunk: Trunk) -> tuple[int, int]:
-        """(layout, columns) of a sparse first layer, (-1, inputs) of a dense one."""
+        """Returns (layout, columns) of a sparse first layer, or (-1, inputs) of a dense one."""
         for layer in trunk.sparse.values():
             return layer.layout.index, layer.layout.columns
         assert trunk.first is not None
         return -1, trunk.first.in_features
 
     def _leaf(self, name: str) -> tuple[int, int, int, int]:
-        """The addresses of a leaf's rows and of the normaliser's shift and scale (0: none), and the size of a row."""
+        """Returns the addresses of a leaf's rows and of the normaliser's shift and scale (0: none), and a row's
+        size."""
         rows, moments = self._buffers.obs[name], (0, 0)
         if self._normalizer is not None:
             part = slice(*self._normalizer.parts[name])
@@ -213,14 +214,14 @@ class MLPUpdate:
         return rows.data_ptr(), *moments, rows[0, 0].numel()
 
     def _rows(self, order: Tensor) -> Tensor:
-        """Numbers of the segments' rows, int64 [segments · bptt_horizon]."""
+        """Returns the numbers of the segments' rows, int64 [segments · bptt_horizon]."""
         b = self._buffers
         n = b.num_agents
         first = order // n * (b.bptt_horizon * n) + order % n
         return (first.unsqueeze(1) + self._within).flatten().contiguous()
 
     def _settings(self) -> dict[str, float | int]:
-        """The present values of mf_settings (ppo_loss.h)."""
+        """Returns the current values of mf_settings (ppo_loss.h)."""
         c, group = self._config, self._optimizer.param_groups[0]
         return {
             "clip": float(self._clip),
@@ -237,7 +238,7 @@ class MLPUpdate:
         }
 
     def _steps(self) -> float:
-        """Returns the steps taken so far; makes Adam's state of each parameter that has none."""
+        """Returns the number of steps taken so far. Makes Adam's state for parameters without one."""
         state = self._optimizer.state
         for p in self._parameters:
             if not state[p]:

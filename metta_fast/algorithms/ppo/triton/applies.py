@@ -1,4 +1,4 @@
-"""Says for which policies and settings the Triton kernels of the update work. It imports no Triton."""
+"""Checks which policies and settings the Triton kernels of the update support. It imports no Triton."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from metta_fast.policy.plan import plan_of
 
 WIDTHS = (16, 32, 64, 128)
 MAX_CHOICES = 64
-"""Heads times choices, each filled up to a power of two, and one column for the value."""
+"""Most columns: heads times choices, each rounded up to a power of two, plus one column for the value."""
 
 
 def not_fused_loss(policy: nn.Module, config: TrainerConfig) -> str | None:
@@ -42,7 +42,7 @@ def not_fused_loss(policy: nn.Module, config: TrainerConfig) -> str | None:
 
 
 def columns(nvec: tuple[int, ...]) -> tuple[int, int]:
-    """Returns (W, P): heads and choices of each, as the kernels lay them out. The last column is no head's choice."""
+    """Returns (W, P): heads and choices per head in the kernels' layout. The last column belongs to no head."""
     heads, choices = power(len(nvec)), power(max(nvec))
     choices = max(choices, 16 // heads, 2)  # a product has at least 16 columns
     full = len(nvec) == heads and nvec[-1] == choices
@@ -50,7 +50,7 @@ def columns(nvec: tuple[int, ...]) -> tuple[int, int]:
 
 
 def odd_parameters(parameters: Sequence[Tensor]) -> str | None:
-    """Returns that the optimizer's step of these weights cannot be computed by optimizer_step.py, or None."""
+    """Returns why optimizer_step.py cannot step these weights, or None."""
     if any(p.dtype != torch.float32 or not p.is_contiguous() or not p.numel() for p in parameters):
         return "a parameter is not float32 and contiguous"
     return "parameters on several devices" if len({p.device for p in parameters}) > 1 else None

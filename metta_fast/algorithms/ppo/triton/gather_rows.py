@@ -1,7 +1,7 @@
-"""Rows of bytes picked from a buffer on the GPU, four bytes at a time whatever their length.
+"""Gathers rows of bytes from a buffer on the GPU, four bytes at a time for any row length.
 
-Four rows are as many words as a row has bytes. A word of the result comes from two words of a row that straddle it,
-and where a row ends, from the next row's as well.
+Four rows have as many words as one row has bytes. A word of the result is made of the two words that it straddles in
+its row, and at a row's end, of the next row's words as well.
 """
 
 # mypy: allow-untyped-defs
@@ -15,12 +15,12 @@ from torch import Tensor
 from metta_fast.runtime.torch_operator import operator
 
 WORDS = 512
-"""Of the result, for each program."""
+"""Words of the result per program."""
 
 
 @triton.jit
 def word_at(words, at, count):
-    """The four bytes from byte `at` on, of uint32 words [count]; past the last word any."""
+    """Returns the four bytes from byte `at` on, of uint32 words [count]; undefined past the last word."""
     word = at >> 2
     low = tl.load(words + word, mask=word < count, other=0)
     high = tl.load(words + word + 1, mask=word + 1 < count, other=0)
@@ -32,7 +32,8 @@ def word_at(words, at, count):
 def gather_rows_kernel(
     words, numbers, out, count, total, BYTES: tl.constexpr, BLOCK: tl.constexpr, WIDE: tl.constexpr
 ):
-    """out uint32 [total] ← rows numbers[…] of BYTES bytes of words uint32 [count]. WIDE: bytes need 64 bits."""
+    """Copies rows `numbers` of BYTES bytes from words uint32 [count] to out uint32 [total]. WIDE: byte offsets need
+    64 bits."""
     word = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = word < total
     four = word // BYTES
@@ -44,7 +45,7 @@ def gather_rows_kernel(
     kind: tl.constexpr = tl.int64 if WIDE else tl.int32
     start = tl.load(numbers + row, mask=inside, other=0).to(kind) * BYTES
     value = word_at(words, start + column, tl.where(inside, count, 0))
-    left = BYTES - column  # bytes that this row still has
+    left = BYTES - column  # bytes left in this row
     both = inside & (left < 4)
     start = tl.load(numbers + row + 1, mask=both, other=0).to(kind) * BYTES
     following = word_at(words, start, tl.where(both, count, 0))
@@ -55,7 +56,7 @@ def gather_rows_kernel(
 
 
 def fits(flat: Tensor, rows: Tensor) -> bool:
-    """Whether `gather_rows` takes them: whole words in all, uint8."""
+    """Returns whether `gather_rows` supports them: uint8, whole words in total."""
     size = flat[0].numel() if len(flat) else 0
     return (
         flat.dtype == torch.uint8
@@ -68,7 +69,7 @@ def fits(flat: Tensor, rows: Tensor) -> bool:
 
 
 def gather_rows(flat: Tensor, rows: Tensor) -> Tensor:
-    """flat.index_select(0, rows) of uint8 [n, …] and int64 [R] (which are not checked), if `fits` says so."""
+    """Returns flat.index_select(0, rows) of uint8 [n, …] and int64 [R] (unchecked). Needs `fits`."""
     size = flat[0].numel()
     out = torch.empty(len(rows), *flat.shape[1:], dtype=torch.uint8, device=flat.device)
     total = out.numel() // 4

@@ -1,14 +1,14 @@
-"""A minibatch from the first layer's output to the loss and its gradients: three Triton kernels (gpu_loss.py).
+"""Computes a minibatch's loss and gradients from the first layer's output with three Triton kernels (loss_kernels.py).
 
     tail = Tail(policy, buffers, config, clip)    # if not_fused_loss(policy, config) is None
     batch = tail.gather(segments)                 # rows of the buffers, moments of their advantages
     result = tail(x, batch, rollout_value)        # x [R, H]: the first layer's output for batch.rows; minGRU's, if any
     result.loss.backward()
 
-In place of some eighty of torch's and Inductor's. The same loss as loss.py after the same network as network.py under
+They replace about eighty kernels of torch and Inductor. Network and loss are those of network.py and loss.py under
 autocast to bf16: products of bf16 numbers added in float32, each layer's output rounded to bf16, heads and loss in
-float32. The forward pass computes the gradients as well. Rows of actions, advantages and so on are read from the
-buffers where they lie.
+float32. The forward pass computes the gradients as well. Rows of actions, advantages and so on are read directly from
+the buffers.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ from metta_fast.policy.heads import ActionHead
 from metta_fast.policy.plan import Plan, plan_of
 
 PROGRAMS = 256
-"""Most of `tail_kernel`: for 32768 rows one tile each. Not the card's number, so that results are the same."""
+"""Most programs of `tail_kernel`: one tile each for 32768 rows. Independent of the card, so that results are too."""
 ROWS = 128
-"""Of a tile."""
+"""Rows per tile."""
 GATHERED = 1024
-"""Rows of a program of `gather_kernel`."""
+"""Rows per program of `gather_kernel`."""
 COLUMNS = 64
-"""Of a program of `finish_kernel`."""
+"""Columns per program of `finish_kernel`."""
 
 
 class Rows(NamedTuple):
-    """A minibatch's rows, as `Tail.gather` finds them."""
+    """Holds a minibatch's rows, from `Tail.gather`."""
 
     rows: Tensor
     """[R] int64: t · num_agents + n, time-major."""
@@ -57,7 +57,7 @@ class Tail:
     """See the module's docstring.
 
     Args:
-        policy, config: for which `not_fused_loss` (applies.py) gives None. buffers: on the policy's device.
+        policy, config: must have `not_fused_loss` (applies.py) return None. buffers: on the policy's device.
         clip: [] float32 on it: PPO's clip, read by each launch.
     """
 
@@ -67,10 +67,10 @@ class Tail:
         self.layers: list[nn.Linear] = (
             [plan.heads] if plan.actor.core is not None else [plan.actor.second, plan.heads]
         )
-        """What is computed here: all layers after the first one, or after the memory."""
+        """Layers computed here: all after the first layer, or after the core."""
         self._buffers, self._config, self._clip = buffers, config, clip
         self.scaled = config.gradient_accumulation > 1
-        """The loss is divided before its gradient is taken; else that is 1, and not looked at."""
+        """True: the loss is scaled before its gradient is taken. False: its incoming gradient is 1 and is not read."""
         assert isinstance(plan.head, ActionHead)
         nvec, device = plan.head.nvec, buffers.device
         self.choices = heads, choices = columns(nvec)
@@ -85,7 +85,7 @@ class Tail:
         self.source, self.empty = source.flatten().to(device), empty.flatten().to(device)
 
     def gather(self, segments: Tensor) -> Rows:
-        """The rows of segments [B] (int64, on the device) of the buffers."""
+        """Returns the buffers' rows for segments [B] (int64, on the device)."""
         b, n = self._buffers, len(segments)
         count = n * b.bptt_horizon
         parts = triton.cdiv(count, GATHERED)
@@ -98,7 +98,7 @@ class Tail:
         return Rows(rows, moments, n)
 
     def __call__(self, x: Tensor, batch: Rows, value: Tensor, weight: Tensor | None = None) -> Loss:
-        """The loss, with gradients for x and the weights of `layers`. (Its `ratio` is empty.)
+        """Returns the loss, with gradients for x and the weights of `layers`. (Its `ratio` is empty.)
 
         Args:
             x: [R, H] bf16. value: [T+1, N] float32, the rollout's values. weight: [segments], of the advantages.
@@ -112,7 +112,8 @@ class Tail:
     def run(
         self, x: Tensor, layers: tuple[Tensor, ...], batch: Rows, value: Tensor, weight: Tensor | None
     ) -> tuple[Tensor, Tensor, list[Tensor]]:
-        """Loss [], statistics [5] and the gradients of x and `layers`: weights and biases of the module's layers."""
+        """Returns loss [], statistics [5] and the gradients of x and `layers`: weights and biases of the module's
+        layers."""
         b, c = self._buffers, self._config
         (count, width), (heads, choices) = x.shape, self.choices
         x = x.contiguous()
@@ -145,7 +146,7 @@ class Tail:
 
 
 class _Tail(torch.autograd.Function):
-    """Keeps the gradients that the forward pass has computed, and gives them away once."""
+    """Keeps the gradients from the forward pass, and returns them once in the backward pass."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, *given: Any) -> tuple[Tensor, Tensor]:

@@ -1,4 +1,4 @@
-"""The Triton kernels from a policy's first layer, or its memory, to the loss and back (gpu_tail.py launches them).
+"""Defines the Triton kernels from a policy's first layer, or its core, to the loss and back (loss_and_backward.py).
 
     gather   programs over rows: which rows of the buffers; partial moments of their advantages
     tail     programs over one tile of rows or several: forward, loss, backward; what belongs to no row is added up
@@ -6,11 +6,11 @@
     finish   programs over columns of these lines: gradients of weights, statistics, loss
 
 Columns of the partial sums: 8 statistics (5 used), second layer's weight [H, H], heads [H, C], second layer's bias [H],
-heads' bias [C]; after a memory without those of the second layer. A line of the heads has C = W · P columns: head w's
+heads' bias [C]; after a core without those of the second layer. A line of the heads has C = W · P columns: head w's
 choice i at w · P + i, the value in the last. `source` [C] names each column's row of the heads' weight, −1: none; its
 logit is then `empty` [C], 0 or −inf.
 
-Sums are in a fixed order: the same minibatch gives the same bits.
+Sums are in a fixed order: the same minibatch results in the same bits.
 """
 
 # mypy: allow-untyped-defs
@@ -31,7 +31,7 @@ def gather_kernel(
     order, mask, advantage, rows, moments, count, segments, agents, length, parts, BLOCK: tl.constexpr
 ):
     """rows [count]: t · agents + n, time-major, of the segments order [segments] of `length` rows each;
-    moments [3, parts]: unmasked rows of a program, the mean of their advantages, squares of what differs from it."""
+    moments [3, parts]: unmasked rows of a program, the mean of their advantages, sum of squared deviations."""
     part = tl.program_id(0)
     i = part * BLOCK + tl.arange(0, BLOCK)
     there = i < count

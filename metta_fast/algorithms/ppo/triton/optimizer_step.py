@@ -1,12 +1,11 @@
-"""The optimizer's step on the GPU: two Triton kernels in place of some thirty of torch's.
+"""Runs the optimizer's step on the GPU with two Triton kernels in place of about thirty of torch's.
 
     measure  gradients ─► partial sums of squares        statistics ─► sums      KL above target_kl ─► stop
     adam     ─► norm ─► clipped ─► moments, weights      norm ─► sums            norm not finite ─► stop
 
-The same step as nn.utils.clip_grads_with_norm_ and torch.optim.Adam(fused=True). Once `stop` is above 0 neither
-weights, moments nor sums change. Gradients and weights lie where autograd put them: a launch is given their
-addresses, so a CUDA graph keeps those of its capture. Sums are in a fixed order: the same gradients give the same
-bits.
+It is the step of nn.utils.clip_grads_with_norm_ and torch.optim.Adam(fused=True). Once `stop` is above 0, weights,
+moments and sums no longer change. Gradients and weights stay in autograd's memory: a launch gets their addresses, so a
+CUDA graph keeps those of its capture. Sums are in a fixed order: the same gradients result in the same bits.
 """
 
 # mypy: allow-untyped-defs
@@ -26,16 +25,16 @@ from metta_fast.algorithms.ppo.triton.applies import odd_parameters
 from metta_fast.runtime.adam import Adam
 
 BLOCK = 1024
-"""Numbers of one chunk; no chunk reaches over the end of a tensor."""
+"""Entries per chunk; no chunk crosses the end of a tensor."""
 PARTIALS = 512
-"""Most partial sums of a group of tensors."""
+"""Most partial sums per group of tensors."""
 GROUP = 32
-"""Tensors of one launch."""
+"""Tensors per launch."""
 
 
 @triton.jit
 def find(chunk, tensors, FIRST: tl.constexpr, TENSORS: tl.constexpr):
-    """The tensor in which a chunk lies."""
+    """Returns the number of the tensor that contains a chunk."""
     found = tensors[0]
     for i in tl.static_range(1, TENSORS):
         found = tl.where(chunk >= FIRST[i], tensors[i], found)
@@ -44,7 +43,7 @@ def find(chunk, tensors, FIRST: tl.constexpr, TENSORS: tl.constexpr):
 
 @triton.jit
 def choose(chunk, values: tl.constexpr, FIRST: tl.constexpr, TENSORS: tl.constexpr):
-    """The entry of `values` for the tensor in which a chunk lies."""
+    """Returns the entry of `values` for the tensor that contains a chunk."""
     found = values[0]
     for i in tl.static_range(1, TENSORS):
         found = tl.where(chunk >= FIRST[i], values[i], found)
@@ -53,7 +52,8 @@ def choose(chunk, values: tl.constexpr, FIRST: tl.constexpr, TENSORS: tl.constex
 
 @triton.jit
 def inside(at, size, WHOLE: tl.constexpr):
-    """Which places `at` are in the tensor; WHOLE: known to be all, which lets loads be wide."""
+    """Returns a mask of the positions `at` inside the tensor. WHOLE: all are known to be inside, so loads can be
+    wide."""
     if WHOLE:
         return tl.full(at.shape, True, tl.int1)
     else:
@@ -62,7 +62,7 @@ def inside(at, size, WHOLE: tl.constexpr):
 
 @triton.jit
 def count_minibatch(stats, sums, stop, STATS: tl.constexpr, KL: tl.constexpr, TARGET: tl.constexpr):
-    """Add a minibatch to the sums unless stopped; stop if its KL is above TARGET (None: never)."""
+    """Adds a minibatch to the sums unless stopped; stop if its KL is above TARGET (None: never)."""
     if tl.load(stop) == 0:
         i = tl.arange(0, triton.next_power_of_2(STATS))
         add = tl.load(stats + i, mask=i < STATS, other=0.0)
@@ -74,7 +74,7 @@ def count_minibatch(stats, sums, stop, STATS: tl.constexpr, KL: tl.constexpr, TA
 
 @triton.jit
 def count(stats, sums, stop, STATS: tl.constexpr, KL: tl.constexpr):
-    """A minibatch without a step. Grid (1,)."""
+    """Adds a minibatch without a step. Grid (1,)."""
     count_minibatch(stats, sums, stop, STATS, KL, None)
 
 
@@ -92,7 +92,8 @@ def measure(
     LOG_BETA1: tl.constexpr, LOG_BETA2: tl.constexpr,
     STATS: tl.constexpr, KL: tl.constexpr, TARGET: tl.constexpr, COUNTS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """See the module. Grid (programs ≥ tensors,); program i also prepares tensor i's bias corrections."""
+    """Computes partial sums of squares (see the module). Grid (programs ≥ tensors,); program i also computes tensor
+    i's bias corrections."""
     program = tl.program_id(0)
     if COUNTS and program == 0:
         count_minibatch(stats, sums, stop, STATS, KL, TARGET)
@@ -126,7 +127,7 @@ def adam_chunk(
     BETA1: tl.constexpr, BETA2: tl.constexpr, REST1: tl.constexpr, REST2: tl.constexpr, EPSILON: tl.constexpr,
     MAX_NORM: tl.constexpr, PARTIALS: tl.constexpr, WHOLE: tl.constexpr,
 ):  # fmt: skip
-    """One chunk of weights and moments. What is read does not wait for the norm, which is returned."""
+    """Updates one chunk of weights and moments. Its loads do not wait for the norm, which is returned."""
     here = inside(at, size, WHOLE)
     g = tl.load(gradient + at, mask=here, other=0.0)
     w = tl.load(weight + at, mask=here, other=0.0)
@@ -157,8 +158,8 @@ def adam(
     MAX_NORM: tl.constexpr, STATS: tl.constexpr, COUNTS: tl.constexpr, PARTIALS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """See the module. Grid (chunks,). Program 0 may stop the update while others read `stop`: they find the same
-    norm and leave everything alone either way."""
+    """Clips the gradients and steps (see the module). Grid (chunks,). Program 0 may set `stop` while others read it:
+    they compute the same norm and change nothing in either case."""
     chunk = tl.program_id(0)
     begin = choose(chunk, FIRST, FIRST, TENSORS)
     size = choose(chunk, SIZES, FIRST, TENSORS)
@@ -177,7 +178,7 @@ def adam(
             weight, gradient, first, second, partials, of, corrections, parameters, number, rate, stop, at, home,
             size, BETA1, BETA2, REST1, REST2, EPSILON, MAX_NORM, PARTIALS, False,
         )  # fmt: skip
-    if start == 0:  # once a tensor
+    if start == 0:  # once per tensor
         finite = norm < float("inf")
         go = tl.load(stop) == 0
         if go & finite:
@@ -190,7 +191,7 @@ def adam(
 
 
 class Group(NamedTuple):
-    """Up to GROUP tensors of one launch."""
+    """Holds up to GROUP tensors of one launch."""
 
     members: tuple[int, ...]
     """Their numbers among the parameters."""
@@ -209,18 +210,18 @@ def fits(parameters: Sequence[Tensor]) -> bool:
 
 
 class FusedStep:
-    """Launches the kernels in place of `optimizer.step()`.
+    """Steps an optimizer with the kernels, in place of `optimizer.step()`.
 
-    The optimizer's state becomes views of this object's memory, so its state_dict and load_state_dict go on
-    working; call `adopt` after a load.
+    The optimizer's state becomes views of this object's memory, so its state_dict and load_state_dict still work; call
+    `adopt` after a load.
 
     Args:
-        parameters: that `fits`; one without a gradient is left alone in that step, as torch does.
+        parameters: must pass `fits`. A step skips parameters without a gradient, as torch does.
         optimizer: Adam over them with one group; its lr is a float32 scalar on their device.
         sums: [len(STATS) + 3] float32: sums of the statistics and gradient norms, minibatches, optimizer steps.
-        stop: [] float32: above 0 nothing is changed.
+        stop: [] float32: above 0, nothing changes.
         max_grad_norm: the gradients are scaled down to it; 0: never.
-        target_kl: a minibatch with more sets `stop` before its step; None: never.
+        target_kl: a minibatch with a larger KL sets `stop` before its step; None: never.
     """
 
     def __init__(
@@ -241,7 +242,7 @@ class FusedStep:
         self._moments = torch.zeros((2, sum(chunks) * BLOCK), device=device)
         self._steps = torch.zeros(number, device=device)
         self._corrections = torch.zeros(3 * number, device=device)
-        """Of each parameter: the step's number, 1 − β₁ᵗ, √(1 − β₂ᵗ)."""
+        """For each parameter: the step's number, 1 − β₁ᵗ, √(1 − β₂ᵗ)."""
         self._partials = torch.zeros(PARTIALS * triton.cdiv(number, GROUP), device=device)
         beta1, beta2 = optimizer.param_groups[0]["betas"]
         self._counting = {"STATS": len(STATS), "KL": STATS.index("kl")}
@@ -264,7 +265,7 @@ class FusedStep:
         self.adopt()
 
     def adopt(self) -> None:
-        """Copy the optimizer's state here, zeros where it has none, and let it show these tensors."""
+        """Copies the optimizer's state here (zeros for missing state), and makes it refer to these tensors."""
         for i, p in enumerate(self.parameters):
             begin = self._homes[i] * BLOCK
             first, second = (moment[begin : begin + p.numel()].view_as(p) for moment in self._moments)
@@ -278,12 +279,12 @@ class FusedStep:
             self.optimizer.state[p] = own
 
     def count(self, stats: Tensor) -> None:
-        """One launch: a minibatch's statistics [len(STATS)] for which no step is taken yet."""
+        """Launches the kernel that adds a minibatch's statistics [len(STATS)] without a step."""
         count[(1,)](stats, self.sums, self.stop, num_warps=1, **self._counting)
 
     @torch.no_grad()
     def step(self, stats: Tensor) -> None:
-        """Two launches (for each GROUP of parameters): count the minibatch and step with the present gradients."""
+        """Adds the minibatch and steps with the current gradients: two launches for each GROUP of parameters."""
         present = tuple(i for i, p in enumerate(self.parameters) if p.grad is not None)
         if present not in self._groups:
             self._groups[present] = self._plan(present)
