@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from metta_fast.algorithms.registry import kind_of, own_keys
-from metta_fast.config.keys import Config, config_from_dict, config_to_dict, keys, put
+from metta_fast.config.keys import Config, config_from_dict, config_to_dict, keys, path_parts, put
 from metta_fast.contracts.errors import UserError
 from metta_fast.resolve.compose import COMMAND_LINE, Composed
 from metta_fast.run.fine_tune import adopt
@@ -171,9 +171,25 @@ def _merge(
             continue
         put(saved, path, now[path])
         origins[path] = COMMAND_LINE
+    _put_features(saved, composed, now, origins)
     saved.run.dir, saved.run.name, saved.resume = str(folder.path.parent), folder.name, None
     notes.append(f"resumed from {found.path} with its configuration; typed values override it")
     return Composed(saved, origins, composed.groups, [*composed.notes, *notes], composed.machine)
+
+
+def _put_features(saved: Config, composed: Composed, now: dict[str, Any], origins: dict[str, str]) -> None:
+    """Adds the features and feature keys that were typed: `features=profiler` or `features.my:add.weight=0.2`."""
+    for path, origin in composed.origins.items():
+        if not path.startswith("features.") or not (origin == COMMAND_LINE or origin.startswith("features/")):
+            continue
+        _, name, *inside = path_parts(path)
+        old = saved.features.get(name)
+        if inside and not isinstance(old, dict):
+            saved.features[name] = {}
+        if inside or now[path] != {} or not isinstance(old, dict):  # {}: the feature named, without a key
+            put(saved, path, now[path])
+            origins[path] = origin
+            origins.pop("features", None)
 
 
 def _check_groups(before: dict[str, Any], now: dict[str, Any], words: Sequence[str]) -> None:

@@ -105,6 +105,33 @@ def test_the_runs_configuration_is_kept_and_typed_values_win(tmp_path):
     assert (config.run.dir, config.run.name, config.resume) == (str(tmp_path), "r", None)
 
 
+@pytest.mark.parametrize(("words", "expected"), [
+    (["features.my.net:add.weight=0.5"], {"my.net:add": {"weight": 0.5, "bias": 1}}),
+    (["features=my.net:add"], {"my.net:add": {"weight": 0.1, "bias": 1}}),
+    (["features.my.net:add=false"], {"my.net:add": False}),
+    (["features=other:add", "features.other:add.x=2"],
+     {"my.net:add": {"weight": 0.1, "bias": 1}, "other:add": {"x": 2}}),
+    (["features.profiler.sync=true"], {"my.net:add": {"weight": 0.1, "bias": 1}, "profiler": {"sync": True}}),
+])  # fmt: skip
+def test_typed_features_and_their_keys_win(tmp_path, words, expected):
+    mine = ["features=my.net:add", "features.my.net:add.weight=0.1", "features.my.net:add.bias=1"]
+    make_run(tmp_path, "r", words=mine)
+    assert start(tmp_path, "resume=r").composed.config.features == {"my.net:add": {"weight": 0.1, "bias": 1}}
+    begun = start(tmp_path, "resume=r", *words).composed
+    assert begun.config.features == expected
+    if "sync" not in words[0] and words != ["features=my.net:add"]:
+        assert begun.typed(words[-1].partition("=")[0])
+
+
+def test_a_features_own_file_is_taken_too(tmp_path):
+    make_run(tmp_path, "r")
+    assert "profiler" in start(tmp_path, "resume=r", "features=profiler").composed.config.features
+    make_run(tmp_path, "on", words=["features=profiler", "features.profiler.interval_epochs=3"])
+    kept = start(tmp_path, "resume=on", "hardware=original").composed.config.features
+    assert list(kept) == ["profiler"]
+    assert kept["profiler"]["interval_epochs"] == 3
+
+
 def test_auto_values_are_found_anew_but_fitted_sizes_stay(tmp_path):
     make_run(tmp_path, "r")
     config = start(tmp_path, "resume=r").composed.config
