@@ -182,7 +182,8 @@ def main(words: Sequence[str] | None = None, *, default_hardware: str = "auto") 
         return 0
     try:
         if words[0] not in COMMANDS:
-            raise UserError(f"unknown command '{words[0]}'; known: {', '.join(COMMANDS)}")
+            train_it = f"; did you mean 'train {words[0]}'?" if "=" in words[0] else ";"
+            raise UserError(f"unknown command '{words[0]}'{train_it} known: {', '.join(COMMANDS)}")
         if words[0] == "train":
             return train(words[1:], default_hardware)
         return COMMANDS[words[0]](words[1:])

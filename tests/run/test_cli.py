@@ -38,6 +38,11 @@ def test_mistakes_are_told_with_exit_code_2(words, capsys):
     assert (out if not words else err).strip()
 
 
+def test_keys_without_a_command_are_told_the_command(capsys):
+    assert main(["env=grid_solo", "hardware=cpu"]) == 2
+    assert "unknown command 'env=grid_solo'; did you mean 'train env=grid_solo'?" in capsys.readouterr().err
+
+
 def test_a_module_in_the_current_folder_is_found(tmp_path, monkeypatch, capsys):
     (tmp_path / "env_of_this_folder.py").write_text(
         "import gymnasium\n\ndef make(config):\n    return lambda index: gymnasium.make('CartPole-v1')\n"
