@@ -101,7 +101,10 @@ class AlgorithmKind:
             policy: on `device` already.
             hooks: of the enabled features; only fields named in `hooks` are set.
         """
-        raise NotImplementedError
+        raise UserError(
+            f"algorithm={config.algorithm['name']}: {type(self).__name__} has no method build(config, spec, vec, "
+            "policy, device, hooks), which makes the algorithm"
+        )
 
 
 def known_algorithms() -> list[str]:

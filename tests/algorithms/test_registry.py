@@ -205,3 +205,9 @@ def test_only_algorithms_knows_the_algorithms() -> None:
             lines = [line.strip() for line in text.splitlines()]
             found += [(inside, line) for line in lines if re.search(r"\bppo\b|\bDevicePPO\b", line, re.I)]
     assert found == [("metta_fast/config/schema.py", '{"name": "ppo"},')]
+
+
+def test_a_kind_that_builds_nothing_is_refused(tmp_path, capsys) -> None:
+    words = [word for word in SIZES if word != TOY and not word.startswith(("trainer.", "algorithm."))]
+    assert main(["train", *words, f"algorithm={__name__}:Unfinished", *named(tmp_path)]) == 2
+    assert "Unfinished has no method build(config, spec, vec, policy" in capsys.readouterr().err
