@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from metta_fast.config.extension import ENVS, described, entry_point, entry_point_names, load_named, place
 from metta_fast.config.keys import did_you_mean
-from metta_fast.contracts.device_vector import DeviceFactory
+from metta_fast.contracts.device_vector import DeviceFactory, check_device_factory
 from metta_fast.contracts.env import EnvError, EnvFactory, check_factory
 from metta_fast.contracts.errors import UserError
 
@@ -146,6 +146,7 @@ def _custom(config: EnvConfig) -> EnvFactory | DeviceFactory:
         name = getattr(function, "__name__", config.factory)
         raise UserError(f"{where}: {name}(config) failed: {described(error)}") from error
     if isinstance(made, DeviceFactory) and not isinstance(made, EnvFactory):
+        check_device_factory(made)
         return made  # environments on the learner's device alone
     if isinstance(made, EnvFactory):
         factory = made

@@ -37,10 +37,12 @@ depends on (seed, i) alone. Nothing here imports torch at run time.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from metta_fast.contracts.env import EnvSpec
+from metta_fast.contracts.env import EnvSpec, check_spec
+from metta_fast.contracts.errors import UserError
 
 if TYPE_CHECKING:
     import torch
@@ -154,3 +156,46 @@ class DeviceFactory(Protocol):
         self, num_envs: int, device: torch.device, first_env: int, total_envs: int
     ) -> DeviceVector:
         """Makes environments first_env … first_env+num_envs−1 of a run's total_envs on `device`."""
+
+
+def check_device_factory(factory: DeviceFactory) -> None:
+    """Raises UserError for a wrong spec, or a factory whose `make_device_vector` takes other arguments."""
+    check_spec(factory)
+    name = type(factory).__name__
+    if not factory.spec.device_rows:
+        raise UserError(
+            f"{name} has make_device_vector, but {name}.spec has device_rows=False; expected True"
+        )
+    try:
+        signature = inspect.signature(factory.make_device_vector)
+        signature.bind(1, None, 0, 1)
+    except ValueError:  # compiled: no signature to read
+        return
+    except TypeError as error:
+        raise UserError(
+            f"{name}.make_device_vector({', '.join(signature.parameters)}): expected "
+            f"{name}.make_device_vector(num_envs, device, first_env, total_envs)"
+        ) from error
+
+
+def check_device_vector(
+    vec: Any, factory: DeviceFactory, num_envs: int, first_env: int, total_envs: int
+) -> None:
+    """Raises UserError for a vector without the contract's methods, or of other environments than asked for."""
+    made = f"{type(factory).__name__}.make_device_vector({num_envs}, …)"
+    methods = ("attach", "async_reset", "step_row", "snapshot", "load_state_dict", "close")
+    missing = [method for method in methods if not callable(getattr(vec, method, None))]
+    if missing:
+        raise UserError(
+            f"{made} gave {type(vec).__name__} without {', '.join(missing)}: expected a DeviceVector "
+            "(metta_fast/contracts/device_vector.py)"
+        )
+    wanted = {
+        "num_envs": num_envs,
+        "num_agents": num_envs * factory.spec.agents_per_env,
+        "first_env": first_env,
+        "total_envs": total_envs,
+    }
+    for name, value in wanted.items():
+        if (found := getattr(vec, name, None)) != value:
+            raise UserError(f"{made} gave a vector whose {name} is {found}: expected {value}")

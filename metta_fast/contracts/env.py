@@ -210,8 +210,20 @@ class EnvFactory(Protocol):
         """
 
 
+def check_spec(factory: Any) -> None:
+    """Raises UserError unless the factory's `spec` is an EnvSpec whose parts fit each other."""
+    spec, name = factory.spec, type(factory).__name__
+    if not isinstance(spec, EnvSpec):
+        raise UserError(f"{name}.spec is {type(spec).__name__}: expected a metta_fast.EnvSpec")
+    if spec.action_mask and spec.action.kind != "discrete":
+        raise UserError(
+            f"{name}.spec has action_mask=True with {spec.action.kind} actions: masks are for discrete actions alone"
+        )
+
+
 def check_factory(factory: EnvFactory) -> None:
-    """Raises UserError for a factory whose `make_batch` lacks the argument total_envs."""
+    """Raises UserError for a wrong spec, or a factory whose `make_batch` lacks the argument total_envs."""
+    check_spec(factory)
     try:
         inspect.signature(factory.make_batch).bind(0, 1, 1)
     except ValueError:  # compiled: no signature to read
@@ -223,6 +235,16 @@ def check_factory(factory: EnvFactory) -> None:
             f"{name}.make_batch({given}): expected {name}.make_batch(first_env, num_envs, total_envs), which makes "
             "environments first_env … first_env+num_envs-1 of total_envs"
         ) from error
+
+
+def check_batches(factory: object, what: str) -> None:
+    """Raises UserError for environments that step on the learner's device alone, where `what` needs batches."""
+    if not isinstance(factory, EnvFactory):
+        name = type(factory).__name__
+        raise UserError(
+            f"{what} is not available for these environments: they step on the learner's device, and {name} has no "
+            f"{name}.make_batch(first_env, num_envs, total_envs) that makes environments for the CPU"
+        )
 
 
 class EnvError(RuntimeError):

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from metta_fast.contracts.env import EnvFactory, EnvSpec
+from metta_fast.contracts.env import EnvFactory, EnvSpec, check_batches
 from metta_fast.contracts.slab import new_rows
 from metta_fast.export.formats import Function
 from metta_fast.export.step import Step, has_memory, output_names
@@ -51,6 +51,7 @@ class Report:
 
 def played(factory: EnvFactory, num_envs: int, wanted: EnvSpec, seed: int = 0) -> list[Batch]:
     """Plays num_envs environments at random from a reset on. Returns the observations' leaves in `wanted`."""
+    check_batches(factory, "an export, which compares the file with the policy,")
     spec = factory.spec
     rows = new_rows(spec, num_envs * spec.agents_per_env)
     player = RandomPlayer(spec, seed)

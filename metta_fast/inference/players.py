@@ -18,7 +18,16 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
-from metta_fast.contracts.env import ActionSpec, Array, EnvBatch, EnvFactory, EnvSpec, NotingBatch, Rows
+from metta_fast.contracts.env import (
+    ActionSpec,
+    Array,
+    EnvBatch,
+    EnvFactory,
+    EnvSpec,
+    NotingBatch,
+    Rows,
+    check_batches,
+)
 from metta_fast.contracts.player import Player
 from metta_fast.contracts.slab import new_rows
 
@@ -83,6 +92,7 @@ def play(
         max_steps: the time limit to assume if the environment has none of its own.
         watch: called with the rows and the batch after the reset and after each step (episodes/record.py).
     """
+    check_batches(factory, "an evaluation or replay")
     spec = factory.spec
     n = num_envs * spec.agents_per_env
     rows = new_rows(spec, n)

@@ -17,7 +17,7 @@ from metta_fast.config.encoders import check_encoder_name, check_no_params, chec
 from metta_fast.config.keys import Config, get
 from metta_fast.config.policy_inputs import check_policy_name, only, reads
 from metta_fast.contracts.algorithm import MemoryPart
-from metta_fast.contracts.env import EnvFactory, EnvSpec
+from metta_fast.contracts.env import EnvFactory, EnvSpec, check_batches
 from metta_fast.contracts.env_answers import viewer as viewer_of
 from metta_fast.contracts.errors import UserError
 from metta_fast.machine import hardware
@@ -77,6 +77,7 @@ def resolve(composed: Composed, *, machine: Machine | None = None) -> Resolved:
     work.sizes()
     work.vector(spec)
     work.viewer(factory)
+    work.intervals(factory)
     work.graphs()
     work.policy(spec)
     work.features()
@@ -180,6 +181,15 @@ class _Resolve(Devices):
                 "vector.backend=threads"
             )
         viewer.check()
+
+    def intervals(self, factory: EnvFactory) -> None:
+        """Checks that the environments that evaluations and replays play can be made on the CPU."""
+        for path in ("run.evaluate_interval", "run.replay_interval"):
+            value = get(self.config, path)
+            if value and self.typed(path):
+                check_batches(factory, f"{path}={value}")
+            elif value and not isinstance(factory, EnvFactory):
+                self._adjust(path, 0, "these environments step on the learner's device alone")
 
     def _at_most(self, path: str, limit: int, what: str) -> None:
         value = get(self.config, path)

@@ -19,7 +19,12 @@ from typing import TYPE_CHECKING, cast
 
 from metta_fast.config.divisors import divisors
 from metta_fast.config.keys import did_you_mean
-from metta_fast.contracts.device_vector import DeviceFactory, DeviceVector
+from metta_fast.contracts.device_vector import (
+    DeviceFactory,
+    DeviceVector,
+    check_device_factory,
+    check_device_vector,
+)
 from metta_fast.contracts.env import EnvFactory, check_factory
 from metta_fast.contracts.errors import UserError
 from metta_fast.contracts.slab import EnvRange
@@ -116,7 +121,10 @@ def _device_vector(
 ) -> DeviceVector:
     """Makes environments on the learner's device: the factory's own, or an engine over its `gpu_program`."""
     if device is not None and isinstance(factory, DeviceFactory):
-        return factory.make_device_vector(envs.count, device, envs.first, envs.total)
+        check_device_factory(factory)
+        vec = factory.make_device_vector(envs.count, device, envs.first, envs.total)
+        check_device_vector(vec, factory, envs.count, envs.first, envs.total)
+        return vec
     if not factory.spec.gpu or device is None or device.type != "cuda":
         raise UserError(
             f"vector.backend=gpu is not available for {factory.spec.name} on {device}: it needs an environment with a "

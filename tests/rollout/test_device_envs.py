@@ -482,3 +482,17 @@ def test_learns_to_balance_on_the_card(graphs: bool) -> None:
         returns.append(ppo.metrics().get("env/return", np.nan))
     assert np.nanmean(returns[-5:]) > 55  # 71 to 94 with three seeds on the CPU; about 20 untrained
     assert ppo.vec.illegal == 0
+
+
+def test_what_needs_batches_on_the_cpu_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Evaluation, replay and export step environments on the CPU, which these do not have."""
+    words = ["env=tests.device_envs:pendulum", "env.num_envs=4", "trainer.batch_size=256", *QUIET]
+    words += ["trainer.total_timesteps=256", f"run.dir={tmp_path}", "run.name=r"]
+    for key in ("run.evaluate_interval=1", "run.replay_interval=1"):
+        assert main(["train", *words, key]) == 2
+        assert f"{key} is not available for these environments" in capsys.readouterr().err
+    assert main(["train", *words]) == 0
+    run = str(tmp_path / "r")
+    for command in (["eval", run], ["replay", run], ["export", run, "--out", str(tmp_path / "policy.pt")]):
+        assert main(command) == 2, command
+        assert "TorchFactory.make_batch(first_env, num_envs, total_envs)" in capsys.readouterr().err

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 
-from metta_fast.contracts.device_vector import DeviceVector
+from metta_fast.contracts.device_vector import DeviceVector, check_device_factory
 from metta_fast.contracts.errors import UserError
 from metta_fast.envs.counter import CounterFactory
 from metta_fast.envs.grid.env import GridFactory
@@ -64,3 +66,40 @@ def test_what_cannot_step_on_the_device_is_refused() -> None:
         make_vector(CounterFactory(), 4, backend="gpu", device=torch.device("cpu"))
     with pytest.raises(UserError, match=r"pendulum.*only vector\.backend=gpu"):
         make_vector(TorchFactory("pendulum"), 4, backend="serial")
+
+
+class Other(TorchFactory):
+    """Gives what `make` makes; `spec` replaces parts of the spec."""
+
+    def __init__(self, make: Callable[..., Any], **spec: Any) -> None:
+        super().__init__("pendulum", max_steps=7)
+        self.make_device_vector, self.spec = make, replace(self.spec, **spec)  # type: ignore[method-assign]
+
+
+def two_more(num_envs: int, device: torch.device, first_env: int, total_envs: int) -> DeviceVector:
+    return TorchFactory("pendulum").make_device_vector(num_envs + 2, device, first_env, total_envs)
+
+
+@pytest.mark.parametrize(
+    ("factory", "message"),
+    [
+        (
+            Other(lambda num_envs, device: None),
+            r"make_device_vector\(num_envs, device\): expected Other\.make_dev",
+        ),
+        (Other(lambda *ids: None), r"gave NoneType without attach, async_reset, .*expected a DeviceVector"),
+        (Other(two_more), r"make_device_vector\(4, …\) gave a vector whose num_envs is 6: expected 4"),
+        (Other(two_more, device_rows=False), r"Other\.spec has device_rows=False; expected True"),
+        (Other(two_more, action_mask=True), r"Other\.spec has action_mask=True with box actions"),
+    ],
+)
+def test_a_factory_that_breaks_the_contract_is_refused(factory: TorchFactory, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        make_vector(factory, 4, backend="gpu", device=torch.device("cpu"))
+
+
+def test_a_factory_without_a_spec_is_refused() -> None:
+    factory = TorchFactory("pendulum")
+    factory.spec = None  # type: ignore[assignment]
+    with pytest.raises(UserError, match=r"TorchFactory\.spec is NoneType: expected a metta_fast\.EnvSpec"):
+        check_device_factory(factory)
