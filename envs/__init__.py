@@ -1,13 +1,13 @@
-"""Holds the environments: grid world, robots, small examples, and any in Python. Importable as `metta_fast.envs`.
+"""Makes environments: grid world, robots, small examples, and any Python environment. Import as `metta_fast.envs`.
 
     factory = make_factory(config.env)           # metta_fast.contracts.env.EnvFactory
 
-`env.factory` names what makes them:
+`env.factory` selects one:
 
     grid                       the grid world (envs/grid)
     counter                    the smallest environment (envs/counter.py)
     robot                      robots on MuJoCo (envs/robot): env.params.task names one
-    package.module:function    your own: called with the EnvConfig, it returns an EnvFactory, or a callable
+    package.module:function    your own: called with the EnvConfig, it returns an EnvFactory or a callable
                                that makes environment i in Gymnasium's API (see envs/python_env.py):
 
         def make(config):                                # env.factory=my_module:make
@@ -33,17 +33,17 @@ if TYPE_CHECKING:
 
 
 def make_factory(env_config: EnvConfig) -> EnvFactory:
-    """Makes the factory that `env_config.factory` names; a run makes it once and hands it on (`Resolved.factory`).
+    """Makes the factory that `env_config.factory` names. A run makes it once and keeps it in `Resolved.factory`.
 
     Raises:
-        UserError: nothing of that name, or a configuration that it cannot make.
+        UserError: an unknown name, or a configuration that it does not support.
     """
     from metta_fast.envs.repeat import repeated
 
     factory = _factory(env_config)
     if not isinstance(
         factory, EnvFactory
-    ):  # on the learner's device alone, where resolve refuses env.action_repeat
+    ):  # only on the learner's device, where resolve refuses env.action_repeat
         return cast("EnvFactory", factory)
     return repeated(factory, env_config.action_repeat)
 
@@ -122,7 +122,7 @@ def _check_keys(name: str, params: Mapping[str, Any], known: Sequence[str]) -> N
 
 
 def _params(config: EnvConfig, *taken: str) -> dict[str, Any]:
-    """Returns env.params, and refuses names that have a key of their own in env."""
+    """Returns env.params. Refuses names that are keys of env."""
     for key in taken:
         if key in config.params:
             cure = "agents_per_env" if key == "num_agents" else key
@@ -147,7 +147,7 @@ def _custom(config: EnvConfig) -> EnvFactory | DeviceFactory:
         raise UserError(f"{where}: {name}(config) failed: {described(error)}") from error
     if isinstance(made, DeviceFactory) and not isinstance(made, EnvFactory):
         check_device_factory(made)
-        return made  # environments on the learner's device alone
+        return made  # environments only on the learner's device
     if isinstance(made, EnvFactory):
         factory = made
     elif callable(made):

@@ -1,10 +1,10 @@
-"""Holds the counter, the smallest environment: it learns in seconds and shows how to write a factory and a batch.
+"""Implements the counter, the smallest environment: an example of a factory and a batch that trains in seconds.
 
     ./run_ultra_fast.sh env=counter
 
-Each agent has a count that starts anywhere in 0 … goal. Action 1 counts up, action 0 waits. Right is to count
-up below the goal and to wait at it: that gives reward 1, all else 0; counting past the goal starts at 0.
-An episode lasts max_steps.
+Each agent has a count that starts anywhere in 0 … goal. Action 1 counts up, action 0 waits. Counting up below the goal
+and waiting at the goal have reward 1, all else 0. Counting past the goal resets the count to 0. An episode lasts
+max_steps.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class CounterBatch:
         self.step_of = np.zeros(num_envs, np.int64)
         self.episode = np.zeros(num_envs, np.int64)
         self.pending = np.zeros(num_envs, np.bool_)
-        """The episode has ended: the next step starts a new one."""
+        """True: the episode has ended, and the next step starts a new one."""
 
     def bind(self, rows: Rows) -> None:
         self.rows = rows
@@ -101,14 +101,14 @@ class CounterBatch:
         self._write(self.step_of >= self.spec.max_steps, begins)
 
     def _begin(self, which: Array) -> None:
-        """Start new episodes in these envs."""
+        """Starts new episodes in these envs."""
         self.episode[which] += 1
         self.step_of[which] = 0
         self.right[which] = 0
         self.count[which] = self._starts()[which]
 
     def _write(self, done: Array, begins: Array) -> None:
-        """Writes all fields of the rows but the reward. done, begins: [n]."""
+        """Writes all fields of the rows except the reward. done, begins: [n]."""
 
         def by_agent(x: Array) -> Array:
             return np.repeat(x, self.spec.agents_per_env)
@@ -125,7 +125,7 @@ class CounterBatch:
         self.rows.stats[:, 0] = self.right.reshape(-1)
 
     def _starts(self) -> Array:
-        """Returns the first counts [n, a] of each env's present episode: a hash (SplitMix64's finaliser) of seed, env,
+        """Returns the first counts [n, a] of each env's current episode: a hash (SplitMix64's finaliser) of seed, env,
         episode and agent."""
         agent = np.arange(self.count.shape[1], dtype=np.uint64)
         x = np.uint64(self.seed) ^ (self.ids << np.uint64(32)) ^ self.episode.astype(np.uint64)

@@ -1,11 +1,11 @@
-"""Worlds that are seen by rendered images: what a recorder of them keeps, and their way back.
+"""Records rendered images of an environment, and reads them from a recording.
 
     def make_recorder(self, batch):                               # in an EnvFactory
         return FrameRecorder(lambda: renderer.render(batch))      # uint8 [height, width, 3]
 
-Images are kept as JPEG. The page makes one film of them (html.py), some 2 MB for 1000 images; without PyAV it holds
-them as they are, some 30 MB. Where an episode is long, every second, fourth, … step is kept, and the page shows the
-last one that there is.
+Images are stored as JPEG. The page turns them into one film (html.py), about 2 MB for 1000 images; without PyAV it
+embeds the JPEGs, about 30 MB. In a long episode only every second, fourth, … step is kept, and the page shows the
+latest image at each step.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from metta_fast.contracts.errors import UserError
 from metta_fast.contracts.recording import Recording, World
 
 MOST = 1024
-"""Images in a recording; past that every second one is dropped."""
+"""Most images in a recording; when there are more, every second one is dropped."""
 QUALITY = 85
-"""Of the JPEGs, of 100."""
+"""JPEG quality, 0 … 100."""
 HEAD = "data:image/jpeg;base64,"
 
 
 class FrameRecorder:
-    """Keeps what `render()` gives (`metta_fast.episodes.record.Recorder`).
+    """Keeps the images of `render()` (`metta_fast.episodes.record.Recorder`).
 
     Args:
-        render: gives the world as it is now, uint8 [height, width, 3].
-        every: steps from image to image.
-        step_s: what a step lasts in the world, seconds; None: it has no time of its own.
+        render: returns the current image, uint8 [height, width, 3].
+        every: steps between images.
+        step_s: simulated seconds per step; None: the environment has no time of its own.
     """
 
     def __init__(self, render: Callable[[], Array], *, every: int = 1, step_s: float | None = None) -> None:
@@ -43,7 +43,7 @@ class FrameRecorder:
         self._size = (0, 0)
 
     def lasting(self, steps: int) -> None:
-        """Counts each step seen as this many (env.action_repeat)."""
+        """Counts each recorded step as this many steps (env.action_repeat)."""
         self._every = max(1, self._every // steps)
         self._step_s = None if self._step_s is None else self._step_s * steps
 
@@ -63,7 +63,7 @@ class FrameRecorder:
             frame = np.asarray(self._render())
         except UserError:
             raise
-        except Exception as error:  # whatever the environment's own code, or a graphics library, raises
+        except Exception as error:  # the environment's code or a graphics library may raise anything
             raise UserError(f"the environment cannot be rendered: {type(error).__name__}: {error}") from error
         if frame.dtype != np.uint8 or frame.ndim != 3 or frame.shape[2] != 3:
             raise UserError(
@@ -75,7 +75,8 @@ class FrameRecorder:
         return file.getvalue()
 
     def world(self) -> World:
-        """Facts: height, width (pixels), every (steps from image to image), images (data URIs), step_s if known."""
+        """Returns the facts: height, width (pixels), every (steps between images), images (data URIs), step_s if
+        known."""
         height, width = self._size
         images = [HEAD + base64.b64encode(image).decode() for image in self._images]
         facts = {"height": height, "width": width, "every": self._every, "images": images}
@@ -83,7 +84,7 @@ class FrameRecorder:
 
 
 def steps_per_frame(recording: Recording) -> int:
-    """Returns the steps from one frame to the next."""
+    """Returns the number of steps between frames."""
     return int(recording.world.facts["every"])
 
 

@@ -1,8 +1,8 @@
-"""Makes an `EnvFactory` of any Python environment: Gymnasium's API for one agent, or the protocol below for many.
+"""Makes an `EnvFactory` from any Python environment: Gymnasium's API for one agent, or the protocol below for several.
 
     factory = PythonEnvFactory(lambda index: gymnasium.make("CartPole-v1"), name="cartpole")
 
-`make_env(index)` is given the environment's global index and is pickled by cloudpickle.
+`make_env(index)` gets the environment's global index. cloudpickle pickles it.
 
 Several agents: an environment with the attribute `num_agents` (n), `observation_space` and `action_space` of
 one agent, and
@@ -11,20 +11,20 @@ one agent, and
     step(actions)     -> obs, reward [n], terminal [n], truncation [n], info
                                                                 actions [n, width], `start` added
 
-The environment is over when every agent has ended. An agent that ended before has masked rows until the
-reset; its reward and flags meanwhile are dropped.
+The episode is over when every agent has ended. An agent that ended earlier has masked rows until the reset; its
+reward and flags in these rows are dropped.
 
 Episode ends are next-step (metta_fast.contracts.env): the row after the last action carries the true last observation,
 masked; the next call ignores the action and gives the new episode's first row. `metadata["autoreset_mode"]`
 says whether an environment resets itself: disabled (default: we call `reset`), next-step (we step it), or
-same-step (the reset's observation is held back, the last one is taken from `info["final_obs"]`).
+same-step (we keep the reset's observation for the next row, and read the last one from `info["final_obs"]`).
 
-Leaves of a Dict observation that only the critic reads are named in `metadata["privileged"]`
-(metta_fast/config/policy_inputs.py). `metadata["kinds"]` may say what a leaf holds, {"camera": "image"}: vector, image,
-symbols, tokens (metta_fast.contracts.env.KINDS); otherwise it follows from shape and dtype (spaces.py).
+`metadata["privileged"]` lists the leaves of a Dict observation that only the critic reads
+(metta_fast/config/policy_inputs.py). `metadata["kinds"]` may set a leaf's kind, {"camera": "image"}: vector, image,
+symbols, tokens (metta_fast.contracts.env.KINDS); by default it depends on shape and dtype (spaces.py).
 
-An environment whose whole state is given by methods `state_dict()` and `load_state_dict(state)` (arrays and
-plain values) can be checkpointed.
+An environment with methods `state_dict()` and `load_state_dict(state)` for its whole state (arrays and plain values)
+can be checkpointed.
 """
 
 from __future__ import annotations
@@ -54,12 +54,11 @@ class PythonEnvFactory:
 
     Args:
         make_env: global index → environment.
-        num_envs: has no effect, and is accepted for code written when a factory held the number of environments;
-            give it to `make_vector`, or as env.num_envs.
+        num_envs: has no effect; accepted for old code. Use `make_vector`'s argument or env.num_envs instead.
         stats: names in the `info` of an episode's last step that become statistics (`env/<name>`): numbers,
             or for several agents numbers or arrays [n]. "a/b" is info["a"]["b"].
-        has_final_obs: False for a same-step environment that gives no `info["final_obs"]`: episodes then have
-            no masked row, and a time limit cannot bootstrap.
+        has_final_obs: False for a same-step environment without `info["final_obs"]`: episodes then have no masked
+            row, and a time limit cannot bootstrap.
     """
 
     def __init__(
@@ -74,8 +73,8 @@ class PythonEnvFactory:
         self.make_env = make_env
         if num_envs is not None:
             LOG.info(
-                "note: PythonEnvFactory(make_env, num_envs=%s): num_envs has no effect any more and can be left out; "
-                "env.num_envs, or make_vector(factory, num_envs), says how many environments there are",
+                "note: PythonEnvFactory(make_env, num_envs=%s): num_envs no longer has an effect and can be left out; "
+                "env.num_envs, or make_vector(factory, num_envs), sets the number of environments",
                 num_envs,
             )
         env = make_once(make_env, 0)
@@ -111,7 +110,7 @@ class PythonEnvFactory:
         return PythonBatch(self, first_env, num_envs)
 
     def make_recorder(self, batch: PythonBatch) -> Recorder | None:
-        """Returns a recorder of what the environment renders; None unless its render_mode is "rgb_array"."""
+        """Returns a recorder of the environment's rendered images; None unless its render_mode is "rgb_array"."""
         from metta_fast.envs.frame_recorder import FrameRecorder
 
         env = batch.envs[0].env
@@ -119,7 +118,7 @@ class PythonEnvFactory:
 
 
 class PythonBatch:
-    """Steps its environments one after another (`metta_fast.contracts.env.EnvBatch`)."""
+    """Steps Python environments one after another (`metta_fast.contracts.env.EnvBatch`)."""
 
     rows: Rows
 
@@ -147,7 +146,8 @@ class PythonBatch:
             self._step_each()
 
     def _step_each(self) -> None:
-        """Environments of one agent. NumPy takes long over a single number: those of all are written at once."""
+        """Steps environments of one agent. Writes the numbers of all environments at once: NumPy is slow for single
+        ones."""
         rows = self.rows
         actions = decode_actions(self.factory.action_space, self.spec.action, rows.action)
         rows.terminal[:] = rows.truncation[:] = rows.reset[:] = False
@@ -198,7 +198,7 @@ def env_seed(seed: int, index: int) -> int:
 
 
 def _privileged(env: Any, parts: Sequence[Part]) -> tuple[str, ...]:
-    """Leaves that the environment says are for the critic alone."""
+    """Returns the leaves that the environment lists as only for the critic."""
     given = (getattr(env, "metadata", None) or {}).get("privileged", ())
     names = [part.name for part in parts]
     if not isinstance(given, (list, tuple)) or not all(name in names for name in given):
@@ -209,7 +209,7 @@ def _privileged(env: Any, parts: Sequence[Part]) -> tuple[str, ...]:
 
 
 def _with_kinds(env: Any, parts: tuple[Part, ...]) -> tuple[Part, ...]:
-    """The parts, with the kinds that the environment says."""
+    """Returns the parts, with the kinds that the environment sets."""
     given = (getattr(env, "metadata", None) or {}).get("kinds", {})
     names = [part.name for part in parts]
     kinds = [kind for kind in KINDS if kind != "grid"]

@@ -1,6 +1,6 @@
-"""Steps one Python environment and writes its rows: of one agent, or of several.
+"""Steps one Python environment and writes the rows of its agents, one or several.
 
-Place in the flow: PythonBatch (python_env.py) holds one for each of its environments.
+Place in the flow: PythonBatch (python_env.py) has one slot per environment.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ DISABLED, NEXT_STEP, SAME_STEP = "Disabled", "NextStep", "SameStep"
 
 
 class Made(Protocol):
-    """Declares what a slot reads of its factory (python_env.py: PythonEnvFactory)."""
+    """Declares the attributes of PythonEnvFactory (python_env.py) that a slot reads."""
 
     spec: EnvSpec
     parts: tuple[Part, ...]
@@ -33,7 +33,8 @@ class Slot:
     rows: Rows
     views: list[Array]
     view: Array
-    """Where the observation is one array and goes into the row as it is; `dtype` is None where it does not."""
+    """Direct path for an observation that is one array and is copied into the row unchanged; otherwise `dtype` is
+    None."""
     shape: tuple[int, ...] = ()
     dtype: np.dtype | None = None
 
@@ -44,7 +45,7 @@ class Slot:
         self.gone = np.zeros(factory.spec.agents_per_env, np.bool_)
         """[n] agents that have ended."""
         self.ended = False
-        """The next call starts a new episode."""
+        """True: the next call starts a new episode."""
         self.held: Any = None
         """same-step: the new episode's first observation."""
         self.env = make_env(factory.make_env, index)
@@ -58,14 +59,14 @@ class Slot:
             self.view, self.shape, self.dtype = self.views[0], self.views[0].shape, part.dtype
 
     def guard(self, call: Callable[..., None], *arguments: Any) -> None:
-        """Calls; an error names this environment."""
+        """Calls a function; an error names this environment."""
         try:
             call(*arguments)
         except Exception as error:
             self.fail(error)
 
     def fail(self, error: Exception) -> NoReturn:
-        """Raises EnvError for what went wrong in a call, with this environment's index."""
+        """Raises EnvError for an error in a call, with this environment's index."""
         if isinstance(error, FieldError):
             raise EnvError(f"environment {self.index} gave a wrong value: {error}", self.index) from None
         raise EnvError(
@@ -97,7 +98,7 @@ class Slot:
             part.write(obs, view, self.agents)
 
     def _stats(self, info: Mapping[str, Any], which: Any) -> None:
-        """Statistics of the agents `which` that end."""
+        """Writes the statistics of the agents `which`, whose episode ends."""
         for column, name in enumerate(self.factory.spec.stats):
             value: Any = info
             for key in name.split("/"):
@@ -118,10 +119,10 @@ def _result(result: Any) -> tuple[Any, Any, Any, Any, Any]:
 
 
 class OneAgent(Slot):
-    """Gymnasium's API. `step` and `restart` write all of the row but the reward, which they return."""
+    """Steps an environment with Gymnasium's API. `step` and `restart` write the row and return the reward."""
 
     def step(self, action: Any) -> float:
-        """Steps and returns the reward. Writes only an end's flags: the batch has cleared them."""
+        """Steps and returns the reward. Writes flags only at an episode's end: the batch has cleared them."""
         result = self.call(action)
         if type(result) is not tuple or len(result) != 5:
             result = _result(result)
@@ -137,7 +138,7 @@ class OneAgent(Slot):
         return reward if type(reward) is float else _number("reward", reward)
 
     def _end(self, obs: Any, terminal: bool, truncation: bool, info: Mapping[str, Any]) -> Any:
-        """Flags and statistics of an episode's last step; the observation of its row."""
+        """Writes the flags and statistics of an episode's last step. Returns its row's observation."""
         factory, rows = self.factory, self.rows
         masked = self.ended = factory.spec.has_final_obs
         if factory.autoreset == SAME_STEP:
@@ -231,7 +232,7 @@ def _number(name: str, value: Any) -> float:
 
 
 def make_env(make: Callable[[int], Any], index: int) -> Any:
-    """Makes environment `index`; what goes wrong names it."""
+    """Makes environment `index`. Errors name it."""
     try:
         return make(index)
     except Exception as error:

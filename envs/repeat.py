@@ -1,13 +1,13 @@
-"""Implements env.action_repeat: each decision of the policy is several steps of the environment.
+"""Implements env.action_repeat: the environment repeats each action of the policy for several steps.
 
     factory = repeated(factory, 4)                 # 1: the factory itself
 
     action row ─► the environment's own steps, with that action, until an episode ends ─► one row
-                    rewards are added up; observation, flags and statistics are those of the last step
+                    rewards are summed; observation, flags and statistics are the last step's
 
-The row of an episode's end is that of its true last step, so time limits bootstrap as ever. In an environment of
-several agents the first agent's end ends the decision. One decision counts as one agent step; `env.max_steps` counts
-the environment's own.
+An episode's last row is that of its true last step, so time limits bootstrap as usual. In an environment with several
+agents, the first agent's end ends the repetition. Each repetition counts as one agent step; `env.max_steps` counts the
+environment's own steps.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from metta_fast.contracts.errors import UserError
 
 
 def repeated(factory: EnvFactory, repeat: int) -> EnvFactory:
-    """Returns `factory` with `repeat` steps a decision."""
+    """Returns `factory` with each action repeated `repeat` times."""
     return factory if repeat == 1 else RepeatFactory(factory, repeat)
 
 
 class RepeatFactory:
-    """Wraps an EnvFactory, whose other attributes it has too."""
+    """Wraps an EnvFactory, and forwards its other attributes."""
 
     def __init__(self, inner: EnvFactory, repeat: int) -> None:
         self.inner, self.repeat = inner, repeat
-        limit = -(-inner.spec.max_steps // repeat)  # in decisions
+        limit = -(-inner.spec.max_steps // repeat)  # in repetitions
         self.spec = dataclasses.replace(inner.spec, max_steps=limit)
 
     def make_batch(self, first_env: int, num_envs: int, total_envs: int) -> EnvBatch:
@@ -42,18 +42,18 @@ class RepeatFactory:
         return kind(self.inner, self.repeat, first_env, num_envs, total_envs)
 
     def __getattr__(self, name: str) -> Any:
-        if name in ("inner", "__setstate__"):  # not there yet while it is unpickled
+        if name in ("inner", "__setstate__"):  # missing while it is being unpickled
             raise AttributeError(name)
         found = getattr(self.inner, name)
         return self._recorder if name == "make_recorder" else found
 
     def scripted_player(self) -> None:
-        """Raises UserError if the inner environment has a scripted player, which would play every single step."""
+        """Raises UserError if the inner environment has a scripted player, because it needs every step."""
         if scripted_player(self.inner) is not None:
             raise UserError("no scripted player with env.action_repeat: it chooses every single step")
 
     def _recorder(self, batch: Any) -> Any:
-        """Returns the inner recorder, which sees one of `repeat` steps."""
+        """Returns the inner recorder, which sees one in `repeat` steps."""
         recorder = self.inner.make_recorder(batch)  # type: ignore[attr-defined]
         if hasattr(recorder, "lasting"):
             recorder.lasting(self.repeat)
@@ -61,7 +61,7 @@ class RepeatFactory:
 
 
 class _NativeBatch:
-    """Wraps a native batch: its job is called env by env, in C."""
+    """Wraps a native batch: C calls its job for each environment."""
 
     def __init__(
         self, inner: EnvFactory, repeat: int, first_env: int, num_envs: int, total_envs: int
@@ -84,7 +84,7 @@ class _NativeBatch:
         return job
 
     def __getattr__(self, name: str) -> Any:
-        """reset, state_dict, load_state_dict, close, raise_fault, notes, physics, …: the inner one's."""
+        """Forwards reset, state_dict, load_state_dict, close, raise_fault, notes, physics, … to the inner batch."""
         if name == "inner":
             raise AttributeError(name)
         return getattr(self.inner, name)
@@ -130,7 +130,7 @@ class _Batch:
             batch.load_state_dict(states.cut(state, i, i + 1))
 
     def notes(self) -> dict[str, str]:
-        """Where `EnvSpec` says that there are some."""
+        """Returns the inner batch's notes; called only if EnvSpec.notes is True."""
         return {kind: text for batch in self._inner for kind, text in batch.notes().items()}  # type: ignore[attr-defined]
 
     def close(self) -> None:

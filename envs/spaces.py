@@ -1,4 +1,4 @@
-"""Maps Gymnasium spaces to leaves and action rows, for python_env.py.
+"""Converts Gymnasium spaces to leaves and action rows, for python_env.py.
 
 observation space                     leaf
 Box                                   as it is, dtype kept (shape () becomes (1,)); uint8 of 24 × 24 pixels or more
@@ -8,10 +8,10 @@ MultiBinary                           int8 as it is
 Dict, Tuple (nested)                  leaves "key", "key/inner", "0", "1/key"; by name, in sorted order
 
 action space                          row
-Discrete(n, start=k)                  one head of n; the environment is given k … k+n−1
+Discrete(n, start=k)                  one head of n; the environment gets k … k+n−1
 MultiDiscrete                         one head per entry, each with its start
 MultiBinary(n)                        n heads of 2
-Box                                   float32 [size]; the environment is given its own shape and dtype
+Box                                   float32 [size]; the environment gets its own shape and dtype
 """
 
 from __future__ import annotations
@@ -29,40 +29,40 @@ from metta_fast.contracts.errors import UserError
 CHANNELS = (1, 3, 4)
 """Sizes of the axis that is an image's channels: grey, colour, four (colour with depth, or a stack of grey)."""
 LEAST_PIXELS = 24
-"""The smallest side of what is taken for an image unless the environment says otherwise."""
+"""Smallest side of an array that counts as an image, unless the environment sets its kind."""
 
 
 def _channel_axis(shape: tuple[int, ...]) -> int | None:
-    """The axis of an image's channels, the last of those that can be; None: it has no such axis."""
+    """Returns the axis of an image's channels, the last possible one, or None."""
     if len(shape) != 3:
         return None
     return next((axis for axis in (2, 0, 1) if shape[axis] in CHANNELS), 2)
 
 
 def _is_image(shape: tuple[int, ...]) -> bool:
-    """Whether uint8 numbers of this shape are pixels: two long axes and a short one."""
+    """Returns whether uint8 numbers of this shape are pixels: two long axes and a short one."""
     short = [n for n in shape if n in CHANNELS]
     return len(shape) == 3 and len(short) == 1 and sorted(shape)[1] >= LEAST_PIXELS
 
 
 class FieldError(ValueError):
-    """Says that a value does not fit its space; the message names the field."""
+    """Reports a value that does not fit its space; the message names the field."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """Finds one leaf in what the environment gives, and writes it into its row."""
+    """Finds one leaf in the environment's observation, and writes it into its row."""
 
     name: str
     path: tuple[Any, ...]
     shape: tuple[int, ...]
-    """Of the value that the environment gives, one agent."""
+    """Shape of the environment's value for one agent."""
     dtype: np.dtype
     nvec: tuple[int, ...] = ()
-    """One-hot: sizes of the parts; empty: written as it is."""
+    """One-hot: sizes of the parts; empty: written unchanged."""
     start: tuple[int, ...] = ()
     kind: str = ""
-    """What the environment says that it holds (metta_fast.contracts.env.KINDS); empty: by its shape and dtype."""
+    """The kind set by the environment (metta_fast.contracts.env.KINDS); empty: chosen by shape and dtype."""
 
     @property
     def leaf(self) -> Leaf:
@@ -74,7 +74,7 @@ class Part:
         return Leaf(shape, self.dtype.name, self.kind)
 
     def view(self, rows: Array, agents: tuple[int, ...]) -> Array:
-        """The rows of one environment, [n, *leaf.shape], as `write` takes them. agents: () or (n,)."""
+        """Returns a view of one environment's rows, [n, *leaf.shape], for `write`. agents: () or (n,)."""
         return rows.reshape((*agents, *((sum(self.nvec),) if self.nvec else self.shape)))
 
     def write(self, obs: Any, to: Array, agents: tuple[int, ...]) -> None:
@@ -88,9 +88,7 @@ class Part:
                     f"observation {self.name!r}: the space has it, the environment did not give it"
                 ) from None
         value = np.asarray(value)
-        if (
-            value.dtype == self.dtype and value.shape == to.shape and not self.nvec
-        ):  # nearly always: the quick way
+        if value.dtype == self.dtype and value.shape == to.shape and not self.nvec:  # the common, fast case
             to[...] = value
             return
         if value.shape != (*agents, *self.shape):
@@ -120,7 +118,7 @@ class Part:
 
 
 def observation_parts(space: spaces.Space[Any]) -> tuple[Part, ...]:
-    """Returns all leaves of an observation space, sorted by name. Raises UserError for a space without arrays."""
+    """Returns all leaves of an observation space, sorted by name. Raises UserError for an unsupported space."""
     parts = sorted(_parts(space, ()), key=lambda part: part.name)
     names = [part.name for part in parts]
     if len(set(names)) != len(names):
@@ -156,7 +154,7 @@ def _parts(space: spaces.Space[Any], path: tuple[Any, ...]) -> Iterator[Part]:
 
 
 def action_spec(space: spaces.Space[Any]) -> ActionSpec:
-    """Returns the spec of one agent's action space. Raises UserError for a space that has no row form."""
+    """Returns the spec of one agent's action space. Raises UserError for an unsupported space."""
     if isinstance(space, spaces.Discrete):
         return ActionSpec("discrete", nvec=(int(space.n),), start=(int(space.start),))
     if isinstance(space, spaces.MultiDiscrete):
@@ -176,15 +174,15 @@ def action_spec(space: spaces.Space[Any]) -> ActionSpec:
 
 
 def decode_action(space: spaces.Space[Any], spec: ActionSpec, row: Array) -> Any:
-    """Turns one agent's row [width] into the action that the environment's own space holds; Discrete: an int."""
+    """Converts one agent's row [width] to an action in the environment's space; Discrete: an int."""
     action = decode_actions(space, spec, row[None])[0]
     return int(action) if isinstance(space, spaces.Discrete) else action
 
 
 def decode_actions(space: spaces.Space[Any], spec: ActionSpec, rows: Array) -> list[Any]:
-    """The same for the rows [n, width] of n environments; the actions share no memory with the rows.
+    """Converts the rows [n, width] of n environments. The actions share no memory with the rows.
 
-    Those of Discrete are scalars of the space's own dtype, as it samples them: it is quicker to check than an int.
+    Discrete actions are scalars of the space's dtype, which the space checks faster than an int.
     """
     if isinstance(space, spaces.Discrete):
         return list(rows[:, 0].astype(space.dtype) + spec.start[0])

@@ -1,10 +1,10 @@
-"""Finds what shows a kind of recorded world (`World.kind`) in a terminal and in a video.
+"""Finds the views for a kind of recorded world (`World.kind`): text for terminals, pictures for videos.
 
-    lines = lines_of(recording.world.kind)         # None: it is shown in figures only
+    lines = lines_of(recording.world.kind)         # None: only figures are shown
     found = frames_of(recording)                   # None: it has no pictures
 
-A recording is read from a file without its environment, so the kind alone chooses. The page's views are in
-metta_fast/episodes/page/, by the same names. Place in the flow: metta_fast/episodes/views.py asks.
+A recording is read from a file without its environment, so only the kind selects the view. The page's views are in
+metta_fast/episodes/page/, by the same names. Place in the flow: metta_fast/episodes/views.py calls it.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ class Lines(Protocol):
     def __call__(
         self, recording: Recording, step: int, agent: int | None, *, columns: int, rows: int, ascii: bool
     ) -> list[Text]:
-        """Returns at most `rows` lines; `agent` is picked out, `ascii` keeps to ASCII."""
+        """Returns at most `rows` lines. `agent` is highlighted; `ascii`: use only ASCII characters."""
         ...
 
 
 def lines_of(kind: str) -> Lines | None:
-    """Returns what shows a step of this kind of world as text, or None."""
+    """Returns the function that shows a step of this kind of world as text, or None."""
     module = MODULES.get(kind, (None, None))[0]
     found: Lines | None = None if module is None else importlib.import_module(module).world_lines
     return found
 
 
 def frames_of(recording: Recording) -> tuple[Iterator[Array], int] | None:
-    """Returns the world's pictures, uint8 [height, width, 3], and the steps from one to the next; None without."""
+    """Returns the world's pictures, uint8 [height, width, 3], and the steps between them, or None."""
     name = MODULES.get(recording.world.kind, (None, None))[1]
     if name is None:
         return None

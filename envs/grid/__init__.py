@@ -1,1 +1,1 @@
-"""Holds the grid world: all rules in grid_rules.h, recipes and maps in config.py, the batch class in env.py."""
+"""Implements the grid world: rules in grid_rules.h, configuration in config.py, the batch class in env.py."""

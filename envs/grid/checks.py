@@ -1,4 +1,4 @@
-"""Checks the values of the grid world's keys; each check names the key, the value and what is expected."""
+"""Checks the values of the grid world's keys; each error has the key, the value and the expected values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Builds the grid world's configuration: the flat record that the rules read, from readable keys.
+"""Builds the grid world's configuration from readable keys: the flat record that the rules read.
 
     record, table = grid_config(map="arena", room_size=[16, 16], num_agents=4,
                                 objects={"mine_red": 4, "generator_red": 3, "altar": 3, "wall": 10},
@@ -46,14 +46,14 @@ def grid_config(
 
     Args:
         map: arena, rooms or maze (see grid_maps.h), or the path of a text file with ASCII maps.
-        num_agents: in one environment; spread over the rooms.
+        num_agents: agents per environment, spread over the rooms.
         rooms: [rows, columns] of rooms, default [1, 1].
         room_size: [height, width] of a room's inside, default [16, 16]; of a maze, in maze cells.
         border: thickness of the wall around, default 1.
-        objects: how many of each type (TYPES without agent) in each room, default DEFAULT_OBJECTS.
+        objects: number of each type (TYPES without agent) per room, default DEFAULT_OBJECTS.
         groups: "one" for all, or "per_room".
         max_steps: length of an episode.
-        limit_is_terminal: the time limit is a terminal instead of a truncation.
+        limit_is_terminal: True: the time limit is a terminal instead of a truncation.
         rewards: for each item: its weight, or {weight, cap}; the reward is the change of
             min(weight * count, cap). Default {heart: 1.0}.
         group_reward_pct: share of the reward, 0 to 1, that is averaged over the group.
@@ -64,7 +64,7 @@ def grid_config(
             initial.
 
     Raises:
-        UserError: an unknown name, a value out of range, or things that do not fit the map.
+        UserError: an unknown name, a value out of range, or agents and objects that do not fit the map.
     """
     record = np.zeros((), GRID_CONFIG)
     record["num_agents"] = integer("num_agents", num_agents, 1, 10_000)

@@ -1,4 +1,4 @@
-"""Makes the grid world an environment: `GridFactory` for the vector backends, `GridSim` for tests and scripts.
+"""Provides the grid world: `GridFactory` for the vector backends, `GridSim` for tests and scripts.
 
 factory = GridFactory(num_agents=4, map="arena", room_size=[16, 16])
 batch = factory.make_batch(0, 512, total_envs=512)           # metta_fast.contracts.env.EnvBatch
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 
 
 class GridFactory:
-    """Makes batches of grid worlds (`metta_fast.contracts.env.EnvFactory`). Pickles by its configuration.
+    """Makes batches of grid worlds (`metta_fast.contracts.env.EnvFactory`). Only its configuration is pickled.
 
     Args:
-        keys: as `grid_config` takes them.
+        keys: arguments of `grid_config`.
 
     Raises:
         UserError: an unknown key or an impossible configuration.
@@ -69,10 +69,10 @@ class GridFactory:
         return GridRecorder(self.record, batch.states[0])
 
     def scripted_player(self) -> Player:
-        """Returns the scripted agent as a player.
+        """Returns the scripted player.
 
         Raises:
-            UserError: it cannot work with these recipes.
+            UserError: it does not support these recipes.
         """
         from metta_fast.envs.grid.scripted.player import ScriptedPlayer
 
@@ -93,7 +93,7 @@ class GridSim:
     Attributes:
         reward f32 [N]; stats f32 [N, 8].
         terminal, truncation, mask, first: bool [N]; first marks the first row of an episode.
-        state: uint8 [size], the env's bytes. views: the same by name (state.py).
+        state: uint8 [size], the env's bytes. views: the same bytes as named arrays (state.py).
     """
 
     def __init__(
@@ -132,7 +132,7 @@ class GridSim:
         self.batch.reset(self.seed, stagger=stagger)
 
     def step(self, actions: Array) -> None:
-        """actions int32 [N, 2]. The call after an episode's end ignores them and resets."""
+        """Steps with actions int32 [N, 2]. The call after an episode's end ignores them and resets."""
         self.rows.action[...] = actions
         self.batch.step()
 

@@ -1,4 +1,4 @@
-"""Gives the grid world's kernels for the GPU: their source and parameters.
+"""Defines the grid world's GPU kernels: their source and parameters.
 
 Place in the flow: GridFactory.gpu_program() → metta_fast/vector/gpu.py, which compiles it and keeps the states.
 """
@@ -14,14 +14,14 @@ from metta_fast.envs.grid.names import OBSERVATIONS
 
 HERE = Path(__file__).resolve().parent
 LANES_BYTES = 1296
-"""Scratch of a warp that writes tokens: a word for each cell and token (grid_tokens.h checks that it is enough)."""
+"""Scratch bytes of a warp that writes tokens: a word per cell and token (grid_tokens.h checks the size)."""
 
 
 class GridProgram:
-    """Gives the kernels of one configuration (contracts/gpu_program.py: Program)."""
+    """Describes the kernels of one configuration (contracts/gpu_program.py: Program)."""
 
     def __init__(self, record: Array, table: Array | None) -> None:
-        """As `GridParams` takes them."""
+        """The arguments of `GridParams`."""
         self._params = GridParams(record, table)
         self.table = table
         self.state_bytes: int = self._params.layout()["size"]

@@ -15,12 +15,12 @@ from metta_fast.envs.grid.names import MAP_CHARACTERS, MAX_SIDE, TYPES
 
 
 def read_maps(path: str | Path) -> Array:
-    """Reads ASCII maps: u8 [maps, height, width] of type ids, 255 for empty, smaller maps padded with walls.
+    """Reads ASCII maps. Returns u8 [maps, height, width] of type ids, 255 for empty; walls pad smaller maps.
 
     Maps in a file are separated by a blank line or `---`.
 
     Raises:
-        UserError: no such file, no map in it, an unknown character, or a map that is too large.
+        UserError: no such file, a file without a map, an unknown character, or a map that is too large.
     """
     try:
         lines = Path(path).read_text(encoding="utf-8").splitlines()

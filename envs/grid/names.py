@@ -49,8 +49,8 @@ ACTIONS = (
     "change_glyph",
 )
 STATS = ("hearts", "ore", "battery", "items_put", "hits", "items_stolen", "moves", "failed")
-"""Per agent and episode: hearts, ore and batteries taken from converters (hearts less those put back), items
-put, attacks that froze or were blocked, items stolen, cells moved, failed turns (frozen ones included)."""
+"""Per agent and episode: hearts, ore and batteries taken from converters (minus hearts put back), items put, attacks
+that froze or were blocked, items stolen, cells moved, failed turns (including frozen ones)."""
 OBSERVATIONS = {"tokens": (200, 3), "dense": (11, 11, 24), "compact": (387,)}
 MAP_KINDS = ("table", "arena", "rooms", "maze")
 MAP_CHARACTERS = {
@@ -108,5 +108,5 @@ GRID_CONFIG = np.dtype(
 )
 
 NO_CAP = 1_000_000_000
-"""reward_cap in thousandths: more than any weight * count."""
+"""reward_cap without a cap, in thousandths: above any weight * count."""
 MAX_SIDE = 255

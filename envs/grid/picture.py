@@ -1,8 +1,8 @@
-"""Draws a recorded grid world as frames of a video, with the page's look (metta_fast/episodes/page), drawn by Pillow.
+"""Draws a recorded grid world with Pillow as frames of a video that look like the page (metta_fast/episodes/page).
 
-    for frame in frames(recording): …        # uint8 [height, width, 3], one for each step, the start included
+    for frame in frames(recording): …        # uint8 [height, width, 3], one per step, including the start
 
-What does not move is drawn once; things are small pictures drawn four times too large, made smaller, and pasted.
+Whatever does not move is drawn once. Things are small pictures, drawn at four times their size, scaled down and pasted.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from PIL.ImageDraw import ImageDraw
 
 SIDE, LEAST, MOST = 640, 6, 40
-"""Pixels of the map's longer side, about; of a cell, at least and at most."""
+"""Approximate pixels of the map's longer side; smallest and largest pixels of a cell."""
 STRIP = 34
 """Height of the line of figures below the map, pixels."""
 FLOOR, WALL, WALL_TOP, BACK, INK = ("#1b2129", "#1f262f"), "#3b4553", "#4b5768", "#0e1116", "#e6eaf0"
@@ -52,16 +52,16 @@ FACING = ((-1, 0), (1, 0), (0, -1), (0, 1))
 """Orientation → row, column."""
 DEEDS = {"put_items": "#e08a00", "get_items": "#2fae62", "attack": "#e02d2d", "swap": "#7a5bd0"}
 FINE = 4
-"""How many times too large things are drawn."""
+"""Factor by which things are drawn too large."""
 
 
 def steps_per_frame(recording: Recording) -> int:
-    """Returns the steps from one frame to the next."""
+    """Returns the number of steps between frames."""
     return 1
 
 
 def frames(recording: Recording) -> Iterator[Array]:
-    """Yields Yields uint8 [height, width, 3] of each step, 0 … steps; all sides are even."""
+    """Yields each step, 0 … steps, as uint8 [height, width, 3] with even sides."""
     painter = _Painter(recording)
     for step in range(recording.steps + 1):
         yield np.asarray(painter.paint(step))
@@ -117,7 +117,7 @@ class _Painter:
         return image
 
     def _place(self, kind: str, step: int, i: int) -> tuple[int, int]:
-        """x, y of its cell in pixels."""
+        """Returns x, y of its cell in pixels."""
         row, col = self._tracks[f"{kind}_row"][step, i], self._tracks[f"{kind}_col"][step, i]
         return (int(col) - self._left) * self.cell, (int(row) - self._top) * self.cell
 
@@ -141,7 +141,7 @@ class _Painter:
             self._paste(image, self._sprite("badge", stock), (x + cell // 2, y))
 
     def _paint_deed(self, draw: ImageDraw, step: int, agent: int) -> None:
-        """What was taken, put, swapped or shot at in this step."""
+        """Draws what was taken, put, swapped or shot at in this step."""
         if step == 0 or self._tracks["agent_failed"][step, agent]:
             return
         color = DEEDS.get(self._facts["actions"][int(self._rec.action[step - 1, agent, 0])])
@@ -157,7 +157,7 @@ class _Painter:
             draw.rectangle((x2 + 1, y2 + 1, x2 + cell - 2, y2 + cell - 2), None, color, width)
 
     def _paint_figures(self, draw: ImageDraw, size: tuple[int, int], step: int) -> None:
-        """`step 120 of 1000`, and each agent's return, or the mean where there is no room."""
+        """Writes `step 120 of 1000` and each agent's return, or their mean if there is too little room."""
         width, y, font = size[0], size[1] - STRIP // 2, self._font(14)
         draw.text((10, y), f"step {step} of {self._rec.steps}", INK, font, "lm")
         returns = self._returns[step]
@@ -223,7 +223,7 @@ class _Painter:
 
 
 def _cut(walls: list[str]) -> tuple[int, int, int, int]:
-    """Top, left, height, width of what is shown: of a thick border of walls one row."""
+    """Returns top, left, height, width of the visible part, which has one row of a thick border."""
     rows, cols = np.nonzero(np.array([list(line) for line in walls]) != "#")
     top, left = max(rows.min() - 1, 0), max(cols.min() - 1, 0)
     return (
@@ -235,5 +235,5 @@ def _cut(walls: list[str]) -> tuple[int, int, int, int]:
 
 
 def agent_color(agent: int) -> str:
-    """As on the page: eight that are told apart by most eyes, then by the golden angle."""
+    """Returns an agent's colour, as on the page: one of eight distinguishable colours, then by the golden angle."""
     return AGENTS[agent] if agent < len(AGENTS) else f"hsl({agent * 137.508 % 360:.0f}, 55%, 48%)"

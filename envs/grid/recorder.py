@@ -1,4 +1,4 @@
-"""Records what a replay shows of the grid world: facts and tracks of `metta_fast.contracts.recording.World`.
+"""Records a grid world for replays: facts and tracks of `metta_fast.contracts.recording.World`.
 
     recorder = GridRecorder(record, batch.states[0]);  recorder.see();  …;  recorder.world()
 
@@ -7,7 +7,7 @@ Tracks, with one row for the reset and one for each step:
     agent_row, agent_col, agent_orientation, agent_frozen, agent_color, agent_glyph   u8 [agents]
     agent_item u8 [agents, 10]; agent_failed u8 [agents]: the step's action failed (a frozen agent's does)
     object_row, object_col, object_phase u8 [objects]; object_item u8 [objects, 10]
-    object_due i4 [objects]: the step at which a converter that is not idle gives or is ready
+    object_due i4 [objects]: the step at which a busy converter has its output or is ready
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from metta_fast.envs.grid.state import state_views
 AGENT = ("row", "col", "orientation", "frozen", "color", "glyph", "item")
 OBJECT = ("row", "col", "phase", "due", "item")
 ARGUMENTS = {"move": ("forward", "backward"), "rotate": ("up", "down", "left", "right")}
-"""Names of the arguments of an action; of others the number says it."""
+"""Names of an action's arguments; other actions show the number."""
 PLAIN = ("noop", "put_items", "get_items", "swap")
-"""Actions that have no argument."""
+"""Actions without an argument."""
 WALL = 1
 BUSY = 1
 """Phase of a converter at work; 0 is idle, 2 cooling down."""

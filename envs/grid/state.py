@@ -1,8 +1,8 @@
-"""Shows one env's state bytes by name, for tests, replays and people; not for the hot path.
+"""Provides named views of one env's state bytes, for tests and replays; not for the hot path.
 
     views = state_views(record, batch.states[0]);  views["agent_row"], views["cell"], …
 
-The layout is grid_state.h's; names that start with `cache_` follow from the rest of the state.
+The layout is grid_state.h's; names that start with `cache_` are computed from the rest of the state.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ PAD = 5
 
 
 def state_views(record: Array, buffer: Array) -> dict[str, Array]:
-    """Views (not copies) of one env's state: uint8 [size] → arrays by name.
+    """Returns views (not copies) of one env's state: uint8 [size] → arrays by name.
 
     Scalars have shape (); `agent_*` [num_agents, …]; `object_*` [max_objects, …]; `cell` [height, width];
     `cache_bits` u4 [height+10, words], bit c of word w = padded column 32 w + c; `cache_plane`

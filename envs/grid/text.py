@@ -2,8 +2,8 @@
 
     world_lines(recording, step=120, agent=2, columns=80, rows=24, ascii=False)     # rich.text.Text
 
-A cell is two characters: what it is (as in ASCII maps; agents as arrows), and which agent or how much a converter
-holds to be taken. A map that is larger than the screen is cut around the agent.
+A cell is two characters: its content (as in ASCII maps; agents are arrows), then the agent's number or the number of
+items in a converter's output. A map larger than the screen is cut around the agent.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from metta_fast.envs.grid.recorder import BUSY
 
 ARROWS, ASCII_ARROWS = "▲▼◀▶", "^v<>"
 COLORS = ("yellow", "cyan", "green", "magenta", "blue", "red", "bright_yellow", "white")
-"""Agents' colours, in turn."""
+"""Agents' colours, used in turn."""
 STYLES = {"mine": "red", "generator": "yellow", "altar": "bright_magenta", "block": "bright_black"}
 OTHER = "bright_blue"
-"""Of the other converters."""
+"""Style of the other converters."""
 CHARACTER = {kind: character for character, kind in MAP_CHARACTERS.items()}
 
 
 def agent_style(agent: int, picked: int | None) -> str:
-    """Returns an agent's colour, reversed for the picked one."""
+    """Returns an agent's colour, reversed for the selected one."""
     return COLORS[agent % len(COLORS)] + (" bold reverse" if agent == picked else " bold")
 
 
 def describe_action(recording: Recording, step: int, agent: int) -> str:
-    """`move forward`, `get_items (failed)`; of step 0: nothing."""
+    """Returns a text such as `move forward` or `get_items (failed)`; empty for step 0."""
     if step == 0:
         return ""
     facts = recording.world.facts
@@ -47,8 +47,8 @@ def world_lines(
     """Returns at most `rows` lines of at most `columns` characters.
 
     Args:
-        agent: the picked one, or None.
-        ascii: no characters beyond ASCII.
+        agent: the selected agent, or None.
+        ascii: use only ASCII characters.
     """
     agents = _agent_lines(recording, step, agent, ascii)
     facts = recording.world.facts
@@ -73,12 +73,12 @@ def world_lines(
 
 
 def _cut(middle: int, shown: int, size: int) -> int:
-    """First of `shown` cells around `middle`."""
+    """Returns the first of `shown` cells around `middle`."""
     return min(max(middle - shown // 2, 0), size - shown)
 
 
 def _cells(recording: Recording, step: int, picked: int | None, ascii: bool) -> list[list[tuple[str, str]]]:
-    """[height][width] of two characters and their style."""
+    """Returns [height][width] of two characters and their style."""
     world, tracks = recording.world, recording.world.tracks
     wall = "##" if ascii else "██"
     cells = [
@@ -102,7 +102,7 @@ def _cells(recording: Recording, step: int, picked: int | None, ascii: bool) -> 
 
 
 def _digit(number: int) -> str:
-    """One character: 0–9, a–z, + beyond."""
+    """Returns one character: 0–9, a–z, + for larger numbers."""
     return "0123456789abcdefghijklmnopqrstuvwxyz+"[min(number, 36)]
 
 

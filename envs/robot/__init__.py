@@ -1,4 +1,5 @@
-"""Robots on MuJoCo: tasks/ holds the rules, physics.h steps them, env.py makes batches. Needs the extra `robots`."""
+"""Implements robots on MuJoCo: tasks/ has the rules, physics.h steps them, env.py makes batches. Needs the extra
+`robots`."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from pathlib import Path
 from metta_fast.contracts.errors import UserError
 
 MUJOCO = "4.0.0"
-"""The version that the extension is built for: struct sizes and results differ between versions."""
+"""MuJoCo's version that the extension is built for: struct sizes and results differ between versions."""
 CURE = (
     "install it (pip install 'metta-fast[robots]') and build again "
     "(./run_ultra_fast.sh --setup-only, or python setup.py build_ext --inplace)"
@@ -17,7 +18,7 @@ CURE = (
 
 
 def _load_library() -> None:
-    """Loads libmujoco: the extension finds it by its SONAME, wherever the two packages are."""
+    """Loads libmujoco, so that the extension finds it by its SONAME wherever the two packages are installed."""
     spec = importlib.util.find_spec("mujoco")
     if spec is None:
         raise UserError(f"robots need MuJoCo {MUJOCO}, which is not installed: {CURE}")
@@ -35,7 +36,7 @@ def _load_library() -> None:
 
 
 def _other(folder: Path) -> str:
-    """Describes the MuJoCo that is there instead."""
+    """Describes the MuJoCo that is installed instead."""
     found = sorted(file.name.removeprefix("libmujoco.so.") for file in folder.glob("libmujoco.so.*"))
     return (
         " and ".join(found)

@@ -1,6 +1,6 @@
-"""Processes that load a graphics library for us: what starting one needs, and what it said last (render.py, viewer.py).
+"""Starts processes that load a graphics library for us, and reads their last message (render.py, viewer.py).
 
-Such a process runs a script of this folder, finds the packages that this one finds, and hears no Ctrl-C.
+Such a process runs a script of this folder, imports the same packages as this process, and ignores Ctrl-C.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import IO, Any
 
 
 def start_child(script: Path, arguments: Sequence[str], variables: Mapping[str, str], **streams: Any) -> Any:
-    """A `subprocess.Popen` of the script.
+    """Starts the script as a `subprocess.Popen`.
 
     Args:
-        variables: of its environment, beside ours.
-        streams: stdin, stdout, stderr and pass_fds, as of Popen.
+        variables: environment variables, besides ours.
+        streams: Popen's stdin, stdout, stderr and pass_fds.
     """
     paths = os.pathsep.join(path for path in sys.path if path)
     return subprocess.Popen(
@@ -30,7 +30,7 @@ def start_child(script: Path, arguments: Sequence[str], variables: Mapping[str, 
 
 
 def last_line(words: IO[bytes]) -> str:
-    """The last line in the file that is not blank, or nothing."""
+    """Returns the file's last line that is not blank, or an empty string."""
     words.seek(0)
     lines = [line.strip() for line in words.read().decode(errors="replace").splitlines() if line.strip()]
     return lines[-1] if lines else ""

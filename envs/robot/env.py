@@ -1,4 +1,4 @@
-"""Robots as environments: `RobotFactory` for the vector backends, `RobotSim` for tests and scripts.
+"""Provides robots: `RobotFactory` for the vector backends, `RobotSim` for tests and scripts.
 
 factory = RobotFactory("ant", healthy_reward=0.5)
 batch = factory.make_batch(0, 64, total_envs=64)             # metta_fast.contracts.env.EnvBatch
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 
 _BUILT = built_tasks()
 TASKS = tuple(sorted(_BUILT))
-"""Those whose headers were compiled in."""
+"""Tasks whose headers were compiled in."""
 BUILD = "build again: python setup.py build_ext --inplace"
 LOG = logging.getLogger("metta_fast.robot")
 PICTURE_S = 0.04
-"""Simulated seconds from picture to picture of a replay, at least."""
+"""Least simulated seconds between two pictures of a replay."""
 ON_UNSTABLE = ("reset", "stop")
 
 
@@ -44,12 +44,12 @@ def find_task(name: str) -> Task:
     """Returns the task of that name.
 
     Raises:
-        UserError: there is none, or it is not built, or its header was changed since.
+        UserError: no such task, or it is not built, or its header has changed since the build.
     """
     header = Path(__file__).parent / "tasks" / f"{name}.h"
     if name not in TASKS:
         if header.is_file() and f"{name}_params" in header.read_text():
-            raise UserError(f"task={name!r} is there ({header}), but not built yet; {BUILD}")
+            raise UserError(f"task={name!r} exists ({header}), but is not built yet; {BUILD}")
         raise UserError(
             f"task={name!r} is not known; {did_you_mean(str(name), TASKS)}there are {', '.join(TASKS)}"
         )
@@ -81,18 +81,18 @@ class RobotFactory:
 
     Args:
         task: one of TASKS.
-        max_steps: the time limit; None: the task's own.
-        limit_is_terminal: the time limit ends an episode as the rules do, and is not a truncation.
-        frame_skip: physics substeps of one step; None: the task's own.
-        on_unstable: what a simulation that becomes unstable does: "reset" ends its episode, "stop" the run.
-        privileged: a second leaf of the observation, for the critic alone: float32, qpos, qvel, the actuators' forces
+        max_steps: the time limit; None: the task's default.
+        limit_is_terminal: True: the time limit is a terminal instead of a truncation.
+        frame_skip: physics substeps per step; None: the task's default.
+        on_unstable: on an unstable simulation, "reset" ends its episode and "stop" ends the run.
+        privileged: True: adds a leaf for the critic only: float32, qpos, qvel, the actuators' forces
             on the joints (qfrc_actuator) and contact forces on all bodies but the world (cfrc_ext), side by side.
         xml_file: another model for the task, with at least as many joints, actuators, bodies, sites and tendons.
-        quiet: what MuJoCo warns of a model of your own is not told (in copies: it was told already).
-        options: as Gymnasium's constructor of the task has them.
+        quiet: do not log MuJoCo's warnings on your own model (copies use it: the first one has logged them).
+        options: arguments of Gymnasium's constructor of the task.
 
     Raises:
-        UserError: an unknown task or option, an impossible value, a model that MuJoCo cannot load.
+        UserError: an unknown task or option, an invalid value, or a model that MuJoCo cannot load.
     """
 
     def __init__(
@@ -172,10 +172,10 @@ class RobotFactory:
         )
 
     def make_recorder(self, batch: RobotBatch) -> FrameRecorder:
-        """Pictures of the batch's first robot, some 25 of a simulated second, for replays.
+        """Returns a recorder of the batch's first robot, about 25 pictures per simulated second.
 
         Raises:
-            UserError: nothing here can draw (render.py).
+            UserError: no graphics library works here (render.py).
         """
         from metta_fast.envs.frame_recorder import FrameRecorder
         from metta_fast.envs.robot.render import Renderer
@@ -191,7 +191,7 @@ class RobotFactory:
         return RobotViewer(self.model.path)
 
     def gymnasium_id(self) -> str:
-        """Returns the name of the task in Gymnasium; "" for one that is not there."""
+        """Returns the task's name in Gymnasium, or "" if it has none."""
         return self.task.gymnasium_id
 
     def as_gymnasium(self) -> RobotFactory:
@@ -218,7 +218,7 @@ class RobotFactory:
         return _again, (self.task.name, keys)
 
     def _by_number(self) -> dict[str, Any]:
-        """The options, bodies by their numbers."""
+        """Returns the options, with bodies as numbers."""
         return {**self.options, **{key: float(self.record[key]) for key in self.task.body_options}}
 
     def _check_bodies(self) -> None:
@@ -273,7 +273,7 @@ class RobotSim:
         return self.obs
 
     def set_state(self, qpos: Array, qvel: Array) -> Array:
-        """Starts an episode there and returns its observation."""
+        """Starts an episode in a given state and returns its observation."""
         self.batch.set_state(0, np.array(qpos, np.float64), np.array(qvel, np.float64))
         return self.obs
 
@@ -282,7 +282,7 @@ class RobotSim:
 
         Raises:
             ValueError: an action that is not finite.
-            EnvError: the simulation cannot go on.
+            EnvError: the simulation cannot continue.
         """
         if not np.isfinite(action).all():
             raise ValueError(f"action {action} is not finite")

@@ -1,12 +1,12 @@
-"""Pictures of robots: a process of its own draws them, with the first graphics library that works.
+"""Draws pictures of robots in a separate process, with the first graphics library that works.
 
     with Renderer(factory.model.path) as renderer:
         frame = renderer.render(batch.physics(0))          # uint8 [height, width, 3]
 
     state ─► render_child.py (MUJOCO_GL=egl, else osmesa) ─► picture
 
-A graphics library that is missing fails at import, one that is broken may crash or hang: neither harms this process,
-which loads none.
+A missing graphics library fails at import, and a broken one may crash or hang. Neither harms this process, which loads
+none.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from metta_fast.contracts.errors import UserError
 from metta_fast.envs.robot.child import last_line, start_child
 
 LIBRARIES = ("egl", "osmesa")
-"""In the order in which they are tried; MUJOCO_GL, where it is set, comes first."""
+"""Graphics libraries in the order tried; MUJOCO_GL, if set, comes first."""
 CURE = (
     "install one of them: apt-get install libegl1 (with a driver: libegl-mesa0, or that of the GPU's maker) or "
     "apt-get install libosmesa6"
@@ -44,15 +44,15 @@ class Renderer(Closing):
 
     Args:
         model: path of the MJCF file.
-        height, width: pixels of a picture.
-        camera: name of one of the model's; "": its "track", or else one that follows the robot.
-        libraries: those to try.
+        height, width: a picture's size in pixels.
+        camera: a camera of the model; "": its camera "track", or else one that follows the robot.
+        libraries: graphics libraries to try.
 
     Attributes:
-        library: the one that draws.
+        library: the graphics library in use.
 
     Raises:
-        UserError: none works (each one's reason and what to install), or there is no such camera.
+        UserError: none works (the message has each one's reason and what to install), or no such camera.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class Renderer(Closing):
         raise UserError(f"robots cannot be drawn here ({'; '.join(reasons)}). {CURE[0].upper()}{CURE[1:]}")
 
     def render(self, physics: Array) -> Array:
-        """The picture of a state.
+        """Returns the picture of a state.
 
         Args:
             physics: float64 [n], MuJoCo's integration state (`RobotBatch.physics`).
@@ -89,7 +89,7 @@ class Renderer(Closing):
             uint8 [height, width, 3].
 
         Raises:
-            RuntimeError: the process that draws has ended, or hangs.
+            RuntimeError: the process that draws has ended or hangs.
         """
         try:
             self._process.stdin.write(np.ascontiguousarray(physics, np.float64).tobytes())
@@ -102,11 +102,11 @@ class Renderer(Closing):
         return np.frombuffer(picture, np.uint8).reshape(self.shape)
 
     def close(self) -> None:
-        """End the process; may be called twice."""
+        """Ends the process. May be called twice."""
         self._finalizer()
 
     def _start(self, library: str) -> str | None:
-        """Start the process with that library; why it does not draw, or None."""
+        """Starts the process with that library. Returns why it does not draw, or None."""
         self._words = tempfile.TemporaryFile()  # noqa: SIM115 - closed by _end
         self._process = start_child(
             CHILD,
@@ -120,7 +120,7 @@ class Renderer(Closing):
         try:
             if self._read(6, START_S) == b"ready\n":
                 return None
-            reason = "it writes something else than pictures"
+            reason = "its output is not pictures"
         except OSError:
             reason = self._why()
         self.close()
@@ -146,7 +146,7 @@ class Renderer(Closing):
             code = self._process.wait(1.0)
         except subprocess.TimeoutExpired:
             return "it hangs"
-        return last_line(self._words) or f"it ended with code {code} and no word"
+        return last_line(self._words) or f"it ended with code {code} without a message"
 
 
 def _end(process: Any, words: Any) -> None:
@@ -154,5 +154,5 @@ def _end(process: Any, words: Any) -> None:
     process.wait()
     process.stdout.close()
     words.close()
-    with suppress(BrokenPipeError):  # a state that it did not read any more
+    with suppress(BrokenPipeError):  # a state that it had not read
         process.stdin.close()

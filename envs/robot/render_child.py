@@ -1,10 +1,10 @@
-"""Draws robots in a process of its own: `python render_child.py MODEL HEIGHT WIDTH CAMERA`, started by render.py.
+"""Draws robots in a separate process: `python render_child.py MODEL HEIGHT WIDTH CAMERA`, started by render.py.
 
     stdin   physics states, float64 [n] each (MuJoCo's integration state)
-    stdout  first the word "ready" on a line, then one picture a state, uint8 [HEIGHT, WIDTH, 3]
+    stdout  first the word "ready" on a line, then one picture per state, uint8 [HEIGHT, WIDTH, 3]
 
-It imports nothing of ours: graphics libraries are loaded here, and may end this process alone. The environment
-variable MUJOCO_GL says which one.
+It does not import metta_fast. Graphics libraries are loaded here, so a crash ends only this process. The environment
+variable MUJOCO_GL selects the library.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Drawing:
         self.camera: Any = camera or ("track" if track else robot_camera(mujoco, model, self.data))
 
     def draw(self) -> Any:
-        """uint8 [height, width, 3] of the data as they are."""
+        """Returns the picture of the current data, uint8 [height, width, 3]."""
         flags = self.mujoco.mjtRndFlag
         self.renderer.update_scene(self.data, self.camera)
         for flag in (flags.mjRND_SHADOW, flags.mjRND_REFLECTION):
@@ -48,7 +48,7 @@ class Drawing:
 
 
 def robot_camera(mujoco: Any, model: Any, data: Any) -> Any:
-    """A camera that a mouse can turn: it follows the robot, or shows all of one that is fixed."""
+    """Makes a camera that a mouse can turn: it follows the robot, or shows all of a fixed robot."""
     camera = mujoco.MjvCamera()
     mujoco.mjv_defaultFreeCamera(model, camera)
     mujoco.mj_forward(model, data)
@@ -56,7 +56,7 @@ def robot_camera(mujoco: Any, model: Any, data: Any) -> Any:
     free = [model.jnt_bodyid[j] for j in range(model.njnt) if model.jnt_type[j] == mujoco.mjtJoint.mjJNT_FREE]
     body = model.cam_bodyid[track] if track >= 0 else free[0] if free else 0
     shown = model.geom_bodyid > 0 if body else model.geom_type != mujoco.mjtGeom.mjGEOM_PLANE
-    if shown.any():  # the model's own extent counts floors as well
+    if shown.any():  # the model's own extent includes floors
         places, sizes = data.geom_xpos[shown], model.geom_rbound[shown, None]
         low, high = (places - sizes).min(0), (places + sizes).max(0)
         camera.lookat, camera.distance = (low + high) / 2, ((high - low) ** 2).sum() ** 0.5
@@ -67,13 +67,13 @@ def robot_camera(mujoco: Any, model: Any, data: Any) -> Any:
 
 def main(path: str, height: int, width: int, camera: str) -> None:
     pictures = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what libraries print must not get among the pictures
+    os.dup2(2, 1)  # libraries' output must not mix with the pictures
     import numpy as np
 
     drawing = Drawing(path, height, width, camera)
     mujoco, model, data = drawing.mujoco, drawing.model, drawing.data
     mujoco.mj_forward(model, data)
-    drawing.draw()  # the first picture is where a graphics library fails, if it does
+    drawing.draw()  # a broken graphics library fails at the first picture
     pictures.write(b"ready\n")
     pictures.flush()
     kind = mujoco.mjtState.mjSTATE_INTEGRATION

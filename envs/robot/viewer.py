@@ -6,8 +6,8 @@
 
     vector ─ block 0 was received ─► show, 30 times a second ─► viewer_child.py ─► mujoco.viewer
 
-Training does not wait for the window: a state that it cannot take is dropped. Its graphics library is not loaded
-here. When the window is closed, training goes on.
+Training does not wait for the window: states that the window cannot take are dropped. Its graphics library is not
+loaded here. When the window is closed, training continues.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from metta_fast.envs.robot.child import last_line, start_child
 LOG = logging.getLogger("metta_fast.robot")
 EVERY_S = 1 / 30
 START_S = 60.0
-"""A window that is not open after so long will not be."""
+"""Seconds after which a window that has not opened counts as failed."""
 CHILD = Path(__file__).with_name("viewer_child.py")
 CURE = "leave env.show_viewer out; `metta-fast replay RUN` shows an episode without a display"
 
 
 def check_display() -> None:
-    """Raises UserError where there is no display for the window."""
+    """Raises UserError if there is no display for the window."""
     if not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
         raise UserError(
             "env.show_viewer=true: there is no display (DISPLAY and WAYLAND_DISPLAY are not set): start it from "
@@ -72,7 +72,7 @@ class Viewer:
         model: path of the MJCF file.
 
     Raises:
-        UserError: no display, or the window cannot be opened.
+        UserError: there is no display, or the window cannot be opened.
     """
 
     def __init__(self, model: str) -> None:
@@ -105,7 +105,7 @@ class Viewer:
         self._shown = 0.0
 
     def show(self, state: Callable[[], Array]) -> None:
-        """Show a state (`RobotBatch.physics`), if it is time for one."""
+        """Shows a state (`RobotBatch.physics`) if the next one is due."""
         now = time.monotonic()
         if now - self._shown < EVERY_S or not self._finalizer.alive:
             return
@@ -115,11 +115,11 @@ class Viewer:
         except BlockingIOError:
             return
         except OSError:
-            LOG.info("the viewer is closed; training goes on")
+            LOG.info("the viewer is closed; training continues")
             self.close()
 
     def close(self) -> None:
-        """Close the window; may be called twice."""
+        """Closes the window. May be called twice."""
         self._finalizer()
 
 

@@ -1,7 +1,8 @@
-"""Shows the window: `python viewer_child.py MODEL SOCKET`, started by viewer.py.
+"""Shows a robot in a window: `python viewer_child.py MODEL SOCKET`, started by viewer.py.
 
-The socket (its number) gives physics states, float64 [n] each (MuJoCo's integration state); "ready" goes back once the
-window is open. It ends with its window, or with the socket. It imports nothing of ours, as render_child.py.
+It receives physics states, float64 [n] each (MuJoCo's integration state), from the socket (its number), and sends
+"ready" once the window is open. It ends with its window or with the socket. Like render_child.py, it does not import
+metta_fast.
 """
 
 import select
@@ -15,7 +16,7 @@ def main(path: str, number: int) -> None:
     import mujoco
     import mujoco.viewer
     import numpy as np
-    from render_child import robot_camera  # this script's folder is where it looks first
+    from render_child import robot_camera  # this script's folder comes first in sys.path
 
     states = socket.socket(fileno=number)
     model = mujoco.MjModel.from_xml_path(path)
@@ -29,7 +30,7 @@ def main(path: str, number: int) -> None:
         states.send(b"ready")
         while window.is_running():
             state = b""
-            while select.select([states], [], [], 0 if state else WAIT_S)[0]:  # the last one alone is shown
+            while select.select([states], [], [], 0 if state else WAIT_S)[0]:  # only the last one is shown
                 state = states.recv(size)
                 if not state:
                     return

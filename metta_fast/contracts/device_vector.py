@@ -31,8 +31,8 @@ mask=reset=True. "same_step": row t+1 is the next episode's first, reset=True; e
 
 All calls launch work in order on torch's current stream and wait for nothing; `step_row` and `build_ahead` allocate
 nothing that outlives them. `capturable` says whether a CUDA graph may capture and replay these two: then they
-read only tensors that stay in place, and never wait for the device. What the environment with global id i does
-depends on (seed, i) alone. Nothing here imports torch at run time.
+read only tensors that stay in place, and never wait for the device. The environment with global id i depends on
+(seed, i) alone. Nothing here imports torch at run time.
 """
 
 from __future__ import annotations

@@ -220,7 +220,7 @@ def find_checkpoint(name: str, *, best: bool) -> Checkpoint:
         )
     if checkpoint.STEP_NAME.fullmatch(path.resolve().name):
         if best:
-            raise UserError(f"--best chooses among a run's checkpoints, {path} is one; give the run's folder")
+            raise UserError(f"--best needs a run's folder, but {path} is a checkpoint; give the run's folder")
         return _read(path.resolve())
     folder = RunDir(path).checkpoints
     if best:

@@ -271,7 +271,7 @@ def _choose(group: str, value: Any, found: _Arguments) -> None:
 
 def _not_an_assignment(word: str, folders: Sequence[Path]) -> str:
     if word.startswith("~"):
-        return f"'{word}': a key cannot be taken away; give it another value, key=value"
+        return f"'{word}': a key cannot be removed; give it another value, key=value"
     for group in GROUPS:
         if word in options(group, folders):
             return f"'{word}' is not key=value; did you mean '{group}={word}'?"
@@ -294,7 +294,7 @@ def _files(
     for folder in folders:
         for file in folder.glob("*/*.yaml"):
             if (CONFIGS / file.relative_to(folder)).exists():
-                raise UserError(f"{file} has the name of a built-in file, which would win; rename it")
+                raise UserError(f"{file} has the name of a built-in file, which has priority; rename it")
     picks = [
         f"{group}=[{','.join(v)}]" if isinstance(v, list) else f"{group}={v}" for group, v in chosen.items()
     ]

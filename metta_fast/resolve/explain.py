@@ -100,7 +100,7 @@ def explain_text(resolved: Resolved) -> str:
             section = head
             lines += ["", SECTIONS.get(head, head)]
         lines.append(f"  {f'{path}={shown(value)}':<{width}}  # {resolved.origins[path]}")
-    lines += ["", "What follows from these"]
+    lines += ["", "Values derived from these"]
     lines += [f"  {name:<{width}}  # {why}" for name, why in _derived(resolved)]
     lines += _fast_paths(resolved)
     if resolved.notes:

@@ -233,7 +233,7 @@ class _Resolve(Devices):
         config, name = self.config, self.config.algorithm["name"]
         if config.run.gradient_stats_interval and "on_gradients" not in self.kind.hooks:
             path = "run.gradient_stats_interval"
-            why = f"algorithm={name} shows no gradients"
+            why = f"algorithm={name} has no gradients to log"
             if self.typed(path):
                 raise UserError(f"{path}={config.run.gradient_stats_interval}: {why}; leave it out")
             self._adjust(path, 0, why, tell=False)

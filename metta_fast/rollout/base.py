@@ -1,4 +1,4 @@
-"""Holds what every rollout has: seeds, noise, whether row T is held, and how it starts, forgets and resumes.
+"""Implements the parts that all rollouts share: seeds, noise, the held row T, starting, forgetting and resuming.
 
 Place in the flow: rollout.py (blocks of CPU environments) and device_rollout.py (environments on the policy's device)
 inherit from it.
@@ -68,7 +68,7 @@ class RolloutBase(Generic[V]):
         self._keyed = Keyed(seed, device)
         self._noise = torch.empty((buffers.horizon, buffers.num_agents, vec.spec.action.width), device=device)
         self._held = False
-        """Row T is held: it is the next epoch's row 0. Otherwise the environments are reset first."""
+        """True: row T is held and becomes the next epoch's row 0. False: the environments are reset first."""
 
     @property
     def held(self) -> bool:
@@ -79,7 +79,7 @@ class RolloutBase(Generic[V]):
         """Does nothing: a rollout without kernels has none to compile."""
 
     def forget(self) -> None:
-        """Zero the core's state: the environments are about to be reset."""
+        """Zeroes the core's state: the environments are about to be reset."""
         self._held = False
         self._zero_state()
 
@@ -91,7 +91,7 @@ class RolloutBase(Generic[V]):
         self.vec.async_reset(env_seed(self.seed, epoch), stagger=self.vec.spec.stagger)
 
     def _draw_noise(self, epoch: int) -> None:
-        """Draw the epoch's noise, keyed by (seed, epoch) and laid out by agent."""
+        """Draws the epoch's noise, keyed by (seed, epoch) and laid out by agent."""
         generator = self._keyed(NOISE, epoch)
         if self.vec.spec.action.kind == "discrete":
             self._noise.uniform_(generator=generator)
@@ -105,7 +105,7 @@ class RolloutBase(Generic[V]):
         return {"state": self._state_copy()}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> bool:
-        """Go on from the vector's own loaded state.
+        """Continues from the vector's own loaded state.
 
         Returns:
             False: the vector holds no state, so the next `collect` resets the environments.

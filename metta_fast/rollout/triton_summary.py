@@ -1,13 +1,14 @@
-"""Computes a rollout's summary on the GPU by two Triton kernels in place of about sixty of torch's (summary.py).
+"""Computes a rollout's summary on the GPU with two Triton kernels in place of about sixty of torch's (summary.py).
 
     summarize  programs (block of agents) × (returns | faults | one statistic); each walks through time in registers
-               ─► partials [columns, blocks] float64, and what the episodes going on have so far
+               ─► partials [columns, blocks] float64, and the running totals of unfinished episodes
     finish     programs (block of agents) × (chunk of rows): one column's sum ─► figures, reward · scale
 
     columns    rows | episodes, return, length, *stats | faults of reward, log-probability, value | Σd, Σd²
 
-The columns but the last two are what `figures` starts with. d = R − mean before, for the variance of the discounted
-return R (reward_scale.py). Sums are float64 and in a fixed order: the same rollout gives the same bits.
+All columns except the last two are the first entries of `figures`. d = R − mean before, for the variance of the
+discounted return R (reward_scale.py). Sums are float64 and in a fixed order: the same rollout results in the same
+bits.
 """
 
 # mypy: allow-untyped-defs
@@ -112,7 +113,7 @@ def walk_returns(
 def count_faults(
     reward, logprob, value, partials, columns, blocks, agents, HORIZON: tl.constexpr, BLOCK: tl.constexpr
 ):
-    """Count entries that are not finite, in masked rows too, of one block of agents."""
+    """Counts entries that are not finite, in masked rows too, of one block of agents."""
     block = tl.program_id(0)
     n = block * BLOCK + tl.arange(0, BLOCK)
     inside = n < agents
@@ -137,7 +138,7 @@ def walk_statistic(
     mask, terminal, truncation, stats, left_out, partials, blocks, agents, number, of,
     HORIZON: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Sum statistic `number` over the counted episodes of one block of agents."""
+    """Sums statistic `number` over the counted episodes of one block of agents."""
     block = tl.program_id(0)
     n = block * BLOCK + tl.arange(0, BLOCK)
     inside = n < agents
@@ -164,7 +165,7 @@ def summarize(
     partials, columns, blocks, agents, gamma, of,
     HORIZON: tl.constexpr, NORMALIZE: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """See the module. Grid (blocks, 2 + number of statistics `of`)."""
+    """Summarizes blocks of agents (see the module). Grid (blocks, 2 + number of statistics `of`)."""
     part = tl.program_id(1)
     if part == 0:
         walk_returns(
@@ -197,7 +198,7 @@ def finish(
     HORIZON: tl.constexpr, NORMALIZE: tl.constexpr, BLOCK: tl.constexpr, CHUNK: tl.constexpr,
     BLOCKS: tl.constexpr, EPSILON: tl.constexpr,
 ):  # fmt: skip
-    """See the module. Grid (the larger of blocks and columns, chunks of rows)."""
+    """Sums partials and scales rewards (see the module). Grid (the larger of blocks and columns, chunks of rows)."""
     block, chunk = tl.program_id(0), tl.program_id(1)
     n = block * BLOCK + tl.arange(0, BLOCK)
     inside = n < agents
@@ -252,7 +253,7 @@ class GpuSummary:
         self._before = torch.zeros(3, dtype=torch.float64, device=device)
 
     def run(self) -> None:
-        """Launch both kernels on the current stream."""
+        """Launches both kernels on the current stream."""
         b, episodes, scale = self.buffers, self.episodes, self.reward_scale
         normalize = scale is not None
         discounted, moments = (scale.discounted, scale.moments) if scale else (b.reward, self._before)
@@ -260,7 +261,7 @@ class GpuSummary:
             "HORIZON": b.horizon,
             "NORMALIZE": normalize,
             "BLOCK": self._block,
-            "enable_fp_fusion": False,  # R rounds as torch's does
+            "enable_fp_fusion": False,  # round R as torch does
         }
         summarize[(self._blocks, 2 + self._stats)](
             b.mask, b.reward, b.terminal, b.truncation, b.logprob, b.value, b.stats,

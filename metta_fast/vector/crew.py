@@ -68,7 +68,7 @@ class Crew:
         except OSError as error:
             self.dismiss(0.0)
             raise WorkerError(
-                "the process that starts the workers ended at once; it says why above"
+                "the process that starts the workers ended at once; its error is printed above"
             ) from error
 
     def is_mine(self) -> bool:

@@ -72,7 +72,7 @@ def _mind(link: Connection, wake: int, parent: int, pids: dict[int, int], memory
     poll.register(wake, select.POLLIN)
     while True:
         for pid, status in _ended(pids):
-            _kill(pid)  # what it started
+            _kill(pid)  # its children
             link.send((pids.pop(pid), pid, status))
             ring_fault(memory)
         if not pids:

@@ -42,7 +42,7 @@ class NativeThreadsVector(BaseVector):
             batch.bind(block.rows)
             job = batch.native_job()
             if job is None:
-                raise VectorError(f"{factory.spec.name}: spec.native is set, but a batch gives no native_job")
+                raise VectorError(f"{factory.spec.name}: spec.native is set, but a batch has no native_job")
             self.batches.append(batch)
             jobs.append(job)
         spin = spin_seconds(num_threads)

@@ -229,7 +229,7 @@ def test_installed_parts_are_chosen_by_their_names(monkeypatch: pytest.MonkeyPat
     ("grid_solo", "did you mean 'env=grid_solo'?"),
     ("whatever", "'whatever' is not key=value; write for example 'env.num_envs=512'"),
     ("=3", "not key=value"),
-    ("~seed", "'~seed': a key cannot be taken away"),
+    ("~seed", "'~seed': a key cannot be removed"),
     ("run.name=a=b", "malformed argument 'run.name=a=b'"),
     ("hydra.run.dir=x", "runs are written to run.dir"),
     ("--explian", "unknown option '--explian'; did you mean '--explain'?"),

@@ -96,7 +96,7 @@ def test_the_window_shows_the_robot_and_training_goes_on_without_it(
     resolved = resolve(compose(words))
     assert Trainer(resolved, callbacks=Callbacks([watch])).run() == 0
     assert watch.closed_at, f"{len(watch.pictures)} pictures: the window shows a robot that moves"
-    assert "the viewer is closed; training goes on" in capfd.readouterr().err
+    assert "the viewer is closed; training continues" in capfd.readouterr().err
     rows = list(read_rows(tmp_path / "runs/r/metrics.jsonl"))
     assert rows[-1]["train/epoch"] == watch.closed_at + 3
     assert not any("viewer_child" in " ".join(child.cmdline()) for child in psutil.Process().children())

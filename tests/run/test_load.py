@@ -174,7 +174,7 @@ def test_an_environment_takes_what_it_gives(space):
         loaded.act({"place": 3})
     with pytest.raises(UserError, match="'place' is 9, outside its space"):
         loaded.act({**obs, "place": 9})
-    with pytest.raises(UserError, match="different numbers of agents: arm/angle 3, heat one, no axis"):
+    with pytest.raises(UserError, match="differ in the number of agents: arm/angle 3, heat one, no axis"):
         loaded.act({**obs, "arm": {"angle": np.zeros((3, 2, 2))}})
 
 

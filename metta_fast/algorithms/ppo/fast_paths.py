@@ -68,14 +68,14 @@ def _no_step_kernels(situation: Situation) -> str | None:
     if why := without_triton(situation):
         return why
     if situation.trainer.precision == "fp16":
-        return "trainer.precision=fp16 looks at its loss scale"
+        return "trainer.precision=fp16 reads its loss scale on the host"
     return odd_parameters([p for p in situation.policy.parameters() if p.requires_grad])
 
 
 def _no_bytes(situation: Situation) -> str | None:
     if any(leaf.dtype == "uint8" for leaf in situation.spec.obs.values()):
         return None
-    return "the observation has no bytes"
+    return "the observation has no uint8 leaf"
 
 
 def not_capturable(situation: Situation) -> str | None:
@@ -85,7 +85,7 @@ def not_capturable(situation: Situation) -> str | None:
     if situation.extra_loss:
         return "a feature adds to the loss"
     if situation.trainer.precision == "fp16":
-        return "trainer.precision=fp16 looks at its loss scale"
+        return "trainer.precision=fp16 reads its loss scale on the host"
     return _host_memory(situation)
 
 
@@ -100,7 +100,11 @@ def _minibatches(situation: Situation) -> int:
 
 def _too_many(situation: Situation) -> str | None:
     count = _minibatches(situation)
-    return f"{count} minibatches are above {WHOLE_UPDATE}: each is a graph" if count > WHOLE_UPDATE else None
+    return (
+        f"{count} minibatches are above {WHOLE_UPDATE}: each one is a CUDA graph"
+        if count > WHOLE_UPDATE
+        else None
+    )
 
 
 def _few(situation: Situation) -> str | None:

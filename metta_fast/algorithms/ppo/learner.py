@@ -178,7 +178,6 @@ class Learner:
 
     def rehearse(self) -> None:
         """Runs the host's part of a minibatch that Triton kernels compute (runtime/compile_ahead.py). Changes no
-
         weights and no sums."""
         if self.gradients.tail is None or self.step.fused is None:
             return

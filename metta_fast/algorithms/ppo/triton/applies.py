@@ -21,9 +21,9 @@ MAX_CHOICES = 64
 def not_fused_loss(policy: nn.Module, config: TrainerConfig) -> str | None:
     """Returns why the loss of this policy cannot be computed by loss_and_backward.py, or None."""
     if config.advantage == "vtrace":
-        return "trainer.advantage=vtrace wants the ratios"
+        return "trainer.advantage=vtrace needs the ratios"
     if config.recompute == "minibatch":
-        return "trainer.recompute=minibatch wants the values"
+        return "trainer.recompute=minibatch needs the values"
     if config.precision != "bf16":
         return f"trainer.precision={config.precision}"
     plan = plan_of(policy)
