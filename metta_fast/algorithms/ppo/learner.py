@@ -55,8 +55,7 @@ class Learner:
         say: Say = print,
     ) -> None:
         """compile_mode: torch.compile's mode for the policy's forward and the loss; None: eager.
-        graphs: use CUDA graphs. paths: the run's chosen paths. say: called with a note on parts that cannot be
-        captured."""
+        graphs: use CUDA graphs. paths: the run's choices. say: called with notes on parts that are not captured."""
         self.policy = policy
         self.buffers, self.config, self.device = buffers, config, device
         self.hooks, self.has_final_obs, self.timer = hooks, has_final_obs, timer
