@@ -26,7 +26,7 @@ from metta_fast.config.encoders import (
 )
 from metta_fast.config.extension import described, has_keywords, keywords
 from metta_fast.config.keys import PolicyConfig
-from metta_fast.config.policy_inputs import only
+from metta_fast.config.policy_inputs import OURS, only
 from metta_fast.contracts.env import EnvSpec
 from metta_fast.contracts.errors import UserError
 from metta_fast.policy.grid.layout import LAYOUTS, amount, layout_of
@@ -187,7 +187,8 @@ def make_encoder(config: PolicyConfig, spec: EnvSpec) -> nn.Module:
 def _made(encoder: Any, config: PolicyConfig, spec: EnvSpec, where: str) -> nn.Module:
     """Calls a user's encoder."""
     name = getattr(encoder, "__name__", str(encoder))
-    keys = keywords(encoder, config.params, "policy.params", 3) if has_keywords(encoder, 3) else {}
+    alone = config.name in OURS  # otherwise a user's policy may read the keys
+    keys = keywords(encoder, config.params, "policy.params", 3) if alone or has_keywords(encoder, 3) else {}
     try:
         made = encoder(spec, config.hidden_size, config.activation, **keys)
     except UserError:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -15,7 +19,7 @@ from metta_fast.config.extension import (
     keywords,
     load_named,
 )
-from metta_fast.config.keys import PolicyConfig
+from metta_fast.config.keys import PolicyConfig, shown
 from metta_fast.config.policy_inputs import OURS, check_policy_name, reads
 from metta_fast.contracts.env import EnvSpec
 from metta_fast.contracts.errors import UserError
@@ -46,13 +50,60 @@ def make_policy(config: PolicyConfig, spec: EnvSpec) -> Policy:
     else:
         check_policy_name(config.name)
         reads(config, spec)
+        config = replace(config, params=_Params(config.params))
         policy = _made(config, spec)
         where = f"policy.name={config.name}"
     if config.normalize_obs:
         normalize(policy, spec)
     if own_encoder(config) is None or isinstance(getattr(policy, "encoder", None), JoinedEncoder):
         _dry_forward(policy, where, spec)
+    if isinstance(config.params, _Params) and config.params and not config.params.read:
+        first = next(iter(config.params))
+        raise UserError(
+            f"policy.params.{first}={shown(config.params[first])}: {where} does not read it; leave it out, or give its "
+            f"class a parameter for it: __init__(config, spec, *, {first})"
+        )
     return policy
+
+
+class _Params(dict[str, Any]):
+    """Holds policy.params, and notes whether a user's policy or encoder has read any."""
+
+    read = False
+
+    def _noted(self) -> _Params:
+        self.read = True
+        return self
+
+    def __getitem__(self, key: str) -> Any:
+        return dict.__getitem__(self._noted(), key)
+
+    def __iter__(self) -> Iterator[str]:
+        return dict.__iter__(self._noted())
+
+    def __contains__(self, key: object) -> bool:
+        return dict.__contains__(self._noted(), key)
+
+    def __or__(self, other: Any) -> Any:
+        return dict(self._noted().items()) | other
+
+    def __ror__(self, other: Any) -> Any:
+        return other | dict(self._noted().items())
+
+    def get(self, key: str, default: Any = None) -> Any:
+        return dict.get(self._noted(), key, default)
+
+    def keys(self) -> Any:
+        return dict.keys(self._noted())
+
+    def values(self) -> Any:
+        return dict.values(self._noted())
+
+    def items(self) -> Any:
+        return dict.items(self._noted())
+
+    def copy(self) -> dict[str, Any]:
+        return dict(self._noted().items())
 
 
 def _made(config: PolicyConfig, spec: EnvSpec) -> Policy:

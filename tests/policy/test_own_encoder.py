@@ -100,6 +100,8 @@ def test_an_encoder_by_module_and_name_takes_keys_of_its_own() -> None:
     assert run(policy, spec).shape == (2, 3, 3)
     with pytest.raises(UserError, match=r"policy\.params\.chanels: unknown key; did you mean 'channels'"):
         make(spec, encoder=f"{HERE}:Pixels", params={"chanels": 7})
+    with pytest.raises(UserError, match=r"policy\.params\.scale: unknown key; it has none"):
+        make(flat_spec(), encoder=f"{HERE}:Flat", params={"scale": 7})
 
 
 def test_an_encoder_that_says_its_layers_has_a_plan() -> None:

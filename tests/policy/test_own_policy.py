@@ -1,5 +1,6 @@
 """Tests a user's own policy by its dotted name: what works, and the message for each mistake."""
 
+import copy
 import re
 from dataclasses import replace
 from importlib.metadata import EntryPoint
@@ -134,6 +135,22 @@ def test_a_users_class_has_keys_of_its_own() -> None:
     assert resolve(compose(words)).config.policy.params == {"depth": 3}
 
 
+@pytest.mark.parametrize("read", [
+    lambda params: params["depth"], lambda params: params.get("depth"), lambda params: {**params}["depth"],
+    lambda params: dict(params)["depth"], lambda params: (params | {})["depth"], lambda params: params.copy()["depth"],
+    lambda params: dict(**params)["depth"], lambda params: ({} | params)["depth"],
+    lambda params: next(iter(params.values())),
+    lambda params: copy.deepcopy(params)["depth"],
+])  # fmt: skip
+def test_each_way_to_read_config_params_counts(read, monkeypatch) -> None:
+    def init(self, config, spec):
+        Small.__init__(self, config, spec)
+        self.depth = read(config.params)
+
+    monkeypatch.setattr(Reads, "__init__", init)
+    assert make_policy(PolicyConfig(name=f"{HERE}:Reads", params={"depth": 2}), SPEC).depth == 2
+
+
 @pytest.mark.parametrize(
     ("name", "params", "told"),
     [
@@ -143,6 +160,7 @@ def test_a_users_class_has_keys_of_its_own() -> None:
             "policy.params.depht: unknown key; did you mean 'depth'? it has depth, width",
         ),
         (f"{HERE}:Deep", {"width": 3}, "policy.params needs a value for depth; give policy.params.depth=…"),
+        (f"{HERE}:Small", {"depth": 3}, f"policy.params.depth=3: policy.name={HERE}:Small does not read it"),
         ("mlp", {"depth": 3}, "policy.params.depth=3: policy mlp has no keys of its own"),
     ],
 )
