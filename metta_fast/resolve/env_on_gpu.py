@@ -79,7 +79,7 @@ class Wish:
 
 
 WISHES = (
-    Wish("vector.backend", "gpu", "env.device=cuda has one backend"),
+    Wish("vector.backend", "gpu", "environments on the learner's device have one backend"),
     Wish("vector.zero_copy", True, "the rows are written in place, there is no copy to make"),
     Wish("vector.async_factor", 1, "all environments step at once"),
     Wish("env.action_repeat", 1, "environments on the GPU take each action once"),

@@ -142,15 +142,13 @@ class Devices:
                 f"env.device={env.device} with trainer.device={learner}: {spec.name} steps on the learner's device; "
                 "leave env.device out"
             )
-        self._meet_wishes(f"{spec.name}, which steps on the learner's device")
+        self._meet_wishes(f"{spec.name}, which steps on the learner's device", "remove it")
 
-    def _meet_wishes(self, what: str) -> None:
+    def _meet_wishes(self, what: str, cure: str = "remove one of them") -> None:
         """Sets the keys that environments on the learner's device need, or refuses typed values."""
         for wish in differing(self.config):
             if self.typed(wish.path):
-                raise UserError(
-                    f"{said(self.config, wish)} does not work with {what}: {wish.why}; remove one of them"
-                )
+                raise UserError(f"{said(self.config, wish)} does not work with {what}: {wish.why}; {cure}")
             self._adjust(wish.path, wish.needed, wish.why, tell=wish.path not in PREFERENCES)
 
     def _choose_env_device(self, spec: EnvSpec, missing: Obstacle | None) -> None:

@@ -150,8 +150,8 @@ class _Resolve(Devices):
         for path in ("vector.num_workers", "vector.num_threads"):
             if vector.backend == "gpu" and self.typed(path):
                 self.notes.append(
-                    f"{path}={get(self.config, path)} has no effect: it is for environments on the CPU, but these "
-                    "step on the GPU (env.device=cuda)"
+                    f"{path}={get(self.config, path)} has no effect: it is for environments on the CPU in threads or "
+                    "workers, but these step on the learner's device (vector.backend=gpu)"
                 )
         if vector.backend == "workers" and vector.num_workers > cores:
             self.notes.append(
