@@ -78,6 +78,8 @@ def python_imports(text: str, package: str) -> list[tuple[str, tuple[str, ...]]]
         elif isinstance(node, ast.ImportFrom):
             base = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
             found.append((".".join([*base, *filter(None, [node.module])]), tuple(a.name for a in node.names)))
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
+            found += [(arg.value, ()) for arg in node.args[:1] if isinstance(arg, ast.Constant)]
     return found
 
 
@@ -201,6 +203,9 @@ def test_the_walk_sees_every_kind_of_import(graph):
     assert any(other.endswith(".pxd") for name in graph if name.endswith(".pyx") for other in graph[name])
     assert "run/trainer.py" in graph["cli.py"]  # inside a function
     assert "cli.py" in graph["__main__.py"]
+    assert python_imports('importlib.import_module("metta_fast.cli")', "metta_fast") == [
+        ("metta_fast.cli", ())
+    ]
 
 
 def test_no_circle_of_files(graph):
