@@ -268,7 +268,7 @@ def test_what_several_lines_of_the_curve_share_is_measured_once(fake):
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)  # minutes, and longer beside other tests
 def test_a_quick_run_on_a_card(tmp_path, capsys):
     file = tmp_path / "gpu.json"
     assert main(["--gpu", "--quick", "--json", str(file)]) == 0, capsys.readouterr().err
