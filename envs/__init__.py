@@ -26,6 +26,7 @@ from metta_fast.config.extension import ENVS, described, entry_point, entry_poin
 from metta_fast.config.keys import did_you_mean
 from metta_fast.contracts.device_vector import DeviceFactory, check_device_factory
 from metta_fast.contracts.env import EnvError, EnvFactory, check_factory
+from metta_fast.contracts.env_answers import observations
 from metta_fast.contracts.errors import UserError
 
 if TYPE_CHECKING:
@@ -41,10 +42,11 @@ def make_factory(env_config: EnvConfig) -> EnvFactory:
     from metta_fast.envs.repeat import repeated
 
     factory = _factory(env_config)
-    if not isinstance(
-        factory, EnvFactory
-    ):  # only on the learner's device, where resolve refuses env.action_repeat
+    if not isinstance(factory, EnvFactory):  # it has device vectors only: resolve refuses env.action_repeat
         return cast("EnvFactory", factory)
+    known = observations(factory)
+    if known and env_config.observation != "default":
+        _check_observation(env_config, known)
     return repeated(factory, env_config.action_repeat)
 
 
@@ -62,10 +64,20 @@ def _factory(config: EnvConfig) -> EnvFactory | DeviceFactory:
     return _custom(config)
 
 
+def _check_observation(config: EnvConfig, known: Sequence[str]) -> None:
+    if config.observation not in known:
+        raise UserError(
+            f"env.observation={config.observation}: {config.factory} has no such observation; "
+            f"{did_you_mean(config.observation, known)}known: {', '.join(known)}"
+        )
+
+
 def _grid(config: EnvConfig) -> EnvFactory:
     from metta_fast.envs.grid.config import grid_config
     from metta_fast.envs.grid.env import GridFactory
+    from metta_fast.envs.grid.names import OBSERVATIONS
 
+    _check_observation(config, tuple(OBSERVATIONS))
     keys_of_env = {
         "num_agents": config.agents_per_env,
         "observation": config.observation,

@@ -34,8 +34,8 @@ class EnvConfig:
     )
     observation: str = key(
         "compact",
-        "grid: tokens [200, 3], dense [11, 11, 24] or compact [387], all uint8; other environments: default",
-        ("tokens", "dense", "compact", "default"),
+        "grid: tokens [200, 3], dense [11, 11, 24] or compact [387], all uint8; other environments: default, or the "
+        "names that their factory's observations() gives",
     )
     max_steps: int = key(1000, "time limit of an episode in steps", low=1)
     action_repeat: int = key(

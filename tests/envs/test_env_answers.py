@@ -79,3 +79,37 @@ def test_general_code_compares_no_environments_name() -> None:
     assert len(files) > 150
     found = {str(path.relative_to(ROOT)): compared(ast.parse(path.read_text())) for path in files}
     assert {name: names for name, names in found.items() if names} == {}
+
+
+class Two(CounterFactory):
+    """Counts, and knows two observations."""
+
+    def observations(self) -> tuple[str, ...]:
+        return ("near", "far")
+
+
+def two(config: EnvConfig) -> Two:
+    return Two(max_steps=config.max_steps)
+
+
+@pytest.mark.parametrize(
+    ("factory", "observation", "message"),
+    [
+        (
+            "grid",
+            "compakt",
+            "grid has no such observation; did you mean 'compact'.* known: tokens, dense, compact",
+        ),
+        (f"{__name__}:two", "fat", "has no such observation; did you mean 'far'.* known: near, far"),
+        (f"{__name__}:two", "tokens", "has no such observation; known: near, far"),
+    ],
+)
+def test_a_factory_says_which_observations_it_has(factory: str, observation: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        make_factory(EnvConfig(factory=factory, observation=observation))
+
+
+def test_a_factorys_own_observation_can_be_asked_for() -> None:
+    for observation in ("near", "far", "default"):
+        made = make_factory(EnvConfig(factory=f"{__name__}:two", observation=observation))
+        assert observations(made) == ("near", "far")
