@@ -216,13 +216,13 @@ def _depth(kind: type, name: str) -> int | None:
 def _changed(policy: nn.Module) -> str | None:
     """Returns which method is not the one that plan() describes, or None."""
     if not described_by(policy, "plan", *FORWARDS):
-        return f"a policy of class {type(policy).__name__}, whose forward no plan() describes"
+        return f"class {type(policy).__name__} overrides forward() or initial_state() without a plan() of its own"
     for module in policy.modules():
         kind = type(module)
         if _depth(kind, "trunk") is not None and not described_by(
             module, "trunk", "first_layer", *FORWARDS[:-1]
         ):
-            return f"an encoder of class {kind.__name__}, whose forward no trunk() describes"
+            return f"the encoder class {kind.__name__} overrides forward() without a trunk() of its own"
     for part in (*policy.modules(), getattr(policy, "head", None)):
         for attribute in vars(part) if part is not None else ():
             if callable(getattr(type(part), attribute, None)):

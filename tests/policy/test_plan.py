@@ -208,11 +208,11 @@ def long_state(policy: Network) -> None:
 @pytest.mark.parametrize(
     ("kind", "change", "why"),
     [
-        (OtherForward, None, "OtherForward, whose forward no plan() describes"),
-        (OtherStart, None, "OtherStart, whose"),
+        (OtherForward, None, "OtherForward overrides forward()"),
+        (OtherStart, None, "OtherStart overrides"),
         (ExtraLayer, None, "leaves out (auxiliary.weight)"),
-        (OwnEncoder, None, "an encoder of class OtherEncoder"),
-        (NoPlan, None, "NoPlan, whose forward no plan() describes"),
+        (OwnEncoder, None, "the encoder class OtherEncoder"),
+        (NoPlan, None, "NoPlan overrides forward()"),
         (Lies, None, "leaves out (out.weight)"),
         (Uneven, None, "unlike widths (16, 24)"),
         (Network, patched, "Network.forward is replaced"),
