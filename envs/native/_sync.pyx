@@ -6,6 +6,7 @@
     Station   a worker's side
 
 Used by metta_fast/vector. Imports nothing heavy. Python's signal handlers run while waiting (Ctrl-C works).
+One file: the four classes share the C structs of one piece of memory and are cdef classes of one module.
 """
 
 from cpython.buffer cimport PyBuffer_FillInfo
