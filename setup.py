@@ -11,6 +11,7 @@ define NAME_params; this script lists them for the compiler in list.h.
     MF_ARCH=native python setup.py build_ext --inplace   # tuned for this processor (not portable)
     MF_SANITIZE=address,undefined python setup.py build  # a debug build with gcc's or clang's sanitizers, in
                                                          # build/sanitize-address-undefined (used by .ci/sanitize)
+    MF_ONLY=metta_fast.envs.grid._grid python setup.py build_ext --inplace   # these extensions alone, by commas
 """
 
 import importlib.util
@@ -28,6 +29,7 @@ FAST_MATH = ["-ffp-contract=fast", "-fno-math-errno"]
 NEVER_ON_A_GPU = {"_c_act", "_mlp_update", "_sparse_layer"}
 """Extensions that may fuse products and sums, because no GPU kernel has to give the same bits."""
 ROOT = Path(__file__).parent
+ONLY = set(filter(None, os.environ.get("MF_ONLY", "").split(",")))  # empty: all extensions
 SANITIZE = os.environ.get("MF_SANITIZE", "")  # value of -fsanitize=: address, undefined, thread, …
 DEBUG = os.environ.get("MF_DEBUG") == "1" or bool(SANITIZE)
 MUJOCO_LIBRARY = "libmujoco.so.4.0.0"  # envs/robot/__init__.py and pyproject.toml name the same version
@@ -88,6 +90,9 @@ def extensions() -> list[Extension]:
             parts = source.relative_to(ROOT / top).with_suffix("").parts
             if top == "metta_fast" and parts[0] == "envs":
                 continue  # the link: these files were found under envs/
+            name = ".".join((package, *parts))
+            if ONLY and name not in ONLY:
+                continue
             include, objects = [], []
             if parts[:1] == ("robot",):
                 if mujoco is None:
@@ -111,7 +116,7 @@ def extensions() -> list[Extension]:
             ]
             found.append(
                 Extension(
-                    ".".join((package, *parts)),
+                    name,
                     [str(source)],
                     depends=headers,
                     extra_compile_args=CFLAGS + FAST_MATH * (source.stem in NEVER_ON_A_GPU),

@@ -1,0 +1,188 @@
+"""Lists changes to Python environments, action repeat and robots."""
+
+from tests.mutate.change import in_file
+
+PYTHON = "tests/envs/test_python_env.py tests/envs/test_python_spaces.py"
+PYTHON += " tests/envs/test_python_states.py"
+REPEAT = "tests/envs/test_repeat.py"
+ROBOT = "tests/robot/test_factory.py tests/robot/test_batch.py tests/robot/test_faults.py"
+ROBOT += " tests/robot/test_privileged.py"
+ORACLE = "tests/robot/test_oracle.py tests/robot/test_batch.py"
+
+CHANGES = [
+    *in_file(
+        "envs/spaces.py",
+        PYTHON,
+        [
+            (
+                "rows = rows + space.start.reshape(-1)",
+                "rows = rows - space.start.reshape(-1)",
+                "MultiDiscrete actions are shifted the wrong way",
+            ),
+            (
+                "rows[:, 0].astype(space.dtype) + spec.start[0]",
+                "rows[:, 0].astype(space.dtype)",
+                "Discrete actions are not shifted",
+            ),
+            ("len(self.nvec)) - self.start", "len(self.nvec))", "observed numbers are not shifted"),
+            (
+                "(index >= self.nvec).any()",
+                "(index > self.nvec).any()",
+                "a number past its space is accepted",
+            ),
+            ("        index += np.cumsum((0, *self.nvec[:-1]))\n", "", "one-hot parts overlap"),
+            ("        flat[...] = 0\n", "", "one-hot rows keep the last step's ones"),
+        ],
+    ),
+    *in_file(
+        "envs/python_slot.py",
+        PYTHON,
+        [
+            (
+                'self.held, obs = obs, info["final_obs"]',
+                "self.held = obs",
+                "a same-step end shows the next episode",
+            ),
+            (
+                "        self.rows.reset[0] = True\n        self.ended = False\n        return 0.0",
+                "        self.ended = False\n        return 0.0",
+                "a new episode is not marked",
+            ),
+            ("rows.terminal[:] = terminal & present", "rows.terminal[:] = terminal", "an agent ends twice"),
+            ("np.where(present, reward, 0.0)", "reward", "an agent that has ended is still rewarded"),
+            (
+                "self.env.step(rows.action + self.start)",
+                "self.env.step(rows.action)",
+                "several agents' actions are not shifted",
+            ),
+            ("        self.gone[:] = False\n", "", "agents stay gone in the next episode"),
+        ],
+    ),
+    *in_file(
+        "envs/python_env.py",
+        PYTHON,
+        [
+            (
+                '"held": [env.held for env in self.envs]',
+                '"held": [None for env in self.envs]',
+                "a same-step environment's held observation is not saved",
+            ),
+            (
+                '            env.gone[...] = state["gone"][i]\n',
+                "",
+                "agents that had ended are back after a resume",
+            ),
+            (
+                "np.random.SeedSequence(seed, spawn_key=(index,))",
+                "np.random.SeedSequence(seed)",
+                "all environments are alike",
+            ),
+            ("        rows.mask[:] = True\n", "", "rows after an end stay masked"),
+            ("max_steps=limit or 0", "max_steps=0", "the time limit is not known"),
+        ],
+    ),
+    *in_file(
+        "envs/native/repeat.h",
+        REPEAT,
+        [
+            (
+                "r->terminal[a] | r->truncation[a] | r->reset[a]",
+                "r->terminal[a] | r->reset[a]",
+                "a repetition runs over a time limit",
+            ),
+            (
+                "r->terminal[a] | r->truncation[a] | r->reset[a]",
+                "r->terminal[a] | r->truncation[a]",
+                "the row that begins an episode is repeated",
+            ),
+            ("for (int64_t a = first; a < last; a++) r->sum[a] = 0;", "", "rewards add up over rows"),
+        ],
+    ),
+    *in_file(
+        "envs/repeat.py",
+        REPEAT,
+        [
+            (
+                "limit = -(-inner.spec.max_steps // repeat)",
+                "limit = inner.spec.max_steps // repeat",
+                "the time limit is rounded down",
+            ),
+            ("total += rows.reward", "total = rows.reward.astype(float)", "only the last reward counts"),
+        ],
+    ),
+    *in_file(
+        "envs/robot/physics.h",
+        ROBOT,
+        [
+            (
+                "const int limit = stable && r->step",
+                "const int limit = r->step",
+                "an unstable last step is truncated, too",
+            ),
+            ("b->summed[k] ? sums[k] + info[k] : info[k]", "sums[k] + info[k]", "positions are added up"),
+            ("    r->warnings = 0;\n", "", "warnings add up over episodes"),
+            (
+                "b->task->contact_forces || b->privileged",
+                "b->task->contact_forces",
+                "the critic reads old forces",
+            ),
+            ("p->cfrc_ext + 6}", "p->cfrc_ext}", "the critic reads the world's forces"),
+            ("        r->episode++;\n", "", "every episode starts alike"),
+            ("(int32_t)(id * b->max_steps", "(int32_t)(i * b->max_steps", "each worker staggers from 0"),
+            (
+                "good &= isfinite((float)exact[k]) != 0;",
+                "good &= isfinite(exact[k]) != 0;",
+                "infinities reach the policy",
+            ),
+            ("            exact[k] = row[k];\n", "            ;\n", "the exact observation stays not finite"),
+        ],
+    ),
+    *in_file(
+        "envs/robot/robot.h",
+        "tests/robot",
+        [
+            ("((top << 26) | bottom)", "((top << 25) | bottom)", "noise covers half of its range"),
+            ("return radius * cos(", "return 0.5 * radius * cos(", "normal noise is half as wide"),
+        ],
+    ),
+    *in_file(
+        "envs/robot/tasks/ant.h",
+        ORACLE,
+        [("survive - (step.ctrl + contact)", "survive - step.ctrl", "contacts cost nothing")],
+    ),
+    *in_file(
+        "envs/robot/tasks/hopper.h",
+        ORACLE,
+        [
+            (
+                "for (int32_t i = 2; i < p->nq + p->nv",
+                "for (int32_t i = 3; i < p->nq + p->nv",
+                "an angle may be anything",
+            )
+        ],
+    ),
+    *in_file(
+        "envs/robot/_robot.pyx",
+        "tests/robot/test_batch.py tests/robot/test_resume.py",
+        [
+            ('        self.sums[...] = state["sums"]\n', "", "an episode's sums restart at a resume"),
+            (
+                '"robots": self.robots.copy()',
+                '"robots": self.robots',
+                "a saved state changes with later steps",
+            ),
+        ],
+    ),
+    *in_file(
+        "envs/robot/env.py",
+        "tests/robot/test_factory.py",
+        [
+            (
+                '            "limit_is_terminal": self.limit_is_terminal,\n            "frame_skip"',
+                '            "frame_skip"',
+                "workers truncate at the limit",
+            ),
+            ('            "on_unstable": self.on_unstable,\n', "", "workers go on after an unstable step"),
+        ],
+    ),
+]

@@ -1,0 +1,121 @@
+"""Lists changes to the rollout: copies, statistics, checks, reward scale, random streams."""
+
+from tests.mutate.change import in_file
+
+ROLLOUT = "tests/ppo/test_rollout.py tests/ppo/test_cpu_rollout.py tests/ppo/test_right_behaviour.py"
+EPISODES = "tests/ppo/test_episode_stats.py tests/ppo/test_right_behaviour.py"
+
+CHANGES = [
+    *in_file(
+        "metta_fast/rollout/rollout.py",
+        ROLLOUT,
+        [
+            (
+                "if t % buffers.bptt_horizon == 0 and",
+                "if t == 0 and",
+                "later segments start from an old state",
+            ),
+            (
+                "own.copy_(state[:, block.start : block.stop])",
+                "own.copy_(state[:, : block.size])",
+                "every block resumes with the first one's state",
+            ),
+        ],
+    ),
+    *in_file(
+        "metta_fast/rollout/transfer.py",
+        ROLLOUT,
+        [
+            ("        self._truncation[t, at] = rows.truncation\n", "", "truncations are lost"),
+            (
+                "(rows.terminal.any() or rows.truncation.any())",
+                "rows.terminal.any()",
+                "statistics of cut episodes are lost",
+            ),
+            ("        self._mask[t, at] = rows.mask\n", "", "masks are lost"),
+        ],
+    ),
+    *in_file(
+        "metta_fast/rollout/base.py",
+        ROLLOUT + " tests/run/test_resume.py",
+        [
+            ("self._keyed(NOISE, epoch)", "self._keyed(NOISE, 0)", "each epoch draws the same noise"),
+            ("env_seed(self.seed, epoch)", "self.seed", "a resume replays the first episodes"),
+        ],
+    ),
+    *in_file(
+        "metta_fast/rollout/episode_stats.py",
+        EPISODES,
+        [
+            (
+                "counted = done & ~(self.left_out & (number == 1))",
+                "counted = done",
+                "staggered first episodes count",
+            ),
+            ("        self.left_out &= ~ended\n", "", "later episodes are left out, too"),
+            (
+                "(buffers.terminal | buffers.truncation) & mask",
+                "(buffers.terminal | buffers.truncation)",
+                "masked rows end episodes",
+            ),
+            (
+                "torch.where(mask, buffers.reward, 0).double()",
+                "buffers.reward.double()",
+                "masked rewards count",
+            ),
+        ],
+    ),
+    *in_file(
+        "metta_fast/rollout/finite_checks.py",
+        "tests/ppo/test_guard.py tests/ppo/test_device_rollout.py tests/rollout",
+        [
+            (
+                "low.isfinite() & high.isfinite()",
+                "low.isfinite() | high.isfinite()",
+                "+∞ beside numbers is not found",
+            ),
+            (
+                "for head in rows], -1).all(-1)",
+                "for head in rows], -1).any(-1)",
+                "a head without a choice is not found",
+            ),
+        ],
+    ),
+    *in_file(
+        "metta_fast/rollout/reward_scale.py",
+        "tests/ppo/test_reward_scale.py tests/run/test_init_from.py",
+        [
+            (
+                "(~(buffers.terminal | buffers.truncation))",
+                "(~buffers.terminal)",
+                "returns run over a time limit",
+            ),
+            ("torch.where(mask, buffers.reward, 0.0)", "buffers.reward", "masked rewards scale the others"),
+            (" + delta.square() * count * new / total", "", "the variance forgets that means differ"),
+            ("        self.discounted.zero_()\n", "", "returns of other episodes go on"),
+        ],
+    ),
+    *in_file(
+        "metta_fast/runtime/keyed_random.py",
+        "tests/run/test_resume.py tests/run/test_evaluate.py tests/ppo/test_right_behaviour.py",
+        [
+            (
+                "mix(seed, ENVS, epoch) & ~EVAL_SEED_BIT",
+                "mix(seed, ENVS, epoch)",
+                "training sees evaluation's maps",
+            )
+        ],
+    ),
+    *in_file(
+        "metta_fast/runtime/interval.py",
+        "tests/run/test_interval.py",
+        [
+            (
+                ">= self._epochs and waited >= self._min_s",
+                ">= self._epochs or waited >= self._min_s",
+                "too often",
+            ),
+            ("waited >= self._max_s", "waited > 2 * self._max_s", "too late"),
+        ],
+    ),
+]

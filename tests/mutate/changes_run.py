@@ -1,0 +1,206 @@
+"""Lists changes to runs: checkpoints, run folder, resume, signals, saver, clocks, trainer."""
+
+from tests.mutate.change import in_file
+
+CHECKPOINT = "tests/run/test_checkpoint.py tests/run/test_disk.py tests/run/test_load.py"
+RESUME = "tests/run/test_resume.py tests/run/test_init_from.py"
+TRAINER = "tests/run/test_trainer.py tests/run/test_restart.py tests/run/test_clock.py"
+
+CHANGES = [
+    *in_file(
+        "metta_fast/storage/checkpoint.py",
+        CHECKPOINT,
+        [
+            (
+                "        beside.rename(target)\n        _sync_folder(folder)\n",
+                "        beside.rename(target)\n",
+                "a crash of the machine loses the renaming",
+            ),
+            (
+                "        os.fsync(file.fileno())\n",
+                "        pass\n",
+                "a crash of the machine leaves empty files",
+            ),
+            (
+                "        if path not in newest and path != highest:",
+                "        if path not in newest:",
+                "the best checkpoint is deleted",
+            ),
+            ("found[-max(keep, 1) :]", "found[-keep:]", "keep_checkpoints=0 keeps all"),
+            (
+                "        if step > after:\n",
+                "        if step >= after:\n",
+                "the checkpoint itself is put aside",
+            ),
+            ("tuple(items) if isinstance(value, tuple) else items", "items", "tuples come back as lists"),
+            (
+                'not name.startswith("eval/")',
+                'name.startswith("eval/")',
+                "evaluations do not decide which is best",
+            ),
+            (
+                "np.frombuffer(bytearray(data), kind)",
+                "np.frombuffer(data, kind)",
+                "loaded arrays cannot be written",
+            ),
+            (
+                "        if digest != expected:\n",
+                "        if len(digest) != len(expected):\n",
+                "altered files are loaded",
+            ),
+        ],
+    ),
+    *in_file(
+        "metta_fast/storage/run_folder.py",
+        "tests/run/test_run_dir.py tests/run/test_trainer.py tests/run/test_resume.py",
+        [
+            ("_SAFE.fullmatch(name)", "_SAFE.match(name)", "a name may leave the folder"),
+            (
+                "            self._lock.truncate(0)\n",
+                "            pass\n",
+                "an ended process still owns the run",
+            ),
+            (
+                "sorted(found, key=written, reverse=True)",
+                "sorted(found, key=written)",
+                "resume=auto takes the oldest run",
+            ),
+        ],
+    ),
+    *in_file(
+        "metta_fast/storage/atomic_file.py",
+        CHECKPOINT + " tests/run/test_run_writer.py tests/run/test_run_dir.py",
+        [("        part.unlink(missing_ok=True)\n", "        pass\n", "a failed write leaves its part")],
+    ),
+    *in_file(
+        "metta_fast/run/resume.py",
+        RESUME,
+        [
+            (" and path not in FREE and", " and", "another env.device is refused"),
+            (
+                "if not saved.trainer.deterministic:",
+                "if True:",
+                "a deterministic run is fitted to another machine",
+            ),
+            (
+                "        if group in groups and before[path] != now[path]:\n",
+                "        if False:\n",
+                "another typed env is ignored",
+            ),
+            (
+                "folder.name, None\n    notes",
+                "folder.name, resume\n    notes",
+                "the configuration says resume",
+            ),
+        ],
+    ),
+    *in_file(
+        "metta_fast/run/fine_tune.py",
+        RESUME,
+        [
+            (
+                "if composed.typed(path) or (policy_typed and",
+                "if (policy_typed and",
+                "typed policy keys are overridden",
+            )
+        ],
+    ),
+    *in_file(
+        "metta_fast/run/signals.py",
+        "tests/run/test_interrupt.py tests/run/test_trainer.py",
+        [
+            (
+                "        finally:\n            self._allowed = None\n",
+                "        finally:\n            pass\n",
+                "a signal interrupts bookkeeping",
+            ),
+            (
+                "signum == signal.SIGINT and now - self._since > ECHO_S",
+                "signum == signal.SIGINT",
+                "an echo of Ctrl-C quits",
+            ),
+            (" or (signum == signal.SIGHUP and before == signal.SIG_IGN)", "", "nohup does not keep a run"),
+            ("            self.check()\n", "            pass\n", "an earlier signal waits for an epoch"),
+            (
+                "            self._repeats = -1  # the next Ctrl-C is the first\n",
+                "",
+                "Ctrl-C after a request quits",
+            ),
+        ],
+    ),
+    *in_file(
+        "metta_fast/run/saver.py",
+        TRAINER,
+        [
+            ("snapshot.step <= self._saved", "snapshot.step < self._saved", "a step is saved twice"),
+            ("        if not snapshot.finite():\n", "        if False:\n", "NaN weights are saved"),
+            ("        self._interval.restart(snapshot.epoch)\n", "", "the next checkpoint comes too soon"),
+            ("        self.score.clear()\n", "", "a checkpoint's score is of all before"),
+        ],
+    ),
+    *in_file(
+        "metta_fast/run/snapshot.py",
+        TRAINER,
+        [
+            (
+                "(step - first_step) / max(now - first_time, 1e-9)",
+                "(step - last_step) / max(now - last_time, 1e-9)",
+                "the mean speed is the last one",
+            ),
+            (
+                "(first_step, first_time + seconds), (last_step,",
+                "(first_step, first_time), (last_step,",
+                "evaluations lower the mean speed",
+            ),
+        ],
+    ),
+    *in_file(
+        "metta_fast/run/clocks.py",
+        TRAINER,
+        [
+            (
+                "return self._seconds + time.monotonic()",
+                "return time.monotonic()",
+                "a resume forgets the seconds",
+            ),
+            ("        self._boundary_began += seconds\n", "", "evaluations count as boundary"),
+        ],
+    ),
+    *in_file(
+        "metta_fast/run/restart.py",
+        TRAINER,
+        [
+            (
+                '{"algorithm": parts.algorithm.state_dict(), "env": env}',
+                'snapshot.states | {"env": env}',
+                "a second restart loads what training has changed",
+            ),
+        ],
+    ),
+    *in_file(
+        "metta_fast/run/trainer.py",
+        TRAINER,
+        [
+            (
+                "self._restarts >= self.config.vector.restart_workers",
+                "self._restarts > self.config.vector.restart_workers",
+                "one restart too many",
+            ),
+            (
+                "            if self.interrupt.reason is not None:  # it went",
+                "            if False:  # it went",
+                "Ctrl-C that reached the workers first is an error",
+            ),
+            (
+                "        self._saver.save()\n        if self.config.run.replay_interval",
+                "        if self.config.run.replay_interval",
+                "the end is not saved",
+            ),
+            (
+                "self._saver.snapshot.seconds\n",
+                "self._clocks.seconds()\n",
+                "a row's seconds are not its checkpoint's",
+            ),
+        ],
+    ),
+]
