@@ -23,6 +23,9 @@ cdef extern from "<sys/mman.h>" nogil:
     int PROT_READ, PROT_WRITE, MAP_SHARED, MAP_PRIVATE, MAP_ANONYMOUS
     void *MAP_FAILED
 
+cdef extern from "<unistd.h>" nogil:
+    int getppid()
+
 cdef extern from "<stdlib.h>" nogil:
     void *aligned_alloc(size_t alignment, size_t size)
 
@@ -76,7 +79,7 @@ cdef extern from "board.h" nogil:
     void mf_board_post(mf_board *b, int32_t block, int32_t op)
     void mf_board_message(mf_board *b, int32_t w)
     int32_t mf_board_look(mf_board *b, int32_t w)
-    int32_t mf_board_next(mf_board *b, int32_t w, int64_t spin_ns)
+    int32_t mf_board_next(mf_board *b, int32_t w, int64_t spin_ns, int64_t timeout_ns)
     void mf_board_finish(mf_board *b, int32_t w, int32_t box)
 
 cdef extern from "pool.h" nogil:
@@ -86,9 +89,11 @@ cdef extern from "pool.h" nogil:
     int32_t mf_pool_run(mf_pool *pool, int32_t j)
 
 USES_FUTEX = bool(MF_FUTEX)
-STEP, RESET, MESSAGE, FAULTY = MF_OP_STEP, MF_OP_RESET, MF_OP_MESSAGE, 3
+STEP, RESET, MESSAGE, FAULTY, ORPHANED = MF_OP_STEP, MF_OP_RESET, MF_OP_MESSAGE, 3, 4
 NOTHING, FAULT = -1, -2
 """Results of `Ready.wait`: no block was ready in time; a failure occurred, check the backend."""
+cdef int64_t LOOK_NS = 1_000_000_000
+"""Nanoseconds between two checks of a waiting worker that its parent is alive."""
 
 
 def die_with_parent() -> None:
@@ -289,6 +294,7 @@ cdef class Station:
     Args:
         jobs: one per block: None (the caller steps the slice) or `EnvBatch.native_job()`, which this object runs.
         pool_address: address of a started pool (pool.h) whose job i is that of block i; 0: this thread steps alone.
+        parent: process id of the parent; `next` reports when it is gone. 0: not checked.
     """
 
     cdef mf_board *board
@@ -296,11 +302,13 @@ cdef class Station:
     cdef int32_t worker
     cdef int64_t spin_ns
     cdef mf_pool *pool
+    cdef int parent
     cdef mf_job_fn *fn
     cdef void **ctx
     cdef int32_t *n
 
-    def __cinit__(self, Memory memory, int worker, jobs, *, double spin_s=0.0, uintptr_t pool_address=0):
+    def __cinit__(self, Memory memory, int worker, jobs, *, double spin_s=0.0, uintptr_t pool_address=0,
+                  int parent=0):
         cdef int i
         cdef int blocks = len(jobs)
         self.memory = memory
@@ -308,6 +316,7 @@ cdef class Station:
         self.worker = worker
         self.spin_ns = <int64_t>(spin_s * 1e9)
         self.pool = <mf_pool *>pool_address
+        self.parent = parent
         self.fn = <mf_job_fn *>calloc(blocks, sizeof(mf_job_fn))
         self.ctx = <void **>calloc(blocks, sizeof(void *))
         self.n = <int32_t *>calloc(blocks, sizeof(int32_t))
@@ -329,7 +338,7 @@ cdef class Station:
 
         Returns:
             (its box, i.e. the block; STEP, RESET or MESSAGE). FAULTY: a native job of the block reported a fault, and
-            the block is unfinished.
+            the block is unfinished. ORPHANED, with box -1: the parent process has ended.
         """
         cdef int32_t box
         cdef int32_t faulty = 0
@@ -337,7 +346,7 @@ cdef class Station:
         while True:
             with nogil:
                 while True:
-                    box = mf_board_next(self.board, self.worker, self.spin_ns)
+                    box = mf_board_next(self.board, self.worker, self.spin_ns, LOOK_NS)
                     if (box < 0 or box == blocks or self.fn[box] == NULL
                             or mf_board_mail(self.board, self.worker, box).op != MF_OP_STEP):
                         break
@@ -355,6 +364,8 @@ cdef class Station:
                     mf_board_finish(self.board, self.worker, box)
                 return box, mf_board_mail(self.board, self.worker, box).op
             PyErr_CheckSignals()
+            if self.parent and getppid() != self.parent:
+                return -1, ORPHANED
 
     def finish(self, int box) -> None:
         """Marks the slice of the block as finished. (Messages are finished when `next` returns them.)"""

@@ -105,8 +105,8 @@ MF_SYNC int32_t mf_board_look(mf_board *b, int32_t w) {
     return oldest;
 }
 
-/* Worker: waits for mail; returns its box, or -1 after a signal or spuriously. */
-MF_SYNC int32_t mf_board_next(mf_board *b, int32_t w, int64_t spin_ns) {
+/* Worker: waits for mail; returns its box, or -1 after a signal, the timeout, or spuriously. */
+MF_SYNC int32_t mf_board_next(mf_board *b, int32_t w, int64_t spin_ns, int64_t timeout_ns) {
     mf_bell *bell = &mf_board_worker(b, w)->bell;
     int32_t box = mf_board_look(b, w);
     if (box < 0 && spin_ns > 0) {
@@ -121,7 +121,7 @@ MF_SYNC int32_t mf_board_next(mf_board *b, int32_t w, int64_t spin_ns) {
     const uint32_t seen = mf_bell_seen(bell);
     box = mf_board_look(b, w);
     if (box < 0)
-        mf_bell_wait(bell, seen, -1);
+        mf_bell_wait(bell, seen, timeout_ns);
     return box;
 }
 

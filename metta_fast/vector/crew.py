@@ -6,11 +6,11 @@ Every descriptor and process that the backend opens is opened here, and `dismiss
 from __future__ import annotations
 
 import os
+import secrets
 import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 from contextlib import suppress
 from multiprocessing.connection import Connection
@@ -27,7 +27,7 @@ from multiprocessing.connection import Connection
 link = Connection(int(sys.argv[1]))
 sys.path[:] = link.recv()
 from metta_fast.vector.launcher import main
-main(link)
+main(link, int(sys.argv[2]))
 """
 
 
@@ -49,7 +49,7 @@ class Crew:
         environ = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", **os.environ}
         try:
             self.process = subprocess.Popen(
-                [sys.executable, "-P", "-c", BOOT, str(link_there)],
+                [sys.executable, "-P", "-c", BOOT, str(link_there), str(self.owner)],
                 stdin=subprocess.DEVNULL,
                 env=environ,
                 pass_fds=[memory_fd, *there],
@@ -115,8 +115,8 @@ class Crew:
         if not self.pids[worker]:
             return ""  # not even forked yet
         try:
-            os.kill(self.pids[worker], signal.SIGUSR1)
-        except ProcessLookupError:
+            self.link.send(worker)  # see launcher.py
+        except OSError:
             return ""
         deadline = time.monotonic() + LAST_WORDS_S
         words = ""
@@ -158,10 +158,17 @@ def anonymous_file(size: int) -> int:
     """Returns a descriptor of `size` zero bytes of shared memory, which has no name in the file system."""
     if hasattr(os, "memfd_create"):
         fd = os.memfd_create("metta_fast", os.MFD_CLOEXEC)
-    else:
-        fd, path = tempfile.mkstemp()
-        os.unlink(path)
-    os.ftruncate(fd, size)
+    else:  # macOS
+        import _posixshmem
+
+        name = f"/mf_{secrets.token_hex(8)}"  # macOS allows 31 characters
+        fd = _posixshmem.shm_open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL, mode=0o600)
+        _posixshmem.shm_unlink(name)
+    try:
+        os.ftruncate(fd, size)
+    except OSError:
+        os.close(fd)
+        raise
     return fd
 
 

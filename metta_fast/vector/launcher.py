@@ -1,8 +1,9 @@
 """Runs the fork server of the workers backend: a fresh, single-threaded interpreter that forks and watches workers.
 
-It reports each death to the parent, with the status. Once its socket to the parent closes, it kills every worker and
-its process group: the socket closes however the parent ends, SIGKILL included. Ctrl-C, SIGTERM and SIGHUP do nothing
-here: the parent handles them.
+It reports each death to the parent, with the status. A worker's index from the parent makes it ask that worker for
+its traceback: only the process that reaps a worker knows that its number is still its own. Once its socket to the
+parent closes, it kills every worker and its process group: the socket closes however the parent ends, SIGKILL
+included. Ctrl-C, SIGTERM and SIGHUP do nothing here: the parent handles them.
 """
 
 from __future__ import annotations
@@ -10,20 +11,26 @@ from __future__ import annotations
 import os
 import select
 import signal
+from collections.abc import Iterator
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import Any
 
 from metta_fast.envs.native._sync import Memory, name_process, ring_fault
+from metta_fast.machine.process_group import has_ended, kill_group
 from metta_fast.vector import worker
 
 LOOK_MS = 1000
 """Seconds between two checks that the parent is alive, besides waiting for its socket to close."""
 
 
-def main(link: Connection) -> None:
-    """Runs the launcher until the parent closes or dies. `link`: the socket to the parent."""
-    parent = os.getppid()
+def main(link: Connection, parent: int) -> None:
+    """Runs the launcher until the parent closes or dies.
+
+    Args:
+        link: the socket to the parent.
+        parent: the parent's process id, which it sends itself: it may end before this process could ask for it.
+    """
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD):
         signal.signal(number, _nothing)  # not SIG_IGN: programs that environments start would inherit that
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
@@ -38,6 +45,7 @@ def main(link: Connection) -> None:
     memory = Memory(job.memory_size, memory_fd)
     os.close(memory_fd)
     pids: dict[int, int] = {}
+    launcher = os.getpid()
     for w in range(job.num_workers):
         pid = os.fork()
         if pid == 0:
@@ -46,7 +54,7 @@ def main(link: Connection) -> None:
                 if fd not in keep:
                     os.close(fd)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            worker.main(w, job, memory, Connection(sockets[w]), words[w])
+            worker.main(w, job, memory, Connection(sockets[w]), words[w], launcher)
         _own_group(pid)
         pids[pid] = w
     for fd in [*sockets, *words]:
@@ -56,11 +64,11 @@ def main(link: Connection) -> None:
         for pid, w in pids.items():
             link.send((w, pid, None))
         _mind(link, wake, parent, pids, memory)
-    except OSError:
-        pass  # the parent is gone
+    except (EOFError, OSError):
+        pass  # the parent has closed its socket, or is gone
     finally:
         for pid in pids:
-            _kill(pid)
+            kill_group(pid)
         for pid in pids:
             os.waitpid(pid, 0)
 
@@ -71,38 +79,35 @@ def _mind(link: Connection, wake: int, parent: int, pids: dict[int, int], memory
     poll.register(link.fileno(), select.POLLIN)
     poll.register(wake, select.POLLIN)
     while True:
-        for pid, status in _ended(pids):
-            _kill(pid)  # its children
-            link.send((pids.pop(pid), pid, status))
+        for w, pid, status in _ended(pids):
+            link.send((w, pid, status))
             ring_fault(memory)
         if not pids:
             return
         ready = {fd for fd, _ in poll.poll(LOOK_MS)}
-        if link.fileno() in ready or os.getppid() != parent:
+        if os.getppid() != parent:
             return
+        if link.fileno() in ready:
+            asked = link.recv()
+            for pid, w in pids.items():
+                if w == asked:
+                    os.kill(pid, signal.SIGUSR1)
         if wake in ready:
             os.read(wake, 4096)
 
 
-def _ended(pids: dict[int, int]) -> list[tuple[int, int]]:
-    """Reaps workers that have ended. Returns their (pid, status)."""
-    found = []
+def _ended(pids: dict[int, int]) -> Iterator[tuple[int, int, int]]:
+    """Yields (worker, pid, status) of workers that have ended: removes them, kills their children and reaps them."""
     for pid in list(pids):
-        done, status = os.waitpid(pid, os.WNOHANG)
-        if done:
-            found.append((pid, status))
-    return found
+        if has_ended(pid):
+            kill_group(pid)
+            yield pids.pop(pid), pid, os.waitpid(pid, 0)[1]
 
 
 def _own_group(pid: int) -> None:
     """Makes the worker the leader of a process group, so that it and its children can be killed together."""
     with suppress(PermissionError, ProcessLookupError):  # the worker has done it already, or is gone
         os.setpgid(pid, pid)
-
-
-def _kill(pid: int) -> None:
-    with suppress(ProcessLookupError):
-        os.killpg(pid, signal.SIGKILL)
 
 
 def _nothing(*_: Any) -> None:

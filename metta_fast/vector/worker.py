@@ -10,6 +10,7 @@ import faulthandler
 import os
 import signal
 import sys
+import time
 import traceback
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, NoReturn, cast
@@ -23,6 +24,7 @@ from metta_fast.envs.native._pool import Pool
 from metta_fast.envs.native._sync import (
     FAULTY,
     MESSAGE,
+    ORPHANED,
     RESET,
     Memory,
     Ready,
@@ -38,13 +40,18 @@ if TYPE_CHECKING:
 WORDS = 32768
 """Longest traceback that is sent, in bytes: the capacity of a pipe without a reader."""
 CHUNKS_PER_THREAD = 4
+LOOK_S = 0.5
+"""Seconds between two checks that the launcher is alive, after a failure."""
 
 
-def main(index: int, job: Job, memory: Memory, link: Connection, words: int) -> NoReturn:
-    """Runs a worker; never returns. `words`: the pipe for tracebacks."""
+def main(index: int, job: Job, memory: Memory, link: Connection, words: int, launcher: int) -> NoReturn:
+    """Runs a worker; never returns. `words`: the pipe for tracebacks. `launcher`: the parent's process id.
+
+    The launcher takes its id before the fork: a worker that asked for its parent's would not notice a launcher that
+    had already ended.
+    """
     code = 1
     try:
-        launcher = os.getppid()
         os.setpgid(0, 0)
         die_with_parent()
         if os.getppid() != launcher:
@@ -53,22 +60,22 @@ def main(index: int, job: Job, memory: Memory, link: Connection, words: int) -> 
         faulthandler.enable(words)
         faulthandler.register(signal.SIGUSR1, words)
         try:
-            _serve(index, job, memory, link)
+            _serve(index, job, memory, link, launcher)
             code = 0
         except BaseException as error:
             text = "".join(traceback.format_exception(error)).encode()
             os.write(words, text[-WORDS:])
             env = error.env if isinstance(error, EnvError) else None
             report_fault(memory, index, -1 if env is None else env)
-            while True:
-                signal.pause()  # the parent reads the traceback and ends us
+            while os.getppid() == launcher:
+                time.sleep(LOOK_S)  # the parent reads the traceback and ends us
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
 
 
-def _serve(index: int, job: Job, memory: Memory, link: Connection) -> None:
+def _serve(index: int, job: Job, memory: Memory, link: Connection, launcher: int) -> None:
     factory = cloudpickle.loads(job.factory)
     agents = job.spec.agents_per_env
     total = job.envs.count * agents
@@ -90,7 +97,8 @@ def _serve(index: int, job: Job, memory: Memory, link: Connection) -> None:
             spin_s=job.spin_s,
             chunks=CHUNKS_PER_THREAD * job.num_threads,
         )
-    station = Station(memory, index, jobs, spin_s=job.spin_s, pool_address=pool.address if pool else 0)
+    address = pool.address if pool else 0
+    station = Station(memory, index, jobs, spin_s=job.spin_s, pool_address=address, parent=launcher)
     link.send((os.getpid(), None))
     while True:
         box, kind = station.next()
@@ -109,7 +117,9 @@ def _serve(index: int, job: Job, memory: Memory, link: Connection) -> None:
                     batch.load_state_dict(state)
                 link.send((index, None))
             continue
-        if kind == FAULTY:
+        if kind == ORPHANED:
+            os.killpg(0, signal.SIGKILL)  # this process and the programs that its environments started
+        elif kind == FAULTY:
             cast("NativeBatch", batches[box]).raise_fault()
         elif kind == RESET:
             batches[box].reset(station.seed, stagger=station.stagger)

@@ -13,6 +13,7 @@ Nothing has a name in the file system, so nothing is left there after a crash.
 
 from __future__ import annotations
 
+import mmap
 import os
 import select
 import time
@@ -34,7 +35,6 @@ START_S = 60.0
 """Seconds for a worker to import and make its environments, or worker_timeout_s if that is longer."""
 CLOSE_S = 3.0
 """Seconds that close waits for environments to close themselves before the workers are killed."""
-PAGE = 4096
 
 
 class WorkersVector(BaseVector):
@@ -54,7 +54,7 @@ class WorkersVector(BaseVector):
         self.slices = slices(envs.count, num_blocks, num_workers)
         self.worker_ranges = split(envs.count, num_workers)
         of_block = [[s.worker for s in self.slices if s.block == b] for b in range(num_blocks)]
-        board = -(-board_size(num_workers, num_blocks) // PAGE) * PAGE
+        board = -(-board_size(num_workers, num_blocks) // mmap.PAGESIZE) * mmap.PAGESIZE
         fd = anonymous_file(board + size)
         try:
             memory = Memory(board + size, fd)

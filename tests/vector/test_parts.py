@@ -239,7 +239,7 @@ int main(void) { /* ping-pong between two processes over a board, then a wait th
         mf_board_block(b, i)->last = 1;
     if (fork() == 0) {
         for (int done = 0; done < 4000;) {
-            int32_t box = mf_board_next(b, 0, 0);
+            int32_t box = mf_board_next(b, 0, 0, -1);
             if (box >= 0)
                 mf_board_finish(b, 0, box), done++;
         }

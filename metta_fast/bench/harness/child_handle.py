@@ -28,6 +28,7 @@ from typing import Any, TypeVar
 
 from metta_fast.contracts.closing import Closing
 from metta_fast.machine import hardware
+from metta_fast.machine.process_group import end_group
 
 T = TypeVar("T")
 
@@ -96,7 +97,7 @@ class Child(Closing):
                 raise Failed(f"no answer within {limit_s:.0f} s", self._printed())
             piece = os.read(pipe, 1 << 16)
             if not piece:
-                code = self._process.wait()
+                code = end_group(self._process, PATIENCE_S)
                 raise Failed(f"its process ended with exit code {code}", self._printed())
             self._received += piece
         line, _, self._received = self._received.partition(b"\n")
@@ -117,8 +118,9 @@ class Child(Closing):
         return answer
 
     def _signal(self, number: int) -> None:
-        with contextlib.suppress(ProcessLookupError):  # its group has ended with it
-            os.killpg(self._process.pid, number)
+        if self._process.returncode is None:  # else its number may be another program's
+            with contextlib.suppress(ProcessLookupError, PermissionError):  # see kill_group
+                os.killpg(self._process.pid, number)
 
     def close(self) -> None:
         """Ends the process and its children; may be called twice."""
@@ -130,10 +132,7 @@ class Child(Closing):
             if pipe is not None:
                 with contextlib.suppress(BrokenPipeError):
                     pipe.close()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(timeout=PATIENCE_S)
-        self._signal(signal.SIGKILL)
-        self._process.wait()
+        end_group(self._process, PATIENCE_S)
         self._stderr.close()
 
 

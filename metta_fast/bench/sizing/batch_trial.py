@@ -10,7 +10,9 @@ still has to kill a process, it kills this one first.
 from __future__ import annotations
 
 import contextlib
+import mmap
 import resource
+import sys
 from collections.abc import Iterable
 from math import lcm
 from pathlib import Path
@@ -21,7 +23,6 @@ from metta_fast.bench.harness.child_loop import serve
 if TYPE_CHECKING:
     from metta_fast.contracts.algorithm import MemoryPart
 
-PAGE = 4096
 EPOCHS = 2
 
 
@@ -57,7 +58,7 @@ class Trial:
             spec = factory.spec
             ballast = rollout(memory.estimate(full, spec)) - rollout(memory.estimate(used, spec))
         self.ballast = bytearray(max(ballast, 0))
-        self.ballast[::PAGE] = b"\1" * len(range(0, len(self.ballast), PAGE))
+        self.ballast[:: mmap.PAGESIZE] = b"\1" * len(range(0, len(self.ballast), mmap.PAGESIZE))
         self.parts = build_parts(used, factory)
 
     def ready(self) -> dict[str, Any]:
@@ -76,7 +77,8 @@ class Trial:
             torch.cuda.synchronize(self.parts.device)
             free, total = torch.cuda.mem_get_info(self.parts.device)
             return {"bytes": total - free}
-        return {"bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}
+        unit = 1 if sys.platform == "darwin" else 1024
+        return {"bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit}
 
     def close(self) -> None:
         self.parts.close()
