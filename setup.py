@@ -8,7 +8,7 @@ define NAME_params; this script lists them for the compiler in list.h.
 
     python setup.py build_ext --inplace             # a development build
     MF_DEBUG=1 python setup.py build_ext --inplace  # bounds checks, line tracing, -O1 -g
-    MF_ARCH=native python setup.py build_ext --inplace   # tuned for this processor (not portable)
+    MF_ARCH=native python setup.py build_ext --inplace   # for this processor (docs/hardware.md)
     MF_SANITIZE=address,undefined python setup.py build  # a debug build with gcc's or clang's sanitizers, in
                                                          # build/sanitize-address-undefined (used by .ci/sanitize)
     MF_ONLY=metta_fast.envs.grid._grid python setup.py build_ext --inplace   # these extensions alone, by commas
@@ -17,7 +17,10 @@ define NAME_params; this script lists them for the compiler in list.h.
 import importlib.util
 import os
 import re
+import shlex
+import subprocess
 import sys
+import sysconfig
 import zlib
 from pathlib import Path
 
@@ -34,6 +37,13 @@ SANITIZE = os.environ.get("MF_SANITIZE", "")  # value of -fsanitize=: address, u
 DEBUG = os.environ.get("MF_DEBUG") == "1" or bool(SANITIZE)
 MUJOCO_LIBRARY = "libmujoco.so.4.0.0"  # envs/robot/__init__.py and pyproject.toml name the same version
 ARCH = os.environ.get("MF_ARCH", "x86-64-v3" if os.uname().machine == "x86_64" else "")
+
+BUILT_FOR = ROOT / "metta_fast/machine/built_for.txt"
+"""Written here, read by metta_fast/machine/processor.py. A new MF_ARCH rebuilds every extension."""
+NAMES = {"BMI": "bmi1", "LZCNT": "abm"}
+SETS = "SSSE3 SSE4_1 SSE4_2 POPCNT AVX AVX2 F16C FMA MOVBE LZCNT BMI BMI2"
+SETS += " AVX512F AVX512BW AVX512CD AVX512DQ AVX512VL"
+"""Instruction sets that the compiler may use, by its macros __SSSE3__ …; NAMES: Linux's names, where not the same."""
 
 # No fast-math and no contraction: the same header must give the same bits when compiled for the GPU.
 CFLAGS = ["-O1", "-g"] if DEBUG else ["-O3"]
@@ -64,6 +74,30 @@ def mujoco_folder() -> Path | None:
     return None
 
 
+def write_if_changed(target: Path, text: str) -> None:
+    """Leaves the file's time as it is if it has this content, so that nothing is built again."""
+    if not target.is_file() or target.read_text() != text:
+        target.write_text(text)
+
+
+def write_built_for() -> None:
+    """Writes ARCH, and the instruction sets that the compiler uses for it, to BUILT_FOR."""
+    names = []
+    if os.uname().machine == "x86_64" and ARCH:
+        compiler = shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc")
+        macros = subprocess.run(
+            [*compiler, f"-march={ARCH}", "-dM", "-E", "-x", "c", "/dev/null"],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        if macros.returncode:
+            sys.exit(
+                f"the compiler does not know -march={ARCH}: name another with MF_ARCH (MF_ARCH= for none)"
+            )
+        names = [NAMES.get(s, s.lower()) for s in SETS.split() if f"#define __{s}__ 1\n" in macros.stdout]
+    write_if_changed(BUILT_FOR, f"{ARCH or 'any processor'}\n{' '.join(names)}\n")
+
+
 def list_tasks() -> None:
     """Writes envs/robot/tasks/list.h (see all.h there) if its content changes."""
     folder = ROOT / "envs/robot/tasks"
@@ -75,15 +109,14 @@ def list_tasks() -> None:
     lines = ["/* list.h: written by setup.py (list_tasks). */"]
     lines += [f'#include "{name}.h"' for name in found]
     lines += ["#define MF_ROBOT_TASKS(X) " + " ".join(f"X({name}, {crc}u)" for name, crc in found.items())]
-    target, text = folder / "list.h", "\n".join(lines) + "\n"
-    if not target.is_file() or target.read_text() != text:
-        target.write_text(text)
+    write_if_changed(folder / "list.h", "\n".join(lines) + "\n")
 
 
 def extensions() -> list[Extension]:
     """Makes one extension per .pyx file, named by its path in the package."""
     found = []
     list_tasks()
+    write_built_for()
     mujoco = mujoco_folder()
     for top, package in (("envs", "metta_fast.envs"), ("metta_fast", "metta_fast")):
         for source in sorted((ROOT / top).rglob("*.pyx")):
@@ -99,6 +132,8 @@ def extensions() -> list[Extension]:
                     print(
                         "envs/robot is not built: MuJoCo 4.0.0 is not installed; to build it, type "
                         "pip install mujoco==4.0.0 (or install the extra `robots`)"
+                        if sys.platform.startswith("linux")
+                        else "envs/robot is not built: robots need Linux"
                     )
                     continue
                 include, objects = [str(mujoco / "include")], [str(mujoco / MUJOCO_LIBRARY)]
@@ -114,6 +149,7 @@ def extensions() -> list[Extension]:
                 }
                 for h in (ROOT / folder).rglob("*.h")
             ]
+            headers.append(str(BUILT_FOR.relative_to(ROOT)))
             found.append(
                 Extension(
                     name,

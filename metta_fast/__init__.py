@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from metta_fast.vector import make_vector as make_vector
 
 from metta_fast.compat.old_paths import install as _install_old_paths
+from metta_fast.machine.processor import check_processor as _check_processor
 from metta_fast.version import __version__ as __version__
 
 _PLACES = {
@@ -84,6 +85,7 @@ _PLACES = {
 _MODULES = {"hooks": "metta_fast.algorithms.hooks"}
 """Public modules."""
 
+_check_processor()
 _install_old_paths()
 
 

@@ -37,8 +37,6 @@ NEEDED = {
     "cloudpickle": "cloudpickle",
 }
 """Import name → name on the package index."""
-SHM_WANTED = 1 << 28
-"""Bytes of /dev/shm below which workers may run out of shared memory (containers often have 64 MiB)."""
 
 
 @dataclass(frozen=True)
@@ -88,13 +86,6 @@ def examine() -> Iterator[Finding]:
     if machine.gpus:
         yield _engine(machine)
     yield Finding("machine", machine.describe())
-    shm = shutil.disk_usage("/dev/shm").free if Path("/dev/shm").is_dir() else 0
-    yield Finding(
-        "shared mem",
-        f"{shm / hardware.GIB:.1f} GiB free in /dev/shm",
-        "" if shm >= SHM_WANTED else "docker run --shm-size=2g, or vector.backend=threads",
-        needed=False,
-    )
     yield Finding("profile", profiles.choose_profile(machine).reason)
 
 
