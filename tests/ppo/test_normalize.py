@@ -60,6 +60,15 @@ def test_rows_taken_in_parts_give_the_same(monkeypatch: pytest.MonkeyPatch) -> N
     torch.testing.assert_close(whole.squares, parts.squares, rtol=1e-9, atol=0.0)
 
 
+@pytest.mark.parametrize("value", [0.1, 123.456, -77.7, 1e6])
+def test_numbers_that_never_change_become_0(value: float) -> None:
+    own, b = Normalizer(SPEC), rollout(0)
+    b.obs["obs"].fill_(value)
+    for _ in range(50):
+        own.take(b)
+    assert not own(b.obs)["obs"].any()
+
+
 def test_before_the_first_rollout_nothing_changes_and_after_it_large_numbers_are_clipped() -> None:
     own = Normalizer(SPEC)
     x = torch.tensor([[[0.5, -2.0, 9.0]]])

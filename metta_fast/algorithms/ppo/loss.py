@@ -15,7 +15,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from metta_fast.algorithms.ppo.loss_terms import EPSILON, Loss
+from metta_fast.algorithms.ppo.loss_terms import EPSILON, LEAST_DEVIATION, Loss
 from metta_fast.algorithms.ppo.minibatch import Minibatch
 from metta_fast.config.keys import TrainerConfig
 
@@ -26,9 +26,15 @@ def masked_mean(x: Tensor, mask: Tensor) -> Tensor:
 
 
 def normalized(advantage: Tensor, mask: Tensor) -> Tensor:
-    """Normalizes to mean 0 and standard deviation 1 over the unmasked rows; masked rows become 0."""
-    centred = torch.where(mask, advantage - masked_mean(advantage, mask), 0.0)
-    return centred / (masked_mean(centred.square(), mask).sqrt() + EPSILON)
+    """Normalizes to mean 0 and standard deviation 1 over the unmasked rows; masked rows become 0.
+
+    Advantages that are equal, or equal but for rounding, become about 0 (LEAST_DEVIATION).
+    """
+    mean = masked_mean(advantage, mask)
+    centred = advantage - mean
+    centred = torch.where(mask, centred - masked_mean(centred, mask), 0.0)  # without the mean's own rounding
+    deviation = masked_mean(centred.square(), mask).sqrt()
+    return centred / (torch.maximum(deviation, LEAST_DEVIATION * mean.abs()) + EPSILON)
 
 
 def ppo_loss(

@@ -10,6 +10,9 @@ STATS = ("policy", "value", "entropy", "kl", "clip_fraction")
 """Names of the statistics of `ppo_loss`, logged as loss/<name>."""
 
 EPSILON = 1e-8
+"""Added to the standard deviation that advantages are divided by."""
+LEAST_DEVIATION = 1e-5
+"""Advantages are divided by at least this share of their mean: differences of that size are float32's rounding."""
 
 
 class Loss(NamedTuple):

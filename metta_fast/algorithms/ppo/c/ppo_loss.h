@@ -29,7 +29,8 @@ typedef struct {
     double mean, deviation;
 } mf_scale;
 
-/* Of the n unmasked rows listed; mean 0 and deviation 1 where advantages stay as they are. */
+/* Of the n unmasked rows listed; mean 0 and deviation 1 where advantages stay as they are. (Its least share of the mean
+ * and what is added: LEAST_DEVIATION and EPSILON of loss_terms.py.) */
 static mf_scale mf_advantage_scale(const mf_rows *from, const mf_settings *s, const int64_t *row, int n)
 {
     double mean = 0, square = 0;
@@ -39,7 +40,7 @@ static mf_scale mf_advantage_scale(const mf_rows *from, const mf_settings *s, co
         mean += from->advantage[row[b]] / (double)n;
     for (int b = 0; b < n; b++)
         square += (from->advantage[row[b]] - mean) * (from->advantage[row[b]] - mean) / n;
-    return (mf_scale){mean, sqrt(square) + 1e-8};
+    return (mf_scale){mean, fmax(sqrt(square), 1e-5 * fabs(mean)) + 1e-8};
 }
 
 /* The loss of one row, a share `each` of the minibatch, from its new log-probability and value: added to stats, with

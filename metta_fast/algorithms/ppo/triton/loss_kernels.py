@@ -19,9 +19,10 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from metta_fast.algorithms.ppo.loss_terms import EPSILON
+from metta_fast.algorithms.ppo.loss_terms import EPSILON, LEAST_DEVIATION
 
 TINY = tl.constexpr(EPSILON)
+LEAST = tl.constexpr(LEAST_DEVIATION)
 STATISTICS = tl.constexpr(8)
 """Columns for the statistics at the start of a line of partial sums."""
 
@@ -42,6 +43,7 @@ def gather_kernel(
     a = tl.load(advantage + row, mask=live, other=0.0)
     n = tl.sum(live.to(tl.float32), 0)
     mean = tl.sum(a, 0) / tl.maximum(n, 1.0)
+    mean += tl.sum(tl.where(live, a - mean, 0.0), 0) / tl.maximum(n, 1.0)  # without its own rounding
     centred = tl.where(live, a - mean, 0.0)
     tl.store(moments + part, n)
     tl.store(moments + parts + part, mean)
@@ -58,9 +60,10 @@ def all_moments(moments, parts, PARTS: tl.constexpr):
     squares = tl.load(moments + 2 * parts + i, mask=inside, other=0.0)
     share = 1.0 / tl.maximum(tl.sum(n, 0), 1.0)
     mean = tl.sum(n * means, 0) * share
+    mean += tl.sum(n * (means - mean), 0) * share
     off = means - mean
     variance = tl.sum(squares + n * off * off, 0) * share
-    return share, mean, 1.0 / (tl.sqrt(variance) + TINY)
+    return share, mean, 1.0 / (tl.maximum(tl.sqrt(variance), LEAST * tl.abs(mean)) + TINY)
 
 
 @triton.jit
