@@ -148,7 +148,7 @@ class Rollout(RolloutBase[VectorEnv]):
         buffers.value[t, a:b].copy_(value[0], non_blocking=True)
         if self._unchecked:
             self._unchecked = False
-            check_compiled(buffers.value[t, a:b], self._plain(obs, state, reset, noise)[2][0])
+            check_compiled(value[0], self._plain(obs, state, reset, noise)[2][0])
         timer.lap("inference")
         if last:
             return
