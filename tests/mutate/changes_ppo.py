@@ -10,7 +10,7 @@ C_UPDATE = "tests/ppo/test_mlp_update.py"
 CHANGES = [
     *in_file(
         "metta_fast/algorithms/ppo/loss.py",
-        "tests/ppo/test_loss.py tests/ppo/test_learner.py",
+        "tests/ppo/test_loss.py tests/ppo/test_loss_reference.py",
         [
             (
                 "torch.where(mask, logprob - batch.logprob, 0.0)",

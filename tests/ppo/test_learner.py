@@ -15,6 +15,7 @@ from metta_fast.algorithms.ppo.learner import copied
 from metta_fast.algorithms.ppo.loss import normalized
 from metta_fast.algorithms.ppo.minibatch import Gather
 from metta_fast.algorithms.ppo.schedule import learning_rate
+from metta_fast.algorithms.ppo.step import SUMS
 from metta_fast.config.keys import PolicyConfig
 from metta_fast.policy import make_policy
 from metta_fast.runtime.keyed_random import ORDER, Keyed
@@ -188,8 +189,12 @@ def test_vtrace_writes_the_ratios_back() -> None:
 
 
 @pytest.mark.parametrize("lstm", [False, True])
-def test_recompute_each_pass_takes_the_values_of_that_moment(lstm: bool) -> None:
-    """Of every row, masked and last ones too; the core runs from the rollout's first state, over resets."""
+@pytest.mark.parametrize("chunk", [1 << 16, 20])
+def test_recompute_each_pass_takes_the_values_of_that_moment(
+    lstm: bool, chunk: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of every row, masked and last ones too; the core runs from the rollout's first state, over resets and chunks."""
+    monkeypatch.setattr("metta_fast.algorithms.ppo.revalue.CHUNK", chunk)
     ppo = make_ppo(tickers(4), recompute="pass", update_epochs=3, learning_rate=0.05, lstm=lstm)
     seen: list[tuple[torch.Tensor, torch.Tensor]] = []
     advantage = ppo.learner._advantage
@@ -277,6 +282,8 @@ def test_accumulated_minibatches_are_one_step_with_their_mean_gradient() -> None
         ppo.update()
         ppo.rollout.vec.close()
     torch.testing.assert_close(weights(whole), weights(halves), rtol=1e-4, atol=1e-6)
+    norm = SUMS.index("gradient_norm")  # Adam's first step is the same for any multiple of a gradient
+    torch.testing.assert_close(whole.learner.sums[norm], halves.learner.sums[norm], rtol=1e-4, atol=0)
 
 
 def test_target_kl_stops_the_update() -> None:
