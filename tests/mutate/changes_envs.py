@@ -139,7 +139,7 @@ CHANGES = [
     ),
     *in_file(
         "envs/robot/robot.h",
-        "tests/robot",
+        "tests/robot/test_batch.py tests/robot/test_oracle.py",
         [
             ("((top << 26) | bottom)", "((top << 25) | bottom)", "noise covers half of its range"),
             ("return radius * cos(", "return 0.5 * radius * cos(", "normal noise is half as wide"),

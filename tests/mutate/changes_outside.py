@@ -13,9 +13,9 @@ CHANGES = [
         [
             ("fewer -= fewer % blocks if fewer >= blocks else 0", "pass", "blocks become uneven"),
             (
-                "(value for value in usable if value <= minibatch)",
-                "(value for value in usable if value < minibatch)",
-                "a minibatch that fits is lowered",
+                "if minibatch % bptt == 0 and batch % minibatch == 0:",
+                "if batch % minibatch == 0:",
+                "a minibatch cuts segments",
             ),
             (
                 "            if batch % (agents * bptt):\n",

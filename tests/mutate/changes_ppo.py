@@ -103,7 +103,7 @@ CHANGES = [
     ),
     *in_file(
         "metta_fast/algorithms/ppo/step.py",
-        LEARNER,
+        "tests/ppo/test_target_kl.py " + LEARNER,
         [
             (
                 "if self.config.max_grad_norm > 0:",
@@ -204,7 +204,7 @@ CHANGES = [
     ),
     *in_file(
         "metta_fast/algorithms/ppo/c/mlp_update.h",
-        C_UPDATE,
+        "tests/ppo/test_target_kl.py " + C_UPDATE,
         [
             (
                 "            for (int i = 0; i < u->slots; i++)\n"
