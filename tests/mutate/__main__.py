@@ -10,8 +10,9 @@ import argparse
 import queue
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 from tests.mutate import CHANGES
@@ -38,7 +39,7 @@ def main(words: Sequence[str]) -> int:
         trees: queue.SimpleQueue[Tree] = queue.SimpleQueue()
         for number in range(given.jobs):
             trees.put(Tree(Path(folder) / str(number)))
-        with ThreadPoolExecutor(given.jobs) as pool:
+        with ThreadPoolExecutor(given.jobs) as pool, _quick_end(pool):
             if not given.unchecked:
                 list(
                     pool.map(
@@ -47,6 +48,16 @@ def main(words: Sequence[str]) -> int:
                 )
             outcomes = list(pool.map(lambda change: _try(trees, change, given.timeout), changes))
     return _report(dict(zip(changes, outcomes)))
+
+
+@contextmanager
+def _quick_end(pool: ThreadPoolExecutor) -> Iterator[None]:
+    """Starts nothing more after an error."""
+    try:
+        yield
+    except BaseException:
+        pool.shutdown(wait=False, cancel_futures=True)
+        raise
 
 
 def _check(trees: queue.SimpleQueue[Tree], tests: str, timeout_s: float) -> None:
