@@ -2,9 +2,9 @@
 
 from tests.mutate.change import in_file
 
-VECTOR = "tests/vector"
-PARTS = "tests/vector/test_parts.py tests/vector/test_contract.py"
-FAULTS = "tests/vector/test_contract.py tests/vector/test_faults.py"
+ORDER = "tests/vector/test_order.py"
+PARTS = f"{ORDER} tests/vector/test_parts.py tests/vector/test_contract.py"
+FAULTS = f"{ORDER} tests/vector/test_contract.py tests/vector/test_faults.py"
 
 CHANGES = [
     *in_file(
@@ -136,7 +136,7 @@ CHANGES = [
     ),
     *in_file(
         "metta_fast/runtime/c/pool.h",
-        FAULTS + " tests/vector/test_parts.py",
+        f"{PARTS} tests/vector/test_faults.py tests/robot/test_faults.py",
         [
             (
                 "fn(job->ctx, lo, end < job->n ? end : job->n)",
@@ -167,7 +167,7 @@ CHANGES = [
     ),
     *in_file(
         "envs/native/board.h",
-        FAULTS + " tests/vector/test_parts.py",
+        f"{PARTS} tests/vector/test_faults.py tests/robot/test_faults.py",
         [
             (" && request < ticket) {", ") {", "a worker does the newest mail first"),
             (
