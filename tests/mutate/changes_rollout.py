@@ -2,7 +2,7 @@
 
 from tests.mutate.change import in_file
 
-ROLLOUT = "tests/ppo/test_rollout.py tests/ppo/test_cpu_rollout.py tests/ppo/test_right_behaviour.py"
+ROLLOUT = "tests/rollout/test_rollout_state.py tests/ppo/test_rollout.py tests/ppo/test_cpu_rollout.py"
 EPISODES = "tests/ppo/test_episode_stats.py tests/ppo/test_right_behaviour.py"
 
 CHANGES = [
@@ -37,7 +37,7 @@ CHANGES = [
     ),
     *in_file(
         "metta_fast/rollout/base.py",
-        ROLLOUT + " tests/run/test_resume.py",
+        ROLLOUT,
         [
             ("self._keyed(NOISE, epoch)", "self._keyed(NOISE, 0)", "each epoch draws the same noise"),
             ("env_seed(self.seed, epoch)", "self.seed", "a resume replays the first episodes"),
@@ -67,7 +67,7 @@ CHANGES = [
     ),
     *in_file(
         "metta_fast/rollout/finite_checks.py",
-        "tests/ppo/test_guard.py tests/ppo/test_device_rollout.py tests/rollout",
+        "tests/rollout/test_rollout_state.py tests/ppo/test_guard.py",
         [
             (
                 "low.isfinite() & high.isfinite()",
@@ -97,7 +97,7 @@ CHANGES = [
     ),
     *in_file(
         "metta_fast/runtime/keyed_random.py",
-        "tests/run/test_resume.py tests/run/test_evaluate.py tests/ppo/test_right_behaviour.py",
+        "tests/rollout/test_rollout_state.py tests/ppo/test_rollout.py",
         [
             (
                 "mix(seed, ENVS, epoch) & ~EVAL_SEED_BIT",
