@@ -3,7 +3,7 @@
 All other durations use time.monotonic. The time of day is only written (train.log, TensorBoard, names of runs) and
 never subtracted, because it may be set forwards or backwards during a run.
 
-Place in the flow: storage/run_folder.py writes the start of the training process into the lock, and watch/state.py
+Place in the flow: storage/run_lock.py writes the start of the training process into the lock, and watch/state.py
 compares it; run/trainer.py logs the time from the start to the first update.
 """
 

@@ -27,7 +27,7 @@ from metta_fast.resolve.compose import COMMAND_LINE, Composed
 from metta_fast.run.fine_tune import adopt
 from metta_fast.storage import checkpoint
 from metta_fast.storage.checkpoint import Checkpoint, DamagedCheckpoint
-from metta_fast.storage.run_folder import RunDir, runs, safe_name
+from metta_fast.storage.run_folder import RunDir, find_folders, runs, safe_name
 
 FIXED = (
     "env.",
@@ -112,7 +112,7 @@ def _newest(root: str, name: Any, notes: list[str]) -> tuple[RunDir | None, Chec
 
 def _named(root: str, key: str, value: str, notes: list[str]) -> tuple[RunDir, Checkpoint]:
     """Returns the run and checkpoint that `key=value` names. key: resume or init_from."""
-    path = next((p for p in (Path(value).expanduser(), Path(root) / value) if p.is_dir()), None)
+    path = next(find_folders(value, root), None)
     if path is None:
         there = ", ".join(folder.name for folder in runs(root)[:5]) or "none"
         raise UserError(

@@ -13,6 +13,7 @@ nothing: several processes of one run share one folder.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -32,8 +33,11 @@ from metta_fast.run.snapshot import Snapshot
 from metta_fast.runtime.fast_paths import in_words, missed
 from metta_fast.storage import checkpoint
 from metta_fast.storage.atomic_file import whole
-from metta_fast.storage.run_folder import RunDir, RunLocked, not_writable
+from metta_fast.storage.run_folder import RunDir
+from metta_fast.storage.run_lock import RunLocked, not_writable
 from metta_fast.version import __version__
+
+LOG = logging.getLogger("metta_fast.run.run_writer")
 
 
 class Log(Protocol):
@@ -208,8 +212,12 @@ def claim(folder: RunDir, is_unused: Callable[[], bool], closing: ExitStack) -> 
     """
 
     def remove_unused() -> None:
-        if is_unused():
+        if not is_unused():
+            return
+        try:
             folder.remove()
+        except OSError as error:  # NFS keeps a removed file's place while it is open
+            LOG.warning("warning: the unused folder %s cannot be removed: %s", folder.path, error.strerror)
 
     try:
         folder.lock()

@@ -1,4 +1,4 @@
-"""Creates and locks the folder of a run; the lock lets only one process write into it.
+"""Creates, names and lists the folders of runs.
 
     runs/<name>/
         config.yaml      the resolved configuration
@@ -8,40 +8,25 @@
         checkpoints/     see checkpoint.py
         replays/         pages that play an episode (metta_fast/episodes)
         train.log        messages with times
-        lock             held (flock) while a process trains
+        lock             held while a process trains (run_lock.py)
 
 Place in the flow: run/resume.py creates or finds it before anything starts; run/trainer.py writes into it.
 """
 
 from __future__ import annotations
 
-import errno
-import fcntl
-import os
 import re
 import shutil
-import socket
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
 
 from metta_fast.contracts.errors import UserError
-from metta_fast.machine.process_clock import process_start
+from metta_fast.storage.run_lock import RunLock
 
 _SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-
-
-class RunLocked(UserError):
-    """Another process is training this run."""
-
-
-def not_writable(folder: Path, error: OSError) -> UserError:
-    """Returns the error for a run's folder that cannot be written."""
-    return UserError(
-        f"cannot write into the run's folder {folder}: {error.strerror}; choose another with run.dir=…"
-    )
 
 
 @dataclass
@@ -49,7 +34,6 @@ class RunDir:
     """Names the paths of one run. Call `lock()` before writing anything, and `unlock()` at the end."""
 
     path: Path
-    _lock: IO[str] | None = None
 
     def __post_init__(self) -> None:
         self.name = self.path.name
@@ -60,41 +44,16 @@ class RunDir:
         self.checkpoints = self.path / "checkpoints"
         self.replays = self.path / "replays"
         self.log = self.path / "train.log"
+        self._lock = RunLock(self.path / "lock", self.name)
 
     def lock(self) -> None:
         """Locks the run for this process; the system releases the lock whenever the process ends.
 
         Raises:
-            RunLocked: another process holds the lock; the message names it.
-            UserError: the folder cannot be written.
+            RunLocked: another process holds the lock, or this one for another run; the message names it.
+            UserError: the folder cannot be written or locked.
         """
-        try:
-            file = open(self.path / "lock", "a+")  # noqa: SIM115 - held until unlock
-        except OSError as error:
-            raise not_writable(self.path, error) from error
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            file.seek(0)
-            owner = file.readline().strip() or "another process"
-            file.close()
-            raise RunLocked(
-                f"run {self.name} is being trained by {owner}: stop it first, "
-                f"or start another run with run.name=…"
-            ) from error
-        except OSError as error:
-            if error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.EINVAL):
-                raise
-            # A file system without locks (some bucket mounts) cannot keep two writers apart.
-        try:
-            file.truncate(0)
-            file.write(f"process {os.getpid()} on {socket.gethostname()}\nstarted {process_start('self')}\n")
-            file.flush()
-        except OSError as error:
-            with suppress(OSError):  # closing tries the failed write again
-                file.close()
-            raise not_writable(self.path, error) from error
-        self._lock = file
+        self._lock.take()
 
     def remove(self) -> None:
         """Deletes the folder with its contents."""
@@ -102,10 +61,7 @@ class RunDir:
 
     def unlock(self) -> None:
         """Releases the lock; may be called twice."""
-        if self._lock is not None:
-            self._lock.truncate(0)
-            self._lock.close()
-            self._lock = None
+        self._lock.release()
 
 
 def create(folder: str, name: str | None, env_name: str) -> RunDir:
@@ -161,12 +117,38 @@ def safe_name(name: str) -> str:
 
 
 def runs(folder: str) -> list[RunDir]:
-    """Lists the runs in `folder`, newest first by the last change of their checkpoints folder or configuration."""
+    """Lists the runs in `folder`, newest first by the last change of their checkpoints folder or configuration.
 
-    def written(path: Path) -> tuple[float, str]:
-        files = (path / "checkpoints", path / "config.yaml")
-        return max(file.stat().st_mtime for file in files if file.exists()), path.name
+    Folders that cannot be read, or that are removed meanwhile, are left out.
 
-    root = Path(folder)
-    found = [path for path in root.iterdir() if (path / "config.yaml").exists()] if root.is_dir() else []
-    return [RunDir(path) for path in sorted(found, key=written, reverse=True)]
+    Raises:
+        UserError: `folder` itself cannot be read.
+    """
+
+    def changed(path: Path) -> float | None:
+        try:
+            config = (path / "config.yaml").stat().st_mtime
+        except OSError:
+            return None
+        with suppress(OSError):
+            return max(config, (path / "checkpoints").stat().st_mtime)
+        return config
+
+    try:
+        paths = list(Path(folder).iterdir())
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        raise UserError(
+            f"cannot read the folder of runs {folder}: {error.strerror}; choose another with run.dir=…"
+        ) from error
+    dated = [(when, path.name, path) for path in paths if (when := changed(path)) is not None]
+    return [RunDir(path) for _, _, path in sorted(dated, reverse=True)]
+
+
+def find_folders(named: str, root: str) -> Iterator[Path]:
+    """Yields the folder `named`, then the one of that name in `root`, as far as they exist and can be read."""
+    for path in (Path(named), Path(root) / named):
+        with suppress(OSError, RuntimeError):  # a name too long, a folder above closed to us; ~ of nobody
+            if (found := path.expanduser()).is_dir():
+                yield found

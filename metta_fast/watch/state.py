@@ -7,7 +7,6 @@ import re
 import socket
 import time
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import psutil
 
@@ -16,7 +15,7 @@ from metta_fast.contracts.errors import UserError
 from metta_fast.machine import nvml
 from metta_fast.machine.monitor import Processes
 from metta_fast.machine.process_clock import process_start
-from metta_fast.storage.run_folder import RunDir, runs
+from metta_fast.storage.run_folder import RunDir, find_folders, runs
 from metta_fast.watch.metrics_tail import MetricsTail
 
 LOOK_S = 2.0
@@ -84,7 +83,7 @@ class Watched:
         self.state = self._process() + self._age()
 
     def _process(self) -> str:
-        """Finds the training process by the lock's text (storage/run_folder.py), and measures it."""
+        """Finds the training process by the lock's text (storage/run_lock.py), and measures it."""
         lock = self.folder.path / "lock"
         try:
             owner = lock.read_text()
@@ -130,10 +129,10 @@ def find_run(name: str | None) -> RunDir | None:
     root = RunConfig().dir
     if name is None:
         return next(iter(runs(root)), None)
-    for path in (Path(name).expanduser(), Path(root) / name):
+    for path in find_folders(name, root):
         if (path / "config.yaml").exists():
             return RunDir(path)
-        if path.is_dir() and (found := runs(str(path))):
+        if found := runs(str(path)):
             return found[0]
     known = ", ".join(run.name for run in runs(root)[:5]) or "none"
     raise UserError(f"no run {name}; give a run's folder or its name. Newest runs in {root}: {known}")
