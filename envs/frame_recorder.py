@@ -34,10 +34,19 @@ class FrameRecorder:
         render: returns the current image, uint8 [height, width, 3].
         every: steps between images.
         step_s: simulated seconds per step; None: the environment has no time of its own.
+        close: called at the end of the episode.
     """
 
-    def __init__(self, render: Callable[[], Array], *, every: int = 1, step_s: float | None = None) -> None:
+    def __init__(
+        self,
+        render: Callable[[], Array],
+        *,
+        every: int = 1,
+        step_s: float | None = None,
+        close: Callable[[], None] = lambda: None,
+    ) -> None:
         self._render = render
+        self.close = close
         self._images: list[bytes] = []
         self._every, self._seen, self._step_s = every, 0, step_s
         self._size = (0, 0)

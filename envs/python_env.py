@@ -125,7 +125,13 @@ class PythonBatch:
     def __init__(self, factory: PythonEnvFactory, first_env: int, num_envs: int) -> None:
         self.factory, self.spec = factory, factory.spec
         kind = SeveralAgents if factory.several else OneAgent
-        self.envs: list[Any] = [kind(factory, first_env + i) for i in range(num_envs)]
+        self.envs: list[Any] = []
+        try:
+            for i in range(num_envs):
+                self.envs.append(kind(factory, first_env + i))
+        except BaseException:  # one cannot be made, or a signal came
+            self.close()
+            raise
 
     def bind(self, rows: Rows) -> None:
         self.rows = rows

@@ -182,7 +182,9 @@ class RobotFactory:
 
         renderer = Renderer(self.model.path)
         every = max(1, round(PICTURE_S / self.step_s))
-        return FrameRecorder(lambda: renderer.render(batch.physics(0)), every=every, step_s=self.step_s)
+        return FrameRecorder(
+            lambda: renderer.render(batch.physics(0)), every=every, step_s=self.step_s, close=renderer.close
+        )
 
     def viewer(self) -> RobotViewer:
         """Returns MuJoCo's own viewer."""

@@ -123,6 +123,9 @@ class Renderer(Closing):
             reason = "its output is not pictures"
         except OSError:
             reason = self._why()
+        except BaseException:  # a signal
+            self.close()
+            raise
         self.close()
         return reason
 

@@ -200,7 +200,10 @@ def decode_track(given: dict[str, Any]) -> Array:
 
 
 class Recorder(Protocol):
-    """Records the world of a batch's only environment; returned by a factory's optional `make_recorder(batch)`."""
+    """Records the world of a batch's only environment; returned by a factory's optional `make_recorder(batch)`.
+
+    It may have a method `close()`, which is called at the end of the episode, also if that is cut short.
+    """
 
     def see(self) -> None:
         """Records the present state; called after the reset and after each step of the episode."""

@@ -7,7 +7,8 @@ The world is that of environment number `episode` under the seed; here the eight
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ def record(
     episode: int = 0,
     max_steps: int = 1000,
     about: Mapping[str, Any] | None = None,
+    check: Callable[[], None] | None = None,
 ) -> Recording:
     """Plays one episode of environment number `episode` and records it.
 
@@ -35,9 +37,13 @@ def record(
         seed: of the environments; with EVAL_SEED_BIT set, training never uses it.
         max_steps: time limit to assume if the environment does not report its own.
         about: copied into the recording.
+        check: called after each step; it may raise to end the episode.
     """
-    seen = _Seen(factory)
-    played = play(factory, player, 1, first_env=episode, seed=seed, max_steps=max_steps, watch=seen)
+    with closing(_Seen(factory)) as seen:
+        played = play(
+            factory, player, 1, first_env=episode, seed=seed, max_steps=max_steps, watch=seen, check=check
+        )
+        world = seen.recorder.world() if seen.recorder else World()
     return Recording(
         about=dict(about or {}),
         actions=_actions(factory.spec.action),
@@ -46,7 +52,7 @@ def record(
         end=seen.end,
         terminal=seen.terminal,
         stats=played.stats,
-        world=seen.recorder.world() if seen.recorder else World(),
+        world=world,
     )
 
 
@@ -88,6 +94,12 @@ class _Seen:
         self._begun = True
         if self.recorder is not None:
             self.recorder.see()
+
+    def close(self) -> None:
+        """Ends what the recorder holds, for example a process that draws."""
+        close = getattr(self.recorder, "close", None)
+        if close is not None:
+            close()
 
     def _step(self, rows: Rows) -> None:
         alive = self.end == NO_END

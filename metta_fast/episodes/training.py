@@ -10,6 +10,7 @@ Place in the flow: run/trainer.py calls `write_replay` between epochs.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,13 +27,21 @@ if TYPE_CHECKING:
 _NAME = re.compile(r"step_\d{12,}\.html")
 
 
-def write_replay(config: Config, factory: EnvFactory, policy: Policy, folder: RunDir, step: int) -> Path:
+def write_replay(
+    config: Config,
+    factory: EnvFactory,
+    policy: Policy,
+    folder: RunDir,
+    step: int,
+    check: Callable[[], None] | None = None,
+) -> Path:
     """Records an episode and writes its page; only the newest `run.keep_replays` of these pages are kept.
 
     Args:
         factory: the run's factory.
         policy: the policy in training, on any device.
         step: agent steps trained so far.
+        check: called after each step; it may raise to end the episode, and no page is written.
 
     Raises:
         OSError: the page cannot be written.
@@ -57,6 +66,7 @@ def write_replay(config: Config, factory: EnvFactory, policy: Policy, folder: Ru
         about=about(
             config, folder.checkpoints / name, player=sampled_or_likely(likely), seed=seed, episode=0
         ),
+        check=check,
     )
     folder.replays.mkdir(exist_ok=True)
     path = folder.replays / f"{name}.html"

@@ -16,7 +16,7 @@ import argparse
 import json
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -32,7 +32,7 @@ from metta_fast.envs import make_factory
 from metta_fast.inference.players import Episodes, PolicyPlayer, RandomPlayer, play, sampled_or_likely
 from metta_fast.storage import checkpoint
 from metta_fast.storage.checkpoint import Checkpoint
-from metta_fast.storage.run_folder import RunDir, runs
+from metta_fast.storage.run_folder import RunDir, find_folders, runs
 
 if TYPE_CHECKING:
     import torch
@@ -52,10 +52,14 @@ def evaluate(
     seed: int,
     deterministic: bool,
     max_steps: int = 1000,
+    check: Callable[[], None] | None = None,
 ) -> dict[str, float]:
     """Plays one episode in each of `num_envs` environments of the run's factory, on unseen maps.
 
     The policy's weights and normalisers do not change. The training's random generators are not used.
+
+    Args:
+        check: called after each step; it may raise to end the evaluation.
 
     Returns:
         {"eval/return", "eval/length", "eval/<stat>" …}: means over agents.
@@ -64,7 +68,7 @@ def evaluate(
     training = policy.training
     policy.eval()
     try:
-        episodes = play(factory, player, num_envs, seed=_eval_seed(seed), max_steps=max_steps)
+        episodes = play(factory, player, num_envs, seed=_eval_seed(seed), max_steps=max_steps, check=check)
     finally:
         policy.train(training)
     return {f"eval/{name}": value for name, value in episodes.means().items() if not math.isnan(value)}
@@ -212,7 +216,7 @@ def find_checkpoint(name: str, *, best: bool) -> Checkpoint:
     Raises:
         UserError: no such run or checkpoint, or a damaged checkpoint.
     """
-    path = next((p for p in (Path(name).expanduser(), Path(RunConfig().dir) / name) if p.is_dir()), None)
+    path = next(find_folders(name, RunConfig().dir), None)
     if path is None:
         known = ", ".join(run.name for run in runs(RunConfig().dir)[:5]) or "none"
         raise UserError(

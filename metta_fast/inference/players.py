@@ -84,6 +84,7 @@ def play(
     first_env: int = 0,
     max_steps: int = 1000,
     watch: Callable[[Rows, EnvBatch], None] | None = None,
+    check: Callable[[], None] | None = None,
 ) -> Episodes:
     """Plays one episode in each of the environments first_env … first_env+num_envs-1.
 
@@ -91,6 +92,7 @@ def play(
         seed: the environments' seed, 0 … 2^64−1; training seeds never have EVAL_SEED_BIT set.
         max_steps: the time limit to assume if the environment has none of its own.
         watch: called with the rows and the batch after the reset and after each step (episodes/record.py).
+        check: called after each step; what it raises ends the episodes, and the environments are closed.
     """
     check_batches(factory, "an evaluation or replay")
     spec = factory.spec
@@ -108,6 +110,8 @@ def play(
             rows.action[...] = player.act(rows, batch)
             acting = alive & rows.mask
             batch.step()
+            if check is not None:
+                check()
             if watch is not None:
                 watch(rows, batch)
             returns[acting] += rows.reward[acting]

@@ -26,7 +26,7 @@ class Callback:
 
     Read `config`, `folder`, `policy`, `steps`, `epoch` and `metrics` of `trainer`. `trainer.stop("reason")` ends the
     training after this epoch, with a checkpoint. An exception ends it too, as a CallbackError, after the last good
-    state was saved.
+    state was saved. Signals wait until a method returns: a long one calls `trainer.interrupt.check()` now and then.
     """
 
     def on_start(self, trainer: Trainer) -> None:

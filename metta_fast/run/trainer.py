@@ -149,6 +149,7 @@ class Trainer:
             self._epoch()
             self._boundary()
         self._saver.save()
+        self.interrupt.check()
         if self.config.run.replay_interval and self._replayed < self.algorithm.steps:
             self._replay()
         if self.stopped is not None:
@@ -282,8 +283,8 @@ class Trainer:
             row["train/seconds"] = self._saver.snapshot.seconds
             if self.config.vector.restart_workers:
                 row["perf/worker_restarts"] = self._restarts
-            if evaluate:
-                row |= evaluate_policy(self.config, self.resolved.factory, self._parts)
+            if evaluate and (figures := self._evaluate()):
+                row |= figures
                 clocks.leave_out(row["eval/seconds"])
             self._write(row)
         if self._saver.due(epoch) or evaluate:
@@ -291,6 +292,15 @@ class Trainer:
         if clocks.replay.due(epoch):
             self._replay()
         clocks.end_boundary()
+
+    def _evaluate(self) -> Row:
+        """Returns eval/* figures: none if a signal ended the evaluation. The run ends after this boundary then."""
+        try:
+            with self.interrupt.allowed():
+                return evaluate_policy(self.config, self.resolved.factory, self._parts, self.interrupt.check)
+        except Interrupted as stop:
+            self.log.say(f"the evaluation at step {self.algorithm.steps} was left out ({stop.reason.text})")
+            return {}
 
     def _take(self, *, with_env: bool) -> None:
         """Takes a snapshot."""
@@ -308,9 +318,16 @@ class Trainer:
     def _replay(self) -> None:
         self._replayed = self.algorithm.steps
         if self._writer.writes:
-            write_replay_page(
-                self.config, self.resolved.factory, self._parts.policy, self.folder, self._replayed, self.log
-            )
+            with self.interrupt.allowed():
+                write_replay_page(
+                    self.config,
+                    self.resolved.factory,
+                    self._parts.policy,
+                    self.folder,
+                    self._replayed,
+                    self.log,
+                    self.interrupt.check,
+                )
 
     # ── end ──
 

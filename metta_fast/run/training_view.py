@@ -42,7 +42,8 @@ class TrainingView(Protocol):
 
     @property
     def interrupt(self) -> Interrupt:
-        """`interrupt.request(reason, exit_code)` ends the run at once, from any thread."""
+        """`interrupt.request(reason, exit_code)` ends the run at once, from any thread. `interrupt.check()` raises if a
+        signal or a request came: a callback that takes long calls it, because signals wait for callbacks."""
 
     def stop(self, reason: str = ...) -> None:
         """Ends the training after this epoch, with a checkpoint."""

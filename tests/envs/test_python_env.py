@@ -386,3 +386,24 @@ def test_a_number_of_environments_given_to_the_factory_is_told_to_have_no_effect
         assert PythonEnvFactory(Clock, 7, name="clock").spec.name == "clock"
     assert [record.getMessage().split(":")[0] for record in caplog.records] == ["note"] * 2
     assert "env.num_envs, or make_vector(factory, num_envs)" in caplog.text
+
+
+@pytest.mark.parametrize("error", [ValueError("no port is free"), KeyboardInterrupt()])
+def test_environments_made_before_one_that_cannot_be_made_are_closed(error):
+    closed = []
+
+    class Port(Clock):
+        def __init__(self, index):
+            if index == 3:
+                raise error
+            super().__init__(index)
+            self.index = index
+
+        def close(self):
+            closed.append(self.index)
+
+    factory = PythonEnvFactory(Port)
+    closed.clear()
+    with pytest.raises((UserError, EnvError, KeyboardInterrupt)):
+        factory.make_batch(0, 5, 5)
+    assert sorted(closed) == [0, 1, 2]

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -129,6 +130,18 @@ def test_a_library_that_crashes_or_hangs_harms_nobody(
         with pytest.raises(UserError, match=f"egl: {why}"):
             Renderer(model, libraries=("egl",))
     assert len(psutil.Process().children()) == children
+
+
+def test_a_signal_while_the_process_starts_ends_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sleeps = tmp_path / "child.py"
+    sleeps.write_text("import time; time.sleep(60)")
+    monkeypatch.setattr(render, "CHILD", sleeps)
+    children = psutil.Process().children()
+    threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+    with pytest.raises(KeyboardInterrupt) as caught:
+        Renderer(str(model_path("ant.xml")), libraries=("egl",))
+    assert psutil.Process().children() == children
+    del caught  # it held the renderer
 
 
 def test_the_process_ends_with_its_renderer(ant: Any) -> None:
