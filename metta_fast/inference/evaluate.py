@@ -197,17 +197,14 @@ def _place(config: Config, device: str | None) -> torch.device:
     import torch
 
     if device is None:
-        return torch.device(
-            "cuda" if config.trainer.device == "cuda" and torch.cuda.is_available() else "cpu"
-        )
+        device = "cuda" if config.trainer.device == "cuda" and torch.cuda.is_available() else "cpu"
     try:
-        place = torch.device(device)
-        torch.empty(0, device=place)
+        return torch.empty(0, device=torch.device(device)).device  # with the card's number
     except (RuntimeError, AssertionError) as error:  # no such name; torch without CUDA asserts
         raise UserError(
-            f"device={device}: {str(error).splitlines()[0].rstrip('.')}; give cpu, or cuda where there is a GPU"
+            f"device={device}: {str(error).splitlines()[0].rstrip('.')}; give cpu, or cuda or cuda:N where there is a "
+            "GPU"
         ) from error
-    return place
 
 
 def find_checkpoint(name: str, *, best: bool) -> Checkpoint:

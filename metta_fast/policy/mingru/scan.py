@@ -166,8 +166,7 @@ def _(
     from metta_fast.policy.mingru import triton_scan as gpu_scan
 
     _check(gates, x, state, reset)
-    with torch.cuda.device(gates.device):
-        return gpu_scan.forward(gates, x, state, reset, learning)
+    return gpu_scan.forward(gates, x, state, reset, learning)
 
 
 @mingru_grad.register_kernel("cuda")
@@ -178,8 +177,7 @@ def _(
         return _rowwise_grad(gates, x, state, reset, h, grad, grad_last)
     from metta_fast.policy.mingru import triton_scan as gpu_scan
 
-    with torch.cuda.device(gates.device):
-        return gpu_scan.backward(gates, x, state, reset, h, grad, grad_last)
+    return gpu_scan.backward(gates, x, state, reset, h, grad, grad_last)
 
 
 @mingru.register_fake

@@ -1,4 +1,4 @@
-"""Loads compiled kernels and launches them on torch's current stream.
+"""Loads compiled kernels and launches them on their card, on torch's current stream there.
 
     module = Module(code, torch.device("cuda", 0))
     step = module.kernel("mf_step").prepare((2048, 1), (32, 1), struct, ctypes.c_int32(3))
@@ -62,8 +62,9 @@ class Module:
 
     def kernel(self, name: str) -> Kernel:
         """Loads the kernel `name` onto the device, so that even its first launch may be captured in a graph."""
-        function = _ok(_driver().cuModuleGetFunction(self._handle, name.encode()), f"kernel {name}")
-        _ok(_driver().cuFuncLoad(function), f"kernel {name}")
+        with torch.cuda.device(self.device):
+            function = _ok(_driver().cuModuleGetFunction(self._handle, name.encode()), f"kernel {name}")
+            _ok(_driver().cuFuncLoad(function), f"kernel {name}")
         return Kernel(name, function, self.device)
 
 
@@ -97,7 +98,8 @@ class Launch:
         self._launch = _driver().cuLaunchKernel
 
     def __call__(self) -> None:
-        stream = torch.cuda.current_stream(self.kernel.device).cuda_stream
-        result = self._launch(*self._given, stream, ctypes.addressof(self._addresses), 0)
+        with torch.cuda.device(self.kernel.device):  # makes its context the current one
+            stream = torch.cuda.current_stream().cuda_stream
+            result = self._launch(*self._given, stream, ctypes.addressof(self._addresses), 0)
         if result[0] != 0:
             _ok(result, f"launching {self.kernel.name}")
