@@ -31,7 +31,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -130,7 +130,8 @@ class PythonBatch:
             for i in range(num_envs):
                 self.envs.append(kind(factory, first_env + i))
         except BaseException:  # one cannot be made, or a signal came
-            self.close()
+            with suppress(Exception):
+                self.close()
             raise
 
     def bind(self, rows: Rows) -> None:
@@ -162,7 +163,7 @@ class PythonBatch:
         for env, action in zip(self.envs, actions):
             try:
                 rewards.append(env.restart(action) if env.ended else env.step(action))
-            except Exception as error:
+            except BaseException as error:
                 env.fail(error)
         rows.reward[:] = rewards
 

@@ -11,7 +11,7 @@ from typing import Any, NoReturn, Protocol
 import numpy as np
 from numpy import ndarray
 
-from metta_fast.contracts.env import Array, EnvError, EnvSpec, Rows
+from metta_fast.contracts.env import Array, EnvError, EnvSpec, Rows, is_interrupt
 from metta_fast.envs.spaces import FieldError, Part
 
 DISABLED, NEXT_STEP, SAME_STEP = "Disabled", "NextStep", "SameStep"
@@ -62,11 +62,13 @@ class Slot:
         """Calls a function; an error names this environment."""
         try:
             call(*arguments)
-        except Exception as error:
+        except BaseException as error:
             self.fail(error)
 
-    def fail(self, error: Exception) -> NoReturn:
-        """Raises EnvError for an error in a call, with this environment's index."""
+    def fail(self, error: BaseException) -> NoReturn:
+        """Raises EnvError for an error in a call, with this environment's index. The user's Ctrl-C stays what it is."""
+        if is_interrupt(error):
+            raise error
         if isinstance(error, FieldError):
             raise EnvError(f"environment {self.index} gave a wrong value: {error}", self.index) from None
         raise EnvError(
@@ -235,7 +237,9 @@ def make_env(make: Callable[[int], Any], index: int) -> Any:
     """Makes environment `index`. Errors name it."""
     try:
         return make(index)
-    except Exception as error:
+    except BaseException as error:
+        if is_interrupt(error):
+            raise
         raise EnvError(
             f"environment {index} could not be made: {type(error).__name__}: {error}", index
         ) from error

@@ -68,12 +68,12 @@ class _NativeBatch:
     ) -> None:
         from metta_fast.envs.native._repeat import RepeatJob  # type: ignore[attr-defined]
 
-        self._kind, self._repeat, self._agents = RepeatJob, repeat, inner.spec.agents_per_env
         self.inner = inner.make_batch(first_env, num_envs, total_envs)
+        self._job = RepeatJob(self.inner, inner.spec.agents_per_env, repeat)
 
     def bind(self, rows: Rows) -> None:
         self.inner.bind(rows)
-        self._job = self._kind(self.inner.native_job(), self._agents, self._repeat, rows)
+        self._job.bind(rows)
 
     def step(self) -> None:
         if self._job.step():

@@ -144,7 +144,8 @@ cdef class Ready:
 
     cdef mf_ready *ready
     cdef char *held
-    cdef object keep   # owner of foreign memory, or None: our own
+    cdef bint owns      # the memory is this object's own
+    cdef object keep    # otherwise: its owner
     cdef readonly int num_blocks
     cdef readonly int in_flight
     cdef readonly int num_held
@@ -155,18 +156,19 @@ cdef class Ready:
         self.spin_ns = <int64_t>(spin_s * 1e9)
         self.held = <char *>calloc(num_blocks, 1)
         self.keep = keep
-        if address:
-            self.ready = <mf_ready *>address
-        else:
+        self.owns = not address
+        if self.owns:
             self.ready = <mf_ready *>aligned_alloc(64, mf_ready_size(num_blocks))
+        else:
+            self.ready = <mf_ready *>address
         if self.held == NULL or self.ready == NULL:
             raise MemoryError()
-        if not address:
+        if self.owns:
             mf_ready_init(self.ready, num_blocks)
 
-    def __dealloc__(self):
+    def __dealloc__(self):  # C fields only: the garbage collector may have cleared the others
         free(self.held)
-        if self.keep is None:
+        if self.owns:
             free(self.ready)
 
     @property
@@ -293,7 +295,8 @@ cdef class Station:
 
     Args:
         jobs: one per block: None (the caller steps the slice) or `EnvBatch.native_job()`, which this object runs.
-        pool_address: address of a started pool (pool.h) whose job i is that of block i; 0: this thread steps alone.
+        pool: a Pool (_pool.pyx) whose job i is that of block i; None: this thread steps alone.
+        keep: what owns the memory that the jobs use (batches); held as long as this object.
         parent: process id of the parent; `next` reports when it is gone. 0: not checked.
     """
 
@@ -301,21 +304,22 @@ cdef class Station:
     cdef Memory memory
     cdef int32_t worker
     cdef int64_t spin_ns
+    cdef tuple keep
     cdef mf_pool *pool
     cdef int parent
     cdef mf_job_fn *fn
     cdef void **ctx
     cdef int32_t *n
 
-    def __cinit__(self, Memory memory, int worker, jobs, *, double spin_s=0.0, uintptr_t pool_address=0,
-                  int parent=0):
+    def __cinit__(self, Memory memory, int worker, jobs, *, double spin_s=0.0, pool=None, keep=None, int parent=0):
         cdef int i
         cdef int blocks = len(jobs)
+        self.keep = (keep, pool)
         self.memory = memory
         self.board = <mf_board *>memory.at
         self.worker = worker
         self.spin_ns = <int64_t>(spin_s * 1e9)
-        self.pool = <mf_pool *>pool_address
+        self.pool = <mf_pool *><uintptr_t>(0 if pool is None else pool.address)
         self.parent = parent
         self.fn = <mf_job_fn *>calloc(blocks, sizeof(mf_job_fn))
         self.ctx = <void **>calloc(blocks, sizeof(void *))

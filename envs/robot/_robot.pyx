@@ -4,6 +4,7 @@ One file: both classes work on the C structs that are declared first, which take
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t, uintptr_t
+from libc.stdlib cimport calloc, free
 
 import logging
 
@@ -230,17 +231,18 @@ cdef class RobotBatch(NativeBatch):
         summed = np.array([name.startswith("reward") for name in info], np.int32)
         chosen = np.array([*stat_of, 0], np.int32)  # never empty: it has an address
         init_qvel = np.zeros(max(model.nv, 1))
-        data = np.zeros(num_envs, np.uintp)
         physics = np.zeros((num_envs, sizeof(mf_physics)), np.uint8)
         self.robots = np.zeros((num_envs, sizeof(mf_robot)), np.uint8)
         self.obs_exact = np.zeros((num_envs, obs_size))
         self.info, self.sums = np.zeros((2, num_envs, len(info)))
-        self.held = [params, summed, chosen, init_qvel, data, physics]
+        self.held = [params, summed, chosen, init_qvel, physics]
         self.batch.model = model.model
         self.batch.params = <const void *>at(params)
         self.batch.summed = <const int32_t *>at(summed)
         self.batch.stat_of = <const int32_t *>at(chosen)
-        self.batch.data = <mjData **>at(data)
+        self.batch.data = <mjData **>calloc(num_envs, sizeof(mjData *))
+        if self.batch.data == NULL:
+            raise MemoryError(f"no memory for the physics of {num_envs} environments")
         self.batch.physics = <mf_physics *>at(physics)
         self.batch.robots = <mf_robot *>at(self.robots)
         self.batch.obs_exact = <double *>at(self.obs_exact)
@@ -259,10 +261,11 @@ cdef class RobotBatch(NativeBatch):
             self.made = i + 1
             mf_robots_view(&self.batch, i, <const double *>at(init_qvel))
 
-    def __dealloc__(self):
+    def __dealloc__(self):  # C fields only: the garbage collector may have cleared the others
         cdef int i
         for i in range(self.made):
             mj_deleteData(self.batch.data[i])
+        free(self.batch.data)
 
     def bind(self, rows):
         """Takes the slab's rows (`metta_fast.contracts.env.Rows`) of this batch's agents; kept until the next bind."""

@@ -10,6 +10,7 @@ To add an environment, write an `EnvFactory`; `metta_fast.envs.python_env` has o
 from __future__ import annotations
 
 import inspect
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, runtime_checkable
@@ -165,7 +166,8 @@ class EnvBatch(Protocol):
 
     def native_job(self) -> tuple[int, int, int] | None:
         """Returns (address of `int32_t fn(void *ctx, int32_t lo, int32_t hi)`, address of ctx, number of envs), or
-        None.
+        None. `ctx` and all memory that fn uses stay in place for the batch's life, and the batch must be held until the
+        last call has returned.
 
         Calling fn for ranges that cover 0…num_envs once, from any threads, equals `step()`. It returns 0. Anything
         else is a fault: the batch's `raise_fault()` then raises EnvError.
@@ -253,3 +255,11 @@ class EnvError(RuntimeError):
     def __init__(self, message: str, env: int | None = None) -> None:
         super().__init__(message)
         self.env = env
+
+
+def is_interrupt(error: BaseException) -> bool:
+    """Returns whether an exception that came out of an environment's code is the user's Ctrl-C or signal.
+
+    Signals raise in the main thread alone. Everything else is the environment's failure, SystemExit included.
+    """
+    return isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread()

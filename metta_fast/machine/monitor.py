@@ -18,6 +18,7 @@ import logging
 import os
 import threading
 import time
+import weakref
 from typing import TYPE_CHECKING
 
 import psutil
@@ -34,7 +35,7 @@ LIST_EVERY = 10
 
 
 class Monitor:
-    """Polls in a background thread until `close()`."""
+    """Polls in a background thread until `close()`, or until it is garbage-collected."""
 
     def __init__(self, device: torch.device | None = None, *, poll_s: float = POLL_S) -> None:
         """Starts the thread. A GPU that cannot be read is logged.
@@ -43,20 +44,17 @@ class Monitor:
             device: the GPU to read; None or not CUDA: no GPU readings.
             poll_s: seconds between two polls.
         """
-        self._processes = Processes(os.getpid())
-        self._card: nvml.Card | None = None
+        card: nvml.Card | None = None
         if device is not None and device.type == "cuda":
-            self._card, why = nvml.card_of(device)
+            card, why = nvml.card_of(device)
             if why:
                 logging.getLogger(__name__).info(why)
-        self._poll_s = poll_s
-        self._lock = threading.Lock()
-        self._row: dict[str, float] = {}
-        self._utilization: dict[str, tuple[float, float]] = {}
-        """Name → (sum of percent × seconds, sum of seconds) over the polls since the last reading."""
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="monitor", daemon=True)
+        self._readings = Readings()
+        stop = threading.Event()
+        work = (self._readings, Processes(os.getpid()), card, poll_s, stop)
+        self._thread = threading.Thread(target=_watch, args=work, name="monitor", daemon=True)
         self._thread.start()
+        self._end = weakref.finalize(self, stop.set)
 
     def read(self) -> dict[str, float]:
         """Returns the newest readings without waiting; those that this machine lacks are absent.
@@ -64,36 +62,57 @@ class Monitor:
         The result is empty before the first poll has ended, some milliseconds after the start. Without a new poll
         since the last reading, the same values are returned again.
         """
+        return self._readings.read()
+
+    def close(self) -> None:
+        """Ends the thread; may be called twice."""
+        self._end()
+        self._thread.join(timeout=5)  # a hanging driver must not delay the end of a run
+
+
+class Readings:
+    """Joins the polls since the last reading; shared by the monitor and its thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._row: dict[str, float] = {}
+        self._utilization: dict[str, tuple[float, float]] = {}
+        """Name → (sum of percent × seconds, sum of seconds) over the polls since the last reading."""
+
+    def add(self, row: dict[str, float], seconds: float) -> None:
+        """Adds a poll, which took place `seconds` after the one before."""
+        with self._lock:
+            for name in ("perf/cpu_utilization", "perf/gpu_utilization"):
+                if name in row:
+                    total, before = self._utilization.get(name, (0.0, 0.0))
+                    self._utilization[name] = (total + row.pop(name) * seconds, before + seconds)
+            self._row |= row
+
+    def read(self) -> dict[str, float]:
         with self._lock:
             self._row |= {name: total / seconds for name, (total, seconds) in self._utilization.items()}
             self._utilization.clear()
             return dict(self._row)
 
-    def close(self) -> None:
-        """Ends the thread; may be called twice."""
-        self._stop.set()
-        self._thread.join(timeout=5)  # a hanging driver must not delay the end of a run
 
-    def _watch(self) -> None:
-        pause = min(self._poll_s, 0.05)  # the first reading comes early
-        last = time.monotonic()
-        while not self._stop.wait(pause):
-            pause = self._poll_s
-            try:
-                row = self._processes.poll()
-            except psutil.Error as error:
-                logging.getLogger(__name__).warning("monitoring of the machine stopped: %s", error)
-                return
-            if self._card is not None:
-                row |= self._card.poll()
-            now = time.monotonic()
-            seconds, last = now - last, now
-            with self._lock:
-                for name in ("perf/cpu_utilization", "perf/gpu_utilization"):
-                    if name in row:
-                        total, before = self._utilization.get(name, (0.0, 0.0))
-                        self._utilization[name] = (total + row.pop(name) * seconds, before + seconds)
-                self._row |= row
+def _watch(
+    readings: Readings, processes: Processes, card: nvml.Card | None, poll_s: float, stop: threading.Event
+) -> None:
+    """Runs the thread. Holds no Monitor, so that one that was never closed can be collected."""
+    pause = min(poll_s, 0.05)  # the first reading comes early
+    last = time.monotonic()
+    while not stop.wait(pause):
+        pause = poll_s
+        try:
+            row = processes.poll()
+        except psutil.Error as error:
+            logging.getLogger(__name__).warning("monitoring of the machine stopped: %s", error)
+            return
+        if card is not None:
+            row |= card.poll()
+        now = time.monotonic()
+        readings.add(row, now - last)
+        last = now
 
 
 class Processes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from functools import cache
 from itertools import pairwise
 
@@ -20,7 +20,10 @@ def share(work: Callable[[int, int], None], total: int, grain: int) -> None:
     threads = min(torch.get_num_threads(), grains)
     cuts = [grains * i // threads * grain for i in range(threads)] + [total]
     others = [_threads(threads - 1).submit(work, lo, hi) for lo, hi in pairwise(cuts[1:])]
-    work(0, cuts[1])
+    try:
+        work(0, cuts[1])
+    finally:
+        wait(others)  # also after an exception: they write to the caller's arrays
     for other in others:
         other.result()
 

@@ -7,14 +7,15 @@ loads the environments' states, and stops everything.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, NoReturn, cast
 
 import numpy as np
 
 from metta_fast.contracts import batch_state as states
 from metta_fast.contracts.closing import Closing
-from metta_fast.contracts.env import Array, EnvBatch, EnvError, EnvFactory, NotingBatch
+from metta_fast.contracts.env import Array, EnvBatch, EnvError, EnvFactory, NotingBatch, is_interrupt
 from metta_fast.contracts.errors import NonFiniteError
 from metta_fast.contracts.slab import EnvRange, slab_rows, slab_size, split
 from metta_fast.contracts.vector import Block, VectorError, WorkerError
@@ -212,9 +213,37 @@ class BaseVector(Closing):
             cause=error,
         )
 
-    def _make_batch(self, factory: EnvFactory, start: int, stop: int) -> EnvBatch:
-        """Makes the vector's environments [start, stop)."""
-        return factory.make_batch(self.first_env + start, stop - start, self.total_envs)
+    def _make_batches(self, factory: EnvFactory, ranges: Sequence[tuple[int, int]]) -> None:
+        """Makes and binds a batch for each range of the vector's environments. If one fails, closes those before it."""
+        agents = self.spec.agents_per_env
+        try:
+            for start, stop in ranges:
+                with self._no_exit(f"{self.envs.describe(start, stop)} could not be made:"):
+                    batch = factory.make_batch(self.first_env + start, stop - start, self.total_envs)
+                    self.batches.append(batch)
+                    batch.bind(self.rows.slice(start * agents, stop * agents))
+        except BaseException:
+            with suppress(Exception):
+                self._close_batches()
+            raise
+
+    def _close_batches(self) -> None:
+        """Closes all batches of this process, also if one raises."""
+        with self._no_exit("closing the environments raised"), ExitStack() as stack:
+            for batch in self.batches:
+                stack.callback(batch.close)
+
+    @contextmanager
+    def _no_exit(self, what: str) -> Iterator[None]:
+        """Turns an environment's SystemExit (and the like) into WorkerError, so that it cannot end the program."""
+        try:
+            yield
+        except Exception:
+            raise
+        except BaseException as error:
+            if is_interrupt(error):
+                raise
+            raise WorkerError(f"{what} {type(error).__name__}: {error}") from error
 
     # ---- hooks ----
 
@@ -243,14 +272,23 @@ class BaseVector(Closing):
 
     def _env_states(self) -> list[states.State]:
         """Returns the batches' states, in order of environments."""
-        return [batch.state_dict() for batch in self.batches]
+        with self._no_exit("state_dict of an environment raised"):
+            return [batch.state_dict() for batch in self.batches]
 
     def _notes(self) -> list[dict[str, str]]:
         """Returns the batches' notes, in order of environments."""
-        return [cast("NotingBatch", batch).notes() for batch in self.batches]
+        with self._no_exit("notes of an environment raised"):
+            return [cast("NotingBatch", batch).notes() for batch in self.batches]
 
     def _load_env_states(self, state: states.State) -> None:
+        """Loads a state into all environments."""
         raise NotImplementedError
+
+    def _load_batches(self, state: states.State, ranges: Sequence[tuple[int, int]]) -> None:
+        """Loads each batch's part of a state: of its range of environments."""
+        with self._no_exit("load_state_dict of an environment raised"):
+            for batch, (start, stop) in zip(self.batches, ranges):
+                batch.load_state_dict(states.cut(state, start, stop))
 
     def _stop(self, broken: bool = False) -> None:
         """Ends threads and processes and closes environments. broken: without waiting for a step in flight."""

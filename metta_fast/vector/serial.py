@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import partial
 
 from metta_fast.contracts import batch_state as states
-from metta_fast.contracts.env import EnvFactory
+from metta_fast.contracts.env import EnvFactory, is_interrupt
 from metta_fast.contracts.slab import EnvRange
 from metta_fast.envs.native._sync import Ready
 from metta_fast.vector.base import BaseVector
@@ -23,10 +23,7 @@ class SerialVector(BaseVector):
         self.ready = Ready(num_blocks)
         self._work: list[Callable[[], None]] = [_nothing] * num_blocks
         """The work to do before a block in flight is returned."""
-        for block, (lo, hi) in zip(self.blocks, self.env_ranges):
-            batch = self._make_batch(factory, lo, hi)
-            batch.bind(block.rows)
-            self.batches.append(batch)
+        self._make_batches(factory, self.env_ranges)
 
     def _reset(self, seed: int, stagger: bool) -> None:
         for i, batch in enumerate(self.batches):
@@ -42,16 +39,16 @@ class SerialVector(BaseVector):
     def _arrived(self, index: int) -> None:
         try:
             self._work[index]()
-        except Exception as error:
+        except BaseException as error:
+            if is_interrupt(error):
+                raise
             self._fail_from(error, self.envs.describe(*self.env_ranges[index]))
 
     def _load_env_states(self, state: states.State) -> None:
-        for batch, (lo, hi) in zip(self.batches, self.env_ranges):
-            batch.load_state_dict(states.cut(state, lo, hi))
+        self._load_batches(state, self.env_ranges)
 
     def _stop(self, broken: bool = False) -> None:
-        for batch in self.batches:
-            batch.close()
+        self._close_batches()
 
 
 def _nothing() -> None:

@@ -96,9 +96,9 @@ def _serve(index: int, job: Job, memory: Memory, link: Connection, launcher: int
             job.num_threads - 1,
             spin_s=job.spin_s,
             chunks=CHUNKS_PER_THREAD * job.num_threads,
+            keep=batches,
         )
-    address = pool.address if pool else 0
-    station = Station(memory, index, jobs, spin_s=job.spin_s, pool_address=address, parent=launcher)
+    station = Station(memory, index, jobs, spin_s=job.spin_s, pool=pool, keep=batches, parent=launcher)
     link.send((os.getpid(), None))
     while True:
         box, kind = station.next()

@@ -11,6 +11,7 @@
 
 #include "sync.h"
 #include <signal.h>
+#include <unistd.h>
 
 /* Returns 0, or another number if an environment has failed (contracts/env.py: EnvBatch.raise_fault). */
 typedef int32_t (*mf_job_fn)(void *ctx, int32_t lo, int32_t hi);
@@ -28,7 +29,8 @@ typedef struct {
 typedef struct {
     mf_bell bell;
     _Alignas(MF_LINE) _Atomic int32_t stop;
-    _Atomic int32_t alive; /* threads that have not ended */
+    _Atomic int32_t alive; /* threads that have not ended; a thread's last access to the pool counts it down */
+    pid_t owner;           /* the process whose threads they are: a forked copy of it has none */
     int32_t num_jobs, wanted, num_threads; /* wanted: threads to start; num_threads: started ones */
     uint64_t ticket; /* submissions so far; used by the submitter only */
     int64_t spin_ns;
@@ -139,6 +141,7 @@ MF_SYNC void mf_pool_job(mf_pool *pool, int32_t j, mf_job_fn fn, void *ctx, int3
    started before the error keep running. */
 MF_SYNC int mf_pool_start(mf_pool *pool) {
     sigset_t all, before;
+    pool->owner = getpid();
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     int error = 0;
@@ -174,25 +177,24 @@ MF_SYNC int32_t mf_pool_run(mf_pool *pool, int32_t j) {
     return atomic_load(&pool->jobs[j].fault);
 }
 
-/* Stops the threads after their present chunks. Returns 1 if all ended and the memory is freed. Returns 0 if a job
-   hangs after patience_ns: its thread keeps running and the pool's memory stays allocated. */
+/* Stops the threads after their present chunks. Returns 1 if all ended and the memory is freed. Returns 0 if a chunk
+   takes longer than patience_ns, or in a forked copy of the process: the threads may still use the pool, its `ready` and
+   the jobs' memory. Call it again later to free them. */
 MF_SYNC int mf_pool_free(mf_pool *pool, int64_t patience_ns) {
+    if (pool->num_threads > 0 && pool->owner != getpid())
+        return 0;
     atomic_store(&pool->stop, 1);
     mf_bell_ring(&pool->bell, pool->num_threads);
     const int64_t end = mf_now_ns() + patience_ns;
     const struct timespec nap = {0, 100000};
     while (atomic_load(&pool->alive) > 0 && mf_now_ns() < end)
         nanosleep(&nap, NULL);
-    const int ended = atomic_load(&pool->alive) == 0;
-    for (int32_t t = 0; t < pool->num_threads; t++) {
-        if (ended)
-            pthread_join(pool->threads[t], NULL);
-        else
-            pthread_detach(pool->threads[t]);
-    }
-    if (ended)
-        free(pool);
-    return ended;
+    if (atomic_load(&pool->alive) > 0)
+        return 0;
+    for (int32_t t = 0; t < pool->num_threads; t++)
+        pthread_join(pool->threads[t], NULL);
+    free(pool);
+    return 1;
 }
 
 #endif
