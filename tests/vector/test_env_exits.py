@@ -106,7 +106,9 @@ def test_ctrl_c_within_a_step_stays_ctrl_c():
 def test_an_environment_that_cannot_be_made_is_named_and_those_before_it_are_closed(backend, error):
     closed = []
     kinds = WorkerError if backend == "workers" else EnvError
-    with pytest.raises(kinds, match=f"environment {FAULTY} could not be made: {error.__name__}: simulator gave up"):
+    with pytest.raises(
+        kinds, match=f"environment {FAULTY} could not be made: {error.__name__}: simulator gave up"
+    ):
         vector(backend, "make", error, closed)
     if backend != "workers":
         assert sorted(closed) == [0, 1]
@@ -209,7 +211,7 @@ def test_threads_that_cannot_be_had_are_told_with_the_cure_and_the_others_end(mo
         start(thread)
 
     monkeypatch.setattr(threading.Thread, "start", refuse)
-    with pytest.raises(UserError, match="cannot start 4 threads: .*vector.num_threads"):
+    with pytest.raises(UserError, match=r"cannot start 4 threads: .*vector\.num_threads"):
         make_vector(CounterFactory(), 8, backend="threads", num_threads=4)
     assert ours() == before
 

@@ -57,7 +57,12 @@ def fly(vec):
 
 def run(script: str, *arguments: object) -> str:
     """Runs PRELUDE and the script in a process of its own; returns what it prints. Freed memory is overwritten."""
-    env = {"PYTHONMALLOC": "debug", "MALLOC_PERTURB_": "" if "robot" in arguments else "165", "OPENBLAS_NUM_THREADS": "1", **os.environ}
+    env = {
+        "PYTHONMALLOC": "debug",
+        "MALLOC_PERTURB_": "" if "robot" in arguments else "165",
+        "OPENBLAS_NUM_THREADS": "1",
+        **os.environ,
+    }
     ran = subprocess.run(
         [sys.executable, "-X", "faulthandler", "-c", PRELUDE + script, *map(str, arguments)],
         env={**env, "PYTHONPATH": str(ROOT)},
@@ -168,7 +173,9 @@ def test_what_a_late_thread_may_touch_is_kept_until_it_ends(way):
     gc.collect()  # the others wait here for their patience
     assert all(ref() is not None for ref in watched)
     go.set()
-    wait_until(lambda: Pool(Ready(1), [], 0).close() and gc.collect() >= 0 and all(ref() is None for ref in watched))
+    wait_until(
+        lambda: Pool(Ready(1), [], 0).close() and gc.collect() >= 0 and all(ref() is None for ref in watched)
+    )
 
 
 class Gate(ToyFactory):
@@ -190,7 +197,7 @@ def test_a_hung_native_environment_keeps_its_batch_and_rows_when_the_vector_is_g
     batch = weakref.ref(vec.batches[0])
     vec.async_reset(0)
     vec.send(vec.recv())
-    with pytest.raises(WorkerError, match="environment 0 for over 0.2 s"):
+    with pytest.raises(WorkerError, match=r"environment 0 for over 0\.2 s"):
         vec.recv()
     vec.close()
     del vec
