@@ -45,10 +45,10 @@ class Context:
 
     def generator(self, stream: int) -> torch.Generator:
         """Returns a generator on the buffers' device, keyed by (seed, stream, epoch, update). stream: the feature's."""
-        from metta_fast.runtime.keyed_random import SAMPLE, mix
+        from metta_fast.runtime.keyed_random import SAMPLE, mix, reseed
 
         key = mix(self.seed, SAMPLE, stream, self.epoch, self.update)
-        return torch.Generator(self.buffers.device).manual_seed(key)
+        return reseed(torch.Generator(self.buffers.device), key)
 
 
 class Sample(NamedTuple):

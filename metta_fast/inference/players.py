@@ -168,11 +168,12 @@ class PolicyPlayer:
     ) -> None:
         import torch
 
+        from metta_fast.runtime.keyed_random import reseed
+
         self._policy, self._spec, self._device = policy, spec, device
         self._deterministic = deterministic
         self._state: torch.Tensor | None = None
-        self._generator = torch.Generator(device)
-        self._generator.manual_seed(seed)
+        self._generator = reseed(torch.Generator(device), seed)
 
     def act(self, rows: Rows, batch: EnvBatch) -> Array:
         return self.choose(rows.obs, rows.reset)

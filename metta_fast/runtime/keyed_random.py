@@ -6,7 +6,11 @@ noise = torch.rand(shape, generator=generator(NOISE, epoch))
 
 from __future__ import annotations
 
+from functools import cache
+
+import numpy as np
 import torch
+from torch import Tensor
 
 from metta_fast.contracts.env import EVAL_SEED_BIT
 
@@ -30,6 +34,42 @@ def env_seed(seed: int, epoch: int) -> int:
     return seed if epoch == 0 else mix(seed, ENVS, epoch) & ~EVAL_SEED_BIT
 
 
+WORDS = 624
+"""Words of the state of torch's generator on the CPU, a Mersenne twister."""
+
+
+def reseed(generator: torch.Generator, seed: int) -> torch.Generator:
+    """Starts the stream of a 64-bit seed and returns the generator.
+
+    manual_seed takes the lower 32 bits on the CPU, so that two of 65,000 keys would share their stream as likely as
+    not. Here Philox, keyed by all 64, fills the twister's state.
+    """
+    if generator.device.type != "cpu":
+        return generator.manual_seed(seed)
+    state = _state_after_seeding().clone()
+    own = state.numpy().view(np.uint64)
+    own[0] = seed
+    own[3 : 3 + WORDS] = np.random.Philox(key=seed).random_raw(WORDS // 2).view(np.uint32)
+    generator.set_state(state)
+    return generator
+
+
+@cache
+def _state_after_seeding() -> Tensor:
+    """Returns the state of a newly seeded generator on the CPU, in uint64: seed, flags, 0, WORDS words, no spare normal
+    number.
+
+    Raises:
+        RuntimeError: torch stores it in another way.
+    """
+    state = torch.Generator().manual_seed(1).get_state()
+    own = state.numpy().view(np.uint64)
+    words = np.random.RandomState(1).get_state()[1]
+    if len(own) != WORDS + 8 or own[0] != 1 or not np.array_equal(own[3 : 3 + WORDS], words):
+        raise RuntimeError(f"torch {torch.__version__} stores the state of its generator in an unknown way")
+    return state
+
+
 class Keyed:
     """Holds one generator that is seeded again for each key."""
 
@@ -39,4 +79,4 @@ class Keyed:
 
     def __call__(self, *key: int) -> torch.Generator:
         """Returns the generator at the start of the key's stream; valid until the next call."""
-        return self._generator.manual_seed(mix(self.seed, *key))
+        return reseed(self._generator, mix(self.seed, *key))
