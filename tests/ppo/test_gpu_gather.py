@@ -48,3 +48,12 @@ def test_what_is_not_whole_words_is_left_to_torch() -> None:
     assert not fits(flat[:, :3].contiguous(), four)
     assert not fits(flat.float(), four)
     assert not fits(flat[:0], four)
+
+
+@kernels
+def test_results_of_more_than_2_to_the_31_words_are_left_to_torch() -> None:
+    from metta_fast.algorithms.ppo.triton.gather_rows import fits
+
+    flat = torch.empty(40, 384, dtype=torch.uint8, device="meta")
+    for rows, supported in ((2**33 // 384, True), (2**33 // 384 + 1, False)):
+        assert fits(flat, torch.empty(rows, dtype=torch.int64, device="meta")) == supported

@@ -259,6 +259,15 @@ def test_the_learner_learns_the_same(core: str, accumulated: int) -> None:
     )  # Adam: up to 1e-3 a step for the smallest
 
 
+def test_too_many_rows_are_left_to_torch() -> None:
+    """A place among the numbers of a minibatch's layer has 31 bits."""
+    policy = Case(width=128, agents=2, bptt=1).policy
+    for rows, supported in ((2**24 - 1, True), (2**24, False)):
+        why = not_fused_loss(policy, TrainerConfig(precision="bf16", minibatch_size=rows))
+        assert (why is None) == supported
+    assert "trainer.minibatch_size=16777216" in str(why)
+
+
 @kernels
 def test_what_is_supported() -> None:
     case = Case()

@@ -225,7 +225,20 @@ def _act_kernel(
     SAMPLE: tl.constexpr, HOW: tl.constexpr, STEP: tl.constexpr, B: tl.constexpr,
 ):  # fmt: skip
     """Computes B rows from the bytes to the actions. HEADS of the W heads are real, each with up to P choices."""
-    row = tl.program_id(0) * B + tl.arange(0, B)
+    # All rows are counted from the program's first: offsets of 2.5 million rows' lists take more than 32 bits.
+    first = tl.program_id(0).to(tl.int64) * B
+    row = tl.arange(0, B)
+    n -= tl.program_id(0) * B
+    obs += first * stride
+    lists += first * LISTS
+    value += first
+    if GATED:
+        state += first * WIDTH
+        reset += first
+    if SAMPLE:
+        noise += first * HEADS
+        action += first * HEADS
+        logprob += first
     acc = _first(obs, stride, row, n, lists, w1, w1_own, H, B, STEP, HOW)
     kept = row < n
     lane = tl.arange(0, H)

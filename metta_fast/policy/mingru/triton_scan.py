@@ -43,7 +43,7 @@ def _place(SIZE: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr):  # type
     The hint keeps a tile's rows within threads: without it bf16 is read in pieces of 8, which half a warp covers, and
     the scan would cross threads.
     """
-    agent = tl.program_id(0)
+    agent = tl.program_id(0).to(tl.int64)  # of millions of agents, places take more than 32 bits
     feature = tl.program_id(1) * WIDTH + tl.max_contiguous(tl.arange(0, WIDTH), WIDTH // 32)
     feature = feature[None, :]
     return agent, feature, feature < SIZE, tl.arange(0, ROWS)[:, None]
@@ -106,6 +106,7 @@ def _backward(  # type: ignore[no-untyped-def]
     T: tl.constexpr, SIZE: tl.constexpr, LAST: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
     agent, feature, there, row = _place(SIZE, ROWS, WIDTH)
+    row_before = tl.cast(agents, tl.int64) * SIZE
     start = tl.load(state + agent * SIZE + feature, there, 0.0)
     if LAST:
         back = tl.load(grad_last + agent * SIZE + feature, there, 0.0)
@@ -117,7 +118,7 @@ def _backward(  # type: ignore[no-untyped-def]
         at = (t.to(tl.int64) * agents + agent) * SIZE
         z_in, p_in, c_in, x_in = _load_inputs(gates, x, at, feature, ok, SIZE)
         dy_in = tl.load(grad + at + feature, ok, 0.0)
-        h_in = tl.load(states + at - agents * SIZE + feature, ok & (t > 0), 0.0)
+        h_in = tl.load(states + at - row_before + feature, ok & (t > 0), 0.0)
         keep = _load_keep(reset, t, t >= 0, agent, reset_row, reset_agent)
         z = tl.sigmoid(z_in.to(tl.float32))
         p = tl.sigmoid(p_in.to(tl.float32))

@@ -14,6 +14,8 @@ from metta_fast.policy.heads import ActionHead
 from metta_fast.policy.plan import plan_of
 
 WIDTHS = (16, 32, 64, 128)
+MOST_NUMBERS = 2**31
+"""Numbers of a layer's output for a minibatch: their places are computed in 32 bits."""
 MAX_CHOICES = 64
 """Most columns: heads times choices, each rounded up to a power of two, plus one column for the value."""
 
@@ -33,6 +35,8 @@ def not_fused_loss(policy: nn.Module, config: TrainerConfig) -> str | None:
         return beyond
     if plan.actor.width not in WIDTHS:
         return f"policy.hidden_size={plan.actor.width}, not one of {', '.join(map(str, WIDTHS))}"
+    if config.minibatch_size * plan.actor.width >= MOST_NUMBERS:
+        return f"trainer.minibatch_size={config.minibatch_size} times the policy's width is not below 2^31"
     assert isinstance(plan.head, ActionHead)
     nvec = plan.head.nvec
     heads, choices = columns(nvec)

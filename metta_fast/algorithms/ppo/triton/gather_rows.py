@@ -56,7 +56,7 @@ def gather_rows_kernel(
 
 
 def fits(flat: Tensor, rows: Tensor) -> bool:
-    """Returns whether `gather_rows` supports them: uint8, whole words in total."""
+    """Returns whether `gather_rows` supports them: uint8, whole words in total, fewer of them than 2^31."""
     size = flat[0].numel() if len(flat) else 0
     return (
         flat.dtype == torch.uint8
@@ -65,6 +65,7 @@ def fits(flat: Tensor, rows: Tensor) -> bool:
         and flat.storage_offset() % 4 == 0
         and flat.numel() % 4 == 0
         and len(rows) * size % 4 == 0
+        and len(rows) * size < 2**33
     )
 
 

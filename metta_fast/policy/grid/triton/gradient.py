@@ -208,7 +208,6 @@ def gradient_of(
     numbers: Tensor | None = None,
     own: Tensor | None = None,
     precision: str = "ieee",
-    wide: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """Launches the kernels; returns the gradients of the weight, float32 [columns, width], and of the bias [width].
 
@@ -216,13 +215,14 @@ def gradient_of(
         obs: the inputs in a form that partial_kernel knows, with `own` if it is "cells".
         grad: the output's gradient [R, width].
         seen: the kinds seen in each tile of `tile` rows, from the forward pass.
-        numbers: which rows of obs, None: the first R; `wide`: their places need 64 bits.
+        numbers: which rows of obs, None: the first R.
     """
     grad = grad.contiguous()
     rows, width = grad.shape
     if not rows:
         return torch.zeros(columns, width, device=obs.device), torch.zeros(width, device=obs.device)
     per_split = triton.cdiv(triton.cdiv(rows, SPLITS), 512) * 512
+    wide = (len(obs) if numbers is not None else per_split) * obs.stride(0) >= 2**31
     splits = triton.cdiv(rows, per_split)
     half = grad.dtype != torch.float32
     block = min(128 if half else 32, max(triton.next_power_of_2(width), 16))

@@ -101,7 +101,6 @@ def gradient(
         _tile_rows(len(grad), grad.dtype),
         numbers=numbers,
         precision=_precision(),
-        wide=numbers is not None and wide(obs),
     )
 
 
