@@ -8,6 +8,8 @@ import torch
 from metta_fast.cli import main
 from metta_fast.contracts.errors import UserError
 from metta_fast.resolve.compose import compose
+from metta_fast.resolve.resolve import resolve
+from metta_fast.run.build import build_parts
 from metta_fast.run.resume import prepare
 from metta_fast.storage import checkpoint
 from tests.tiny import COUNTER
@@ -55,6 +57,23 @@ def test_policy_and_normalisers_come_over_and_nothing_else(folder):
     assert steps == {1.0}
     log = (folder / "tuned" / "train.log").read_text()
     assert f"starts with the policy of {first.path}" in log
+
+
+def test_discounted_returns_begin_at_0(folder):
+    """The other run's are of its own episodes. Their variance comes over."""
+    start = begun(folder, "init_from=first")
+    resolved = resolve(start.composed)
+    parts = build_parts(resolved.config, resolved.factory)
+    try:
+        state = start.init.load("algorithm")
+        parts.algorithm.start_from(state, "first")
+        scale = parts.algorithm.reward_scale
+        assert scale.discounted.shape == state["reward_scale"]["discounted"].shape
+        assert (state["reward_scale"]["discounted"] != 0).any()
+        assert (scale.discounted == 0).all()
+        assert torch.equal(scale.moments, state["reward_scale"]["moments"])
+    finally:
+        parts.close()
 
 
 def test_the_policys_keys_are_the_other_runs_unless_typed(folder):

@@ -4,11 +4,20 @@ import os
 import signal
 import threading
 import time
+from contextlib import suppress
 
 import pytest
 
 from metta_fast.run import signals as module
 from metta_fast.run.signals import Interrupt, Interrupted
+
+
+@pytest.fixture(autouse=True)
+def no_nohup():
+    """SIGHUP acts as where nobody has called nohup."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
 
 
 def send(signum):
@@ -29,6 +38,32 @@ def test_elsewhere_it_waits_for_the_next_allowed():
     with Interrupt() as interrupt:
         send(signal.SIGTERM)
         assert interrupt.signum == signal.SIGTERM
+        with pytest.raises(Interrupted), interrupt.allowed():
+            pytest.fail("must not be entered")
+
+
+@pytest.mark.parametrize("how", ["signal", "request", "request elsewhere"])
+@pytest.mark.parametrize("ended_by_error", [False, True])
+def test_between_two_blocks_it_waits_for_the_next(how, ended_by_error):
+    def come() -> None:
+        if how == "signal":
+            send(signal.SIGTERM)
+        elif how == "request":
+            interrupt.request("the machine ends", 75)
+        else:
+            thread = threading.Thread(target=interrupt.request, args=("the machine ends", 75))
+            thread.start()
+            thread.join()
+            time.sleep(0.05)  # a signal that it sends is handled here
+
+    with Interrupt() as interrupt:
+        with suppress(ValueError), interrupt.allowed():
+            if ended_by_error:
+                raise ValueError
+        try:
+            come()
+        except Interrupted:
+            pytest.fail("it was raised while something may be saved")
         with pytest.raises(Interrupted), interrupt.allowed():
             pytest.fail("must not be entered")
 

@@ -20,10 +20,11 @@ def start(folder, *words):
     return prepare(compose(words, default_hardware="cpu", machine=HERE), words)
 
 
-def make_run(folder, name, steps=(100,), words=(), **values):
+def make_run(folder, name, steps=(100,), words=(), env_device="cpu", **values):
     """A run's folder with checkpoints of the configuration that `words` give."""
     config = compose([*words, f"run.dir={folder}"], default_hardware="cpu", machine=HERE).config
     config.vector.num_threads, config.trainer.torch_threads, config.trainer.batch_size = 2, 2, 4096
+    config.env.device = env_device
     for path, value in values.items():
         setattr(config.trainer, path, value)
     run = create(str(folder), name, "grid")
@@ -149,6 +150,14 @@ def test_the_same_command_recovers_a_run(tmp_path):
     words = ["env=counter", "env.num_envs=8", "trainer.batch_size=4096", "run.name=job"]
     make_run(tmp_path, "job", words=words)
     assert start(tmp_path, *words, "resume=auto").checkpoint.step == 100
+
+
+@pytest.mark.parametrize(("saved", "typed"), [("cuda", "cpu"), ("cpu", "cuda")])
+def test_environments_may_move_to_another_device(tmp_path, saved, typed):
+    """Their state is the same on both."""
+    make_run(tmp_path, "r", env_device=saved)
+    assert start(tmp_path, "resume=r").composed.config.env.device == saved
+    assert start(tmp_path, "resume=r", f"env.device={typed}").composed.config.env.device == typed
 
 
 @pytest.mark.parametrize(

@@ -105,14 +105,22 @@ def test_a_finished_run_stays_finished(tmp_path):
 
 
 def test_speed_counts_from_the_resume(tmp_path):
+    """Steps and seconds of earlier sessions count in no speed; the seconds of training go on from them."""
     Trainer(resolved(tmp_path), build=Builder(fail={6: WorkerError("gone")})).run()
-    go_on(tmp_path, Builder(seconds=0.05))
+    start = checkpoint.latest(tmp_path / "fake" / "checkpoints", pytest.fail)
+    assert 0 < start.meta["seconds"] < 100
+    start.meta["seconds"] = 1000.0
+    again = Trainer(
+        resolved(tmp_path), folder=RunDir(tmp_path / "fake"), start=start, build=Builder(seconds=0.05)
+    )
+    assert again.run() == 0
     resumed = rows(tmp_path)[6:]
     assert len(resumed) == 4
-    for row in resumed:
+    for epochs, row in enumerate(resumed, 1):
         assert row["perf/steps_per_second_mean"] < 1.01 * STEPS / 0.05
         assert row["perf/steps_per_second"] < 1.01 * STEPS / 0.05
-    assert resumed[-1]["train/seconds"] > 0.2
+        assert 1000 + 0.05 * epochs <= row["train/seconds"] < 1100
+    assert checkpoint.latest(tmp_path / "fake" / "checkpoints", pytest.fail).meta["seconds"] > 1000.2
 
 
 @pytest.mark.parametrize(
