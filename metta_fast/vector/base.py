@@ -195,13 +195,17 @@ class BaseVector(Closing):
         cause: BaseException | None = None,
     ) -> NoReturn:
         """Closes everything and raises WorkerError."""
-        if not self._closed:
-            self._closed = f"the vector is closed since an error: {message}"
-            try:
-                self._stop(broken=True)
-            except Exception as error:
-                message += f"\n(closing the environments raised too: {type(error).__name__}: {error})"
+        try:
+            self._break(f"the vector is closed since an error: {message}")
+        except Exception as error:
+            message += f"\n(closing the environments raised too: {type(error).__name__}: {error})"
         raise WorkerError(message, env=env, worker=worker) from cause
+
+    def _break(self, why: str) -> None:
+        """Closes everything without patience. why: the message of every later call."""
+        if not self._closed:
+            self._closed = why
+            self._stop(broken=True)
 
     def _fail_from(self, error: BaseException, what: str) -> NoReturn:
         """Closes everything and raises WorkerError for an environment's exception. `what` names the

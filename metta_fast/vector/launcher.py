@@ -13,18 +13,18 @@ import select
 import signal
 from collections.abc import Iterator
 from contextlib import suppress
-from multiprocessing.connection import Connection
 from typing import Any
 
 from metta_fast.envs.native._sync import Memory, name_process, ring_fault
 from metta_fast.machine.process_group import has_ended, kill_group
 from metta_fast.vector import worker
+from metta_fast.vector.messages import Link
 
 LOOK_MS = 1000
 """Seconds between two checks that the parent is alive, besides waiting for its socket to close."""
 
 
-def main(link: Connection, parent: int) -> None:
+def main(link: Link, parent: int) -> None:
     """Runs the launcher until the parent closes or dies.
 
     Args:
@@ -54,7 +54,7 @@ def main(link: Connection, parent: int) -> None:
                 if fd not in keep:
                     os.close(fd)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            worker.main(w, job, memory, Connection(sockets[w]), words[w], launcher)
+            worker.main(w, job, memory, Link(sockets[w]), words[w], launcher)
         _own_group(pid)
         pids[pid] = w
     for fd in [*sockets, *words]:
@@ -73,7 +73,7 @@ def main(link: Connection, parent: int) -> None:
             os.waitpid(pid, 0)
 
 
-def _mind(link: Connection, wake: int, parent: int, pids: dict[int, int], memory: Memory) -> None:
+def _mind(link: Link, wake: int, parent: int, pids: dict[int, int], memory: Memory) -> None:
     """Reports deaths until the parent closes the socket or dies, or no worker is left."""
     poll = select.poll()
     poll.register(link.fileno(), select.POLLIN)

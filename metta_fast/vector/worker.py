@@ -12,7 +12,6 @@ import signal
 import sys
 import time
 import traceback
-from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, NoReturn, cast
 
 import cloudpickle
@@ -36,15 +35,16 @@ from metta_fast.envs.native._sync import (
 
 if TYPE_CHECKING:
     from metta_fast.vector.job import Job
+    from metta_fast.vector.messages import Link
 
 WORDS = 32768
-"""Longest traceback that is sent, in bytes: the capacity of a pipe without a reader."""
+"""Longest traceback that is sent, in bytes."""
 CHUNKS_PER_THREAD = 4
 LOOK_S = 0.5
 """Seconds between two checks that the launcher is alive, after a failure."""
 
 
-def main(index: int, job: Job, memory: Memory, link: Connection, words: int, launcher: int) -> NoReturn:
+def main(index: int, job: Job, memory: Memory, link: Link, words: int, launcher: int) -> NoReturn:
     """Runs a worker; never returns. `words`: the pipe for tracebacks. `launcher`: the parent's process id.
 
     The launcher takes its id before the fork: a worker that asked for its parent's would not notice a launcher that
@@ -57,25 +57,34 @@ def main(index: int, job: Job, memory: Memory, link: Connection, words: int, lau
         if os.getppid() != launcher:
             os._exit(1)
         name_process(f"mf-worker-{index}")
+        os.set_blocking(words, False)  # faulthandler's words must not keep us when nobody reads them
         faulthandler.enable(words)
         faulthandler.register(signal.SIGUSR1, words)
         try:
             _serve(index, job, memory, link, launcher)
             code = 0
         except BaseException as error:
-            text = "".join(traceback.format_exception(error)).encode()
-            os.write(words, text[-WORDS:])
             env = error.env if isinstance(error, EnvError) else None
             report_fault(memory, index, -1 if env is None else env)
+            _write_traceback(words, error)
             while os.getppid() == launcher:
-                time.sleep(LOOK_S)  # the parent reads the traceback and ends us
+                time.sleep(LOOK_S)  # the parent ends us
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
 
 
-def _serve(index: int, job: Job, memory: Memory, link: Connection, launcher: int) -> None:
+def _write_traceback(words: int, error: BaseException) -> None:
+    """Writes the exception's traceback and a 0 at its end. Waits while the pipe is full: the parent, which knows of
+    the exception already, reads it."""
+    text = "".join(traceback.format_exception(error)).encode(errors="replace")[-WORDS:] + b"\0"
+    os.set_blocking(words, True)
+    while text:
+        text = text[os.write(words, text) :]
+
+
+def _serve(index: int, job: Job, memory: Memory, link: Link, launcher: int) -> None:
     factory = cloudpickle.loads(job.factory)
     agents = job.spec.agents_per_env
     total = job.envs.count * agents
@@ -121,6 +130,7 @@ def _serve(index: int, job: Job, memory: Memory, link: Connection, launcher: int
             os.killpg(0, signal.SIGKILL)  # this process and the programs that its environments started
         elif kind == FAULTY:
             cast("NativeBatch", batches[box]).raise_fault()
+            raise RuntimeError("a native job reported a fault, but its batch has none")
         elif kind == RESET:
             batches[box].reset(station.seed, stagger=station.stagger)
         else:

@@ -15,9 +15,9 @@ from __future__ import annotations
 
 import mmap
 import os
-import select
 import time
 import weakref
+from contextlib import suppress
 from typing import Any, NoReturn
 
 import cloudpickle
@@ -28,8 +28,9 @@ from metta_fast.contracts.slab import EnvRange, slab_size, slices, split
 from metta_fast.envs.native._sync import NOTHING, Board, Memory, board_size
 from metta_fast.machine.spin import spin_seconds
 from metta_fast.vector.base import LOOK_S, BaseVector
-from metta_fast.vector.crew import Crew, anonymous_file, ending
+from metta_fast.vector.crew import Crew, anonymous_file, cannot_start, ending
 from metta_fast.vector.job import Job
+from metta_fast.vector.messages import Closed, Stalled, Unreadable, exchange
 
 START_S = 60.0
 """Seconds for a worker to import and make its environments, or worker_timeout_s if that is longer."""
@@ -55,8 +56,9 @@ class WorkersVector(BaseVector):
         self.worker_ranges = split(envs.count, num_workers)
         of_block = [[s.worker for s in self.slices if s.block == b] for b in range(num_blocks)]
         board = -(-board_size(num_workers, num_blocks) // mmap.PAGESIZE) * mmap.PAGESIZE
-        fd = anonymous_file(board + size)
+        fd = -1
         try:
+            fd = anonymous_file(board + size)
             memory = Memory(board + size, fd)
             super().__init__(factory, envs, num_blocks, worker_timeout_s, memory, board)
             self.board = Board(
@@ -78,17 +80,16 @@ class WorkersVector(BaseVector):
                 spin_s=spin_seconds(num_workers * num_threads),
             )
             self._crew = Crew(job, fd)
+        except OSError as error:
+            raise cannot_start(num_workers, error) from error
         finally:
-            os.close(fd)
+            if fd >= 0:
+                os.close(fd)
+        self._finalizer = weakref.finalize(self, Crew.dismiss, self._crew, 0.0)
         self._waiting = [0.0] * num_workers
         """For each worker: seconds that recv has waited while it was busy and finished nothing."""
         self._progress = [0] * num_workers
-        self._finalizer = weakref.finalize(self, Crew.dismiss, self._crew, 0.0)
-        try:
-            self._await_start()
-        except BaseException:
-            self._finalizer()
-            raise
+        self._await_start()
 
     @property
     def worker_pids(self) -> list[int]:
@@ -127,31 +128,40 @@ class WorkersVector(BaseVector):
         if self._crew.has_news():
             self._fault()
 
-    def _fault(self) -> NoReturn:
-        """Raises WorkerError for a worker's exception, or for a death that the launcher reported."""
+    def _fault(self, closed: int | None = None) -> NoReturn:
+        """Raises WorkerError for a worker's exception, or for a death that the launcher reported.
+
+        Args:
+            closed: a worker that has closed its socket.
+        """
         deadline = time.monotonic() + 1.0
-        while True:
+        while time.monotonic() < deadline:
             for w in range(len(self.worker_ranges)):
                 if self.board.raised(w):
                     env = self.board.fault_env(w)
                     which = f": environment {env} raised" if env >= 0 else " raised"
                     self._fail(
-                        f"{self._name(w)}{which}\n{self._crew.last_words(w)}",
+                        f"{self._name(w)}{which}\n{self._crew.traceback(w)}",
                         env=env if env >= 0 else None,
                         worker=w,
                     )
             death = self._crew.death()
             if death is not None:
-                w, status = death
-                if w < 0:
-                    self._fail(
-                        f"the process that started the workers {ending(status)}, so all workers have ended"
-                    )
-                words = self._crew.last_words(w)
-                self._fail(f"{self._name(w)} {ending(status)}" + (f"\n{words}" if words else ""), worker=w)
-            if time.monotonic() > deadline:
-                self._fail("a worker failed without a traceback or an exit status")
+                self._died(*death)
             time.sleep(0.002)
+        if closed is not None:
+            self._name_hung(closed, "")
+        self._fail("a worker failed without a traceback or an exit status")
+
+    def _died(self, w: int, status: int | None) -> NoReturn:
+        """Raises WorkerError for a death that the launcher reported, or for its own (w = −1)."""
+        if w < 0:
+            self._fail(
+                f"the process that started the workers {ending(status)}, so all workers have ended; "
+                "if it printed an error, that is above"
+            )
+        words = self._crew.last_words(w)
+        self._fail(f"{self._name(w)} {ending(status)}" + (f"\n{words}" if words else ""), worker=w)
 
     def _env_states(self) -> list[states.State]:
         parts = self._ask_all("state", [None] * len(self.worker_ranges))
@@ -178,55 +188,65 @@ class WorkersVector(BaseVector):
     def _stop(self, broken: bool = False) -> None:
         if not broken and self._crew.is_mine():
             for w, link in enumerate(self._crew.links):
-                try:
-                    link.send(("close", None))
-                except OSError:  # it died: the launcher ends the others
-                    continue
-                self.board.message(w)
-        self._finalizer.detach()
+                with suppress(OSError):  # it died: the launcher ends the others
+                    link.post(("close", None))
+                    link.push()  # the socket is empty; what it does not take is not sent, and the worker is killed
+                    self.board.message(w)
         self._crew.dismiss(0.0 if broken else CLOSE_S)
+        self._finalizer.detach()
 
     # ---- messages by socket ----
 
     def _await_start(self) -> None:
         """Waits until every worker has made its environments."""
-        for w, (pid, _) in enumerate(self._replies("starting", max(START_S, self.worker_timeout_s))):
-            self._crew.pids[w] = pid
+        replies = self._replies("starting", max(START_S, self.worker_timeout_s))
+        self._crew.pids[:] = [pid for pid, _ in replies]
 
     def _ask_all(self, command: str, arguments: list[Any]) -> list[Any]:
         """Sends a command to each worker and returns the replies, by worker."""
         for w, argument in enumerate(arguments):
             try:
-                self._crew.links[w].send((command, argument))
-            except OSError:
-                self._fault()
+                self._crew.links[w].post((command, argument))
+            except Exception as error:
+                self._fail(
+                    f"the message ({command}) to {self._name(w)} cannot be pickled: {type(error).__name__}: {error}",
+                    worker=w,
+                    cause=error,
+                )
+        for w in range(len(arguments)):
             self.board.message(w)
         return [reply for _, reply in self._replies(f"answering ({command})", self.worker_timeout_s)]
 
     def _replies(self, doing: str, patience_s: float) -> list[Any]:
-        """Returns one reply of each worker. Raises WorkerError if a worker fails or does not reply for patience_s."""
-        missing = {link: w for w, link in enumerate(self._crew.links)}
-        replies: list[Any] = [None] * len(missing)
-        waited = 0.0
-        while missing:
-            if self.ready.wait(0.0) != NOTHING or self._crew.has_news():
-                self._fault()
-            poll = select.poll()
-            for link in missing:
-                poll.register(link.fileno(), select.POLLIN)
-            start = time.monotonic()
-            came = {fd for fd, _ in poll.poll(LOOK_S * 1000)}
-            waited = 0.0 if came else waited + min(time.monotonic() - start, 2 * LOOK_S)
-            for link, w in list(missing.items()):
-                if link.fileno() in came:
-                    try:
-                        replies[w] = link.recv()
-                    except EOFError:
-                        self._fault()
-                    del missing[link]
-            if waited > patience_s:
-                self._name_hung(min(missing.values()), f" for {patience_s} s while {doing}")
-        return replies
+        """Sends what is posted and returns one reply of each worker.
+
+        Raises:
+            WorkerError: a worker failed, or nothing moved for patience_s seconds. After any other exception (Ctrl-C)
+                the vector is closed as well, since messages are incomplete.
+        """
+        try:
+            return exchange(self._crew.links, self._crew.link, self._check, patience_s)
+        except Stalled as stalled:
+            stopped = [w for w in stalled.links if self._crew.state(w) == "stopped"]
+            self._name_hung((stopped or stalled.links)[0], f" for {patience_s} s while {doing}")
+        except Closed as closed:
+            self._fault(closed.links[0])
+        except Unreadable as error:
+            w, cause = error.links[0], error.__cause__
+            self._fail(
+                f"{self._name(w)} sent a message that cannot be read while {doing}: {type(cause).__name__}: {cause}",
+                worker=w,
+                cause=cause,
+            )
+        except BaseException as error:
+            self._break(
+                f"the vector is closed since {type(error).__name__} interrupted a message to its workers"
+            )
+            raise
+
+    def _check(self) -> None:
+        if self.ready.wait(0.0) != NOTHING or self._crew.has_news():
+            self._fault()
 
     # ---- naming ----
 
@@ -235,10 +255,23 @@ class WorkersVector(BaseVector):
         return f"worker {w} (pid {pid}, {self.envs.describe(*self.worker_ranges[w])})"
 
     def _name_hung(self, w: int, when: str) -> NoReturn:
-        stopped = self._crew.is_stopped(w)
-        words = "" if stopped else self._crew.where_is_it(w)
-        self._fail(
-            f"{self._name(w)} {'is stopped (SIGSTOP) and ' if stopped else ''}has not replied{when}"
-            + (f"; it is at\n{words}" if words else ""),
-            worker=w,
-        )
+        """Raises WorkerError for a worker that does not reply.
+
+        Args:
+            when: for how long and when, with a space before it.
+        """
+        crew, launcher = self._crew, self._crew.state(-1)
+        if not crew.pids[w]:
+            stopped = "is stopped (SIGSTOP) and " if launcher == "stopped" else ""
+            self._fail(
+                f"the process that starts the workers (pid {crew.process.pid}) {stopped}has not replied{when}"
+            )
+        state = crew.state(w)
+        words = crew.last_words(w) if state else crew.where_is_it(w)
+        what = {
+            "stopped": f"is stopped (SIGSTOP) and has not replied{when}",
+            "ended": "has ended",
+        }.get(state, f"has not replied{when}")
+        if launcher == "stopped":
+            what += "; the process that started the workers is stopped (SIGSTOP)"
+        self._fail(f"{self._name(w)} {what}" + (f"; it is at\n{words}" if words else ""), worker=w)
