@@ -43,6 +43,7 @@ cdef extern from "physics.h" nogil:
         mjtSize info
         char text[1024]
     int MF_WRITTEN, MF_TOLD, MF_NUM_KINDS, MF_FATAL, MF_NOT_FINITE
+    int mf_event_kept(mf_event *event)
     mjModel *mf_load_model(const char *path, char *error, char *warnings)
     mjData *mf_make_data(const mjModel *model)
     ctypedef struct mf_physics:
@@ -302,7 +303,10 @@ cdef class RobotBatch(NativeBatch):
 
     def raise_fault(self):
         """Raise EnvError if a simulation cannot go on: MuJoCo gave up, or it is unstable and that is to stop the run."""
-        if self.fault.state < MF_WRITTEN:
+        cdef int kept
+        with nogil:
+            kept = mf_event_kept(&self.fault)
+        if not kept:
             return
         if self.fault.kind == MF_FATAL:
             text = (f"{self.where(&self.fault)}: MuJoCo cannot go on: {words(self.fault.text)}. "

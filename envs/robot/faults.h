@@ -10,6 +10,7 @@
 #ifndef MF_ROBOT_FAULTS_H
 #define MF_ROBOT_FAULTS_H
 
+#include <sched.h>
 #include <setjmp.h>
 #include <stdatomic.h>
 #include <stdint.h>
@@ -79,6 +80,16 @@ MF_INLINE void mf_event_keep(mf_event *event, int32_t kind, int32_t env, int32_t
     event->info = info;
     snprintf(event->text, sizeof event->text, "%s", text);
     atomic_store(&event->state, MF_WRITTEN);
+}
+
+/* Whether the event was kept. Waits for a thread that is writing it at this moment. */
+MF_INLINE int mf_event_kept(mf_event *event) {
+    int32_t state = atomic_load(&event->state);
+    while (state == MF_WRITING) {
+        sched_yield();
+        state = atomic_load(&event->state);
+    }
+    return state >= MF_WRITTEN;
 }
 
 /* mj_loadXML. NULL: error says why. `warnings`: what MuJoCo has to say of a model that it can load. */
