@@ -11,6 +11,7 @@ be captured (e.g. because a user's policy reads a value on the host) keeps runni
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import TYPE_CHECKING
 
 import torch
@@ -75,7 +76,7 @@ class Graph:
         torch.cuda.synchronize()
         graph = torch.cuda.CUDAGraph()
         try:
-            with torch.cuda.graph(graph, pool=self._pool):
+            with torch.cuda.graph(graph, pool=self._pool, stream=_stream(torch.cuda.current_device())):
                 self._work()
         except RuntimeError as error:
             torch.cuda.synchronize()
@@ -91,3 +92,10 @@ class Graph:
             return False
         self._graph = graph
         return True
+
+
+@cache
+def _stream(card: int) -> torch.cuda.Stream:
+    """Returns the stream on which graphs of a card are captured. It is one, so that graphs that share a pool use its
+    memory again; torch's own default is of the card on which the process captured first."""
+    return torch.cuda.Stream(card)

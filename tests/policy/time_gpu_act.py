@@ -13,6 +13,7 @@ from itertools import product
 import torch
 
 from metta_fast.bench.gpu.clock import MOST_CALLS, Call, microseconds
+from metta_fast.buffers.act_row import ActRow
 from metta_fast.config.keys import PolicyConfig
 from metta_fast.policy import make_policy
 from metta_fast.policy.fused_act.triton_act import fused_act, pack
@@ -54,8 +55,10 @@ def main(n: int, width: int) -> None:
     with torch.no_grad(), torch.autocast("cuda", torch.bfloat16):
         plain = us(
             lambda t: act(
-                {"obs": obs[t : t + 1]}, state, reset, noise[t : t + 1], action[t : t + 1], logprob[t : t + 1],
-                value[t : t + 1],
+                ActRow(
+                    {"obs": obs[t : t + 1]}, state, reset, noise[t : t + 1], action[t : t + 1], logprob[t : t + 1],
+                    value[t : t + 1],
+                )
             )
         )  # fmt: skip
     print(f"compiled: {plain:.1f} us")
