@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -153,6 +154,21 @@ def _see_current_folder() -> None:
         sys.path.append(os.getcwd())
 
 
+def _interruptible(command: Callable[[Sequence[str]], int], words: Sequence[str]) -> int:
+    """Runs a command that a signal ends by an exception: temporary files are removed, processes that it started are
+    ended, and the terminal is as before. Training handles signals itself."""
+    from metta_fast.run.signals import Interrupt, Interrupted
+
+    with Interrupt() as interrupt:
+        try:
+            with interrupt.allowed():
+                code = command(words)
+        except Interrupted:
+            code = 130
+    ended_by = interrupt.signum
+    return code if ended_by is None or ended_by == signal.SIGINT else 128 + ended_by
+
+
 COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
     "train": train,
     "eval": evaluate,
@@ -166,7 +182,7 @@ COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
 
 
 def main(words: Sequence[str] | None = None, *, default_hardware: str = "auto") -> int:
-    """Runs a command and returns its exit code: 0, 1 failure, 2 a user's mistake, 130 Ctrl-C, or its own.
+    """Runs a command and returns its exit code: 0, 1 failure, 2 a user's mistake, 130 Ctrl-C, 143 SIGTERM, or its own.
 
     Args:
         default_hardware: the profile that `train` uses if no `hardware=` is given.
@@ -186,7 +202,7 @@ def main(words: Sequence[str] | None = None, *, default_hardware: str = "auto") 
             raise UserError(f"unknown command '{words[0]}'{train_it} known: {', '.join(COMMANDS)}")
         if words[0] == "train":
             return train(words[1:], default_hardware)
-        return COMMANDS[words[0]](words[1:])
+        return _interruptible(COMMANDS[words[0]], words[1:])
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

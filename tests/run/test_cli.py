@@ -2,15 +2,18 @@
 
 import dataclasses
 import importlib.util
+import os
+import signal
 import subprocess
 import sys
 
 import pytest
 
-from metta_fast import __version__
+from metta_fast import __version__, cli
 from metta_fast.cli import main
 from metta_fast.machine import hardware
 from metta_fast.resolve import doctor
+from metta_fast.storage.atomic_file import whole
 
 
 @pytest.mark.parametrize(
@@ -105,3 +108,39 @@ def test_doctor_tells_whether_environments_can_step_on_the_card(monkeypatch, tmp
     monkeypatch.setattr("os.access", lambda path, mode: False)
     assert f"make {tmp_path} writable" in finding().cure
     assert not finding().needed
+
+
+@pytest.mark.parametrize(
+    ("signum", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129)]
+)
+@pytest.mark.parametrize("suppressed", [False, True])
+def test_a_signal_ends_a_command_and_leaves_nothing_half_written(
+    tmp_path, monkeypatch, signum, code, suppressed
+):
+    """suppressed: the command ends itself on an interrupt, as the monitor does."""
+    reached = []
+
+    def command(words):
+        try:
+            with whole(tmp_path / "page.html") as part:
+                part.write_text("half")
+                os.kill(os.getpid(), signum)
+                reached.append(True)
+        except KeyboardInterrupt:
+            if not suppressed:
+                raise
+        return 0
+
+    def killed(signum, frame):
+        raise AssertionError("the command did not handle the signal")
+
+    monkeypatch.setitem(cli.COMMANDS, "export", command)
+    before = {number: signal.signal(number, killed) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        assert main(["export"]) == (0 if suppressed and signum == signal.SIGINT else code)
+        assert signal.getsignal(signal.SIGTERM) == killed
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    assert reached == []
+    assert list(tmp_path.iterdir()) == []
