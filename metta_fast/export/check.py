@@ -134,7 +134,8 @@ def _one(run: Function, step: Step, batch: Batch, state: Tensor, report: Report)
     for name, right, got in list(zip(output_names(step.policy), expected, given))[1:]:
         _judge(name, _distance(right, got), report)
     if expected[0].dtype == torch.int32:
-        _judge("action", _worse(step, params, given[0]) / 2, report)
+        fits = given[0].shape == expected[0].shape and given[0].dtype == torch.int32
+        _judge("action", _worse(step, params, given[0]) / 2 if fits else float("inf"), report)
     else:
         _judge("action", _distance(expected[0], given[0], report.reach), report)
     report.rows += len(reset)

@@ -92,3 +92,23 @@ def test_a_saved_state_does_not_change_with_later_steps(make: Any) -> None:
             before = copy.deepcopy(state)
             go_on(vec, 4)
             assert pickle.dumps(state) == pickle.dumps(before)
+
+
+def test_the_agents_of_an_environment_are_all_back_in_its_next_episode() -> None:
+    with make_vector(crowd_factory(), 1) as vec:
+        vec.async_reset(3)
+        rows = go_on(vec, 15)
+    for first, second, third in zip(rows[:5], rows[5:10], rows[10:]):
+        assert_same(first, second)
+        assert_same(first, third)
+    assert [row["mask"].sum() for row in rows[10:]] == [3, 3, 2, 1, 0]
+
+
+def test_a_reset_in_the_middle_of_an_episode_brings_all_agents_back() -> None:
+    for stop in range(1, 5):
+        with make_vector(crowd_factory(), 1) as vec:
+            vec.async_reset(3)
+            first = go_on(vec, stop)
+            vec.async_reset(3)
+            for one, again in zip(go_on(vec, 5), first):
+                assert_same(one, again)

@@ -163,7 +163,7 @@ CHANGES = [
     ),
     *in_file(
         "envs/robot/_robot.pyx",
-        "tests/robot/test_batch.py tests/robot/test_resume.py",
+        "tests/robot/test_batch.py",
         [
             ('        self.sums[...] = state["sums"]\n', "", "an episode's sums restart at a resume"),
             (

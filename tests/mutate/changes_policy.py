@@ -5,7 +5,7 @@ from tests.mutate.change import in_file
 CHANGES = [
     *in_file(
         "metta_fast/policy/heads.py",
-        "tests/policy/test_heads.py tests/rollout",
+        "tests/policy/test_heads.py",
         [
             (" & (cdf < total)).sum(", ").sum(", "noise near 1 chooses what is forbidden"),
             ("part | ~part.any(-1, keepdim=True)", "part", "a row without a choice is NaN"),
@@ -51,12 +51,16 @@ CHANGES = [
     ),
     *in_file(
         "metta_fast/policy/cores.py",
-        "tests/policy/test_core.py tests/policy/test_network.py tests/export",
+        "tests/policy/test_core.py tests/policy/test_network.py",
         [
             ("c.masked_fill(restart, 0.0)\n", "c\n", "an LSTM's cell survives a reset"),
             ("dc = (dc * f[t]).masked_fill(reset[t], 0.0)", "dc = dc * f[t]", "gradients flow over a reset"),
-            ("f.sigmoid() * (c * keep)", "f.sigmoid() * c", "an exported LSTM's cell survives a reset"),
         ],
+    ),
+    *in_file(
+        "metta_fast/policy/cores.py",
+        "tests/export/test_export.py -k plain_cores",
+        [("f.sigmoid() * (c * keep)", "f.sigmoid() * c", "an exported LSTM's cell survives a reset")],
     ),
     *in_file(
         "metta_fast/policy/mingru/scan.h",
