@@ -34,8 +34,8 @@ CHANGES = [
             ),
             ("mask.sum().clamp(min=1)", "mask.sum()", "a minibatch without rows is NaN"),
             (
-                "advantage - masked_mean(advantage, mask)",
-                "advantage - advantage.mean()",
+                "centred - masked_mean(centred, mask)",
+                "centred - centred.mean()",
                 "masked rows shift the mean",
             ),
         ],

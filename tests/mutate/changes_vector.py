@@ -120,7 +120,7 @@ CHANGES = [
     *in_file(
         "metta_fast/vector/launcher.py",
         FAULTS,
-        [("            _kill(pid)  # its children\n", "", "a dead worker's children live on")],
+        [("            kill_group(pid)\n            yield", "            yield", "a dead worker's children live on")],
     ),
     *in_file(
         "envs/native/_sync.pyx",
