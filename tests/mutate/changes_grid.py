@@ -2,7 +2,7 @@
 
 from tests.mutate.change import in_file
 
-RULES = "tests/envs/test_grid_native.py tests/parity/test_grid_parity.py"
+RULES = "tests/envs/test_grid_limits.py tests/envs/test_grid_native.py tests/parity/test_grid_parity.py"
 OBSERVED = "tests/parity/test_grid_observations.py tests/parity/test_grid_parity.py"
 SHELL = "tests/envs/test_grid_native.py tests/parity/test_grid_parity.py tests/vector/test_contract.py"
 

@@ -3,8 +3,8 @@
 from tests.mutate.change import in_file
 
 CONFIG = "tests/config/test_compose.py tests/config/test_resolve.py tests/config/test_sizes.py"
-LOGGERS = "tests/run/test_loggers.py tests/run/test_run_writer.py tests/run/test_disk.py"
-EVALUATE = "tests/run/test_evaluate.py tests/run/test_load.py"
+LOGGERS = "tests/run/test_loggers.py tests/run/test_metrics_file.py tests/run/test_run_writer.py"
+EVALUATE = "tests/run/test_metrics_file.py tests/run/test_evaluate.py tests/run/test_load.py"
 
 CHANGES = [
     *in_file(
@@ -108,7 +108,7 @@ CHANGES = [
     ),
     *in_file(
         "metta_fast/metrics/text_log.py",
-        LOGGERS + " tests/run/test_trainer.py",
+        LOGGERS,
         [
             (
                 "        self._logger.propagate = self._before[1]\n",

@@ -2,9 +2,11 @@
 
 from tests.mutate.change import in_file
 
-CHECKPOINT = "tests/run/test_checkpoint.py tests/run/test_disk.py tests/run/test_load.py"
+CHECKPOINT = "tests/run/test_saver.py tests/run/test_checkpoint.py tests/run/test_disk.py"
 RESUME = "tests/run/test_resume.py tests/run/test_init_from.py"
-TRAINER = "tests/run/test_trainer.py tests/run/test_restart.py tests/run/test_clock.py"
+TRAINER = (
+    "tests/run/test_saver.py tests/run/test_trainer.py tests/run/test_restart.py tests/run/test_clock.py"
+)
 
 CHANGES = [
     *in_file(

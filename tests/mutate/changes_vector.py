@@ -120,7 +120,13 @@ CHANGES = [
     *in_file(
         "metta_fast/vector/launcher.py",
         FAULTS,
-        [("            kill_group(pid)\n            yield", "            yield", "a dead worker's children live on")],
+        [
+            (
+                "            kill_group(pid)\n            yield",
+                "            yield",
+                "a dead worker's children live on",
+            )
+        ],
     ),
     *in_file(
         "envs/native/_sync.pyx",

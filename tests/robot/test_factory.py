@@ -93,6 +93,10 @@ def test_an_unstable_step_at_the_limit_is_terminal_and_not_truncated(tmp_path: P
 
     sim, step = play(1000)
     assert sim.rows.stats[0, -1] == 1
+    assert np.isfinite(sim.obs).all()
+    np.testing.assert_array_equal(
+        sim.obs.astype(np.float32), sim.rows.obs["obs"][0]
+    )  # the last that was finite
     for max_steps in (step, step + 1):
         sim, last = play(max_steps)
         assert last == step
@@ -103,3 +107,56 @@ def test_an_unstable_step_at_the_limit_is_terminal_and_not_truncated(tmp_path: P
     assert last == step - 1
     assert (sim.rows.terminal[0], sim.rows.truncation[0]) == (terminal, not terminal)
     assert sim.rows.stats[0, -1] == 0
+
+
+def test_warnings_are_counted_by_episode(tmp_path: Path) -> None:
+    sim = RobotSim(
+        "half_cheetah", xml_file=cheetah(tmp_path, memory="40K", boxes=12), max_steps=20, quiet=True
+    )
+    sim.reset()
+    counts = []
+    for _ in range(3):
+        for _ in range(20):
+            sim.step(np.zeros(6, np.float32))
+        assert not sim.rows.mask[0]
+        counts.append(float(sim.rows.stats[0, -2]))
+        sim.step(np.zeros(6, np.float32))  # resets
+    assert min(counts) >= 40
+    assert max(counts) < 1.5 * min(counts)
+
+
+@pytest.mark.parametrize("task", ["hopper", "ant", "reacher"])
+def test_each_episode_of_an_environment_starts_in_its_own_way_and_again_by_its_seed(task: str) -> None:
+    def starts(seed: int, env_id: int) -> list[bytes]:
+        sim = RobotSim(task, seed=seed, env_id=env_id, max_steps=1)
+        found = [sim.reset().tobytes()]
+        action = np.zeros(sim.factory.spec.action.width, np.float32)
+        for _ in range(3):
+            assert not sim.rows.mask[0] or sim.rows.reset[0]
+            sim.step(action)
+            found.append(sim.step(action)[0].tobytes())
+        return found
+
+    all_starts = [starts(seed, env_id) for seed, env_id in ((0, 0), (1, 0), (0, 1))]
+    assert len({start for found in all_starts for start in found}) == 12
+    assert starts(0, 1) == all_starts[2]
+
+
+@pytest.mark.parametrize("place", range(2, 7))
+@pytest.mark.parametrize("value", [-0.4, -0.6, 0.6])
+def test_a_hoppers_health_looks_at_each_number_behind_its_height(place: int, value: float) -> None:
+    """An angle or the speed alone outside healthy_state_range, in the air, where nothing else moves much."""
+    wide = (-1e3, 1e3)
+    sim = RobotSim("hopper", healthy_state_range=(-0.5, 0.5), healthy_angle_range=wide, healthy_z_range=wide)
+    if place in (3, 4) and value > 0:
+        pytest.skip("the joint does not bend this way")
+    sim.reset()
+    state = np.zeros(12)
+    state[1], state[place] = 3.0, value
+    sim.set_state(state[:6], state[6:])
+    *_, terminal, _, info = sim.step(np.zeros(3, np.float32))
+    after = np.concatenate(sim.batch.get_state(0))
+    outside = [i for i in range(2, 12) if not -0.5 < after[i] < 0.5]
+    assert outside == ([place] if abs(value) > 0.5 else [])
+    assert terminal == bool(outside)
+    assert (info["reward_survive"] > 0) == (not outside)
