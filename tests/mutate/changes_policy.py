@@ -5,7 +5,7 @@ from tests.mutate.change import in_file
 CHANGES = [
     *in_file(
         "metta_fast/policy/heads.py",
-        "tests/policy/test_heads.py",
+        "tests/policy/test_masks_and_resets.py tests/policy/test_heads.py",
         [
             (" & (cdf < total)).sum(", ").sum(", "noise near 1 chooses what is forbidden"),
             ("part | ~part.any(-1, keepdim=True)", "part", "a row without a choice is NaN"),
@@ -76,7 +76,7 @@ CHANGES = [
     ),
     *in_file(
         "metta_fast/policy/network.py",
-        "tests/policy/test_network.py tests/ppo/test_privileged.py",
+        "tests/policy/test_masks_and_resets.py tests/ppo/test_privileged.py",
         [
             (
                 "state = torch.cat([first, second])",
