@@ -54,19 +54,23 @@ CHANGES = [
     ),
     *in_file(
         "metta_fast/storage/run_folder.py",
-        "tests/run/test_run_dir.py tests/run/test_trainer.py tests/run/test_resume.py",
+        "tests/run/test_run_dir.py tests/run/test_resume.py",
         [
             ("_SAFE.fullmatch(name)", "_SAFE.match(name)", "a name may leave the folder"),
+            ("sorted(dated, reverse=True)", "sorted(dated)", "resume=auto takes the oldest run"),
+        ],
+    ),
+    *in_file(
+        "metta_fast/storage/run_lock.py",
+        "tests/run/test_lock.py tests/run/test_run_dir.py",
+        [
             (
-                "            self._lock.truncate(0)\n",
-                "            pass\n",
+                "                os.ftruncate(self._file, 0)\n",
+                "                pass\n",
                 "an ended process still owns the run",
             ),
-            (
-                "sorted(found, key=written, reverse=True)",
-                "sorted(found, key=written)",
-                "resume=auto takes the oldest run",
-            ),
+            ("fcntl.LOCK_EX | fcntl.LOCK_NB", "fcntl.LOCK_SH | fcntl.LOCK_NB", "two processes train one run"),
+            ("_TAKEN.add(self)", "pass", "a forked child keeps the lock"),
         ],
     ),
     *in_file(
@@ -194,8 +198,8 @@ CHANGES = [
                 "Ctrl-C that reached the workers first is an error",
             ),
             (
-                "        self._saver.save()\n        if self.config.run.replay_interval",
-                "        if self.config.run.replay_interval",
+                "        self._saver.save()\n        self.interrupt.check()\n",
+                "        self.interrupt.check()\n",
                 "the end is not saved",
             ),
             (

@@ -2,14 +2,14 @@
 
 from tests.mutate.change import in_file
 
-ORDER = "tests/vector/test_order.py"
-PARTS = f"{ORDER} tests/vector/test_parts.py tests/vector/test_contract.py"
-FAULTS = f"{ORDER} tests/vector/test_contract.py tests/vector/test_faults.py"
+CONTRACT = "tests/vector/test_order.py tests/vector/test_contract.py"
+PARTS = "tests/vector/test_order.py tests/vector/test_parts.py"
+FAULTS = "tests/vector/test_faults.py"
 
 CHANGES = [
     *in_file(
         "metta_fast/vector/base.py",
-        FAULTS,
+        CONTRACT,
         [
             (" or self.blocks[index] is not block", "", "another vector's block is accepted"),
             ('casting="same_kind"', 'casting="unsafe"', "actions are rounded without a word"),
@@ -53,7 +53,7 @@ CHANGES = [
     ),
     *in_file(
         "metta_fast/contracts/batch_state.py",
-        PARTS,
+        PARTS + " tests/vector/test_contract.py",
         [
             (
                 "    if any(v != values[0] for v in values):",
@@ -79,7 +79,7 @@ CHANGES = [
     ),
     *in_file(
         "metta_fast/vector/threads.py",
-        FAULTS,
+        CONTRACT,
         [
             (
                 "                batch.reset(seed, stagger=stagger)\n",
@@ -95,7 +95,7 @@ CHANGES = [
     ),
     *in_file(
         "metta_fast/vector/worker.py",
-        FAULTS,
+        CONTRACT,
         [
             (
                 "batches[box].reset(station.seed, stagger=station.stagger)",
@@ -130,7 +130,7 @@ CHANGES = [
     ),
     *in_file(
         "envs/native/_sync.pyx",
-        PARTS,
+        "tests/vector/test_order.py " + FAULTS,
         [
             (
                 '        if self.in_flight:\n            raise ValueError("blocks are in flight")\n',
@@ -142,7 +142,7 @@ CHANGES = [
     ),
     *in_file(
         "metta_fast/runtime/c/pool.h",
-        f"{PARTS} tests/vector/test_faults.py tests/robot/test_faults.py",
+        PARTS + " tests/robot/test_faults.py tests/vector/test_faults.py",
         [
             (
                 "fn(job->ctx, lo, end < job->n ? end : job->n)",
@@ -153,8 +153,8 @@ CHANGES = [
             ("        atomic_store(&job->fault, 1);\n", "", "a worker's pool hides a fault"),
             ("        mf_ready_fault(pool->ready);\n", "", "a thread's fault waits for the timeout"),
             (
-                "const int ended = atomic_load(&pool->alive) == 0;",
-                "const int ended = 1;",
+                "    if (atomic_load(&pool->alive) > 0)\n        return 0;\n",
+                "",
                 "close waits for a hung thread",
             ),
         ],
@@ -173,7 +173,7 @@ CHANGES = [
     ),
     *in_file(
         "envs/native/board.h",
-        f"{PARTS} tests/vector/test_faults.py tests/robot/test_faults.py",
+        PARTS,
         [
             (" && request < ticket) {", ") {", "a worker does the newest mail first"),
             (
