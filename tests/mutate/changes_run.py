@@ -75,7 +75,7 @@ CHANGES = [
     ),
     *in_file(
         "metta_fast/storage/atomic_file.py",
-        CHECKPOINT + " tests/run/test_run_writer.py tests/run/test_run_dir.py",
+        "tests/run/test_saver.py",
         [("        part.unlink(missing_ok=True)\n", "        pass\n", "a failed write leaves its part")],
     ),
     *in_file(
@@ -95,7 +95,7 @@ CHANGES = [
             ),
             (
                 "folder.name, None\n    notes",
-                "folder.name, resume\n    notes",
+                "folder.name, composed.config.resume\n    notes",
                 "the configuration says resume",
             ),
         ],
