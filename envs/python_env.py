@@ -37,6 +37,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from metta_fast.contracts import batch_state as states
 from metta_fast.contracts.env import KINDS, EnvSpec, Rows
 from metta_fast.contracts.errors import UserError
 from metta_fast.envs.python_slot import DISABLED, NEXT_STEP, SAME_STEP, OneAgent, SeveralAgents
@@ -171,6 +172,7 @@ class PythonBatch:
         return None
 
     def state_dict(self) -> dict[str, Any]:
+        """Returns what the environments return, uncopied: the vector copies it, or sends it to another process."""
         self._check_states()
         return {
             "env": [env.env.state_dict() for env in self.envs],
@@ -180,10 +182,11 @@ class PythonBatch:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Gives each environment a copy of its state: it may keep the arrays and go on in them."""
         self._check_states()
         for i, env in enumerate(self.envs):
-            env.env.load_state_dict(state["env"][i])
-            env.held, env.ended = state["held"][i], bool(state["ended"][i])
+            env.env.load_state_dict(states.copied(state["env"][i]))
+            env.held, env.ended = states.copied(state["held"][i]), bool(state["ended"][i])
             env.gone[...] = state["gone"][i]
 
     def _check_states(self) -> None:

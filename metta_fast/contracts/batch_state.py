@@ -5,11 +5,13 @@ The joined state of a run does not depend on the numbers of blocks and workers, 
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import numpy as np
 
 from metta_fast.contracts.env import Rows
+from metta_fast.contracts.errors import UserError
 
 State = dict[str, Any]
 
@@ -47,6 +49,33 @@ def cut(state: State, start: int, stop: int) -> State:
         else value
         for key, value in state.items()
     }
+
+
+def copied(value: Any) -> Any:
+    """Returns a copy of what a Python environment gave: containers, arrays and whatever else can change.
+
+    Raises:
+        UserError: a value cannot be copied.
+    """
+    kind = type(value)
+    if kind is np.ndarray and not value.dtype.hasobject:
+        return value.copy(order="K")
+    if kind is dict:
+        return {key: copied(entry) for key, entry in value.items()}
+    if kind is list or kind is tuple:
+        return kind([copied(entry) for entry in value])
+    if kind in _UNCHANGEABLE or isinstance(value, np.generic):
+        return value
+    try:
+        return copy.deepcopy(value)
+    except Exception as error:
+        raise UserError(
+            f"an environment's state holds a {kind.__name__}, which cannot be copied ({error}): return plain values "
+            "and arrays from its state_dict"
+        ) from error
+
+
+_UNCHANGEABLE = frozenset({type(None), bool, int, float, complex, str, bytes})
 
 
 def save_rows(rows: Rows) -> State:

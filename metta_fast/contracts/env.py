@@ -176,7 +176,8 @@ class EnvBatch(Protocol):
     def state_dict(self) -> dict[str, Any]:
         """Returns the state for a bit-exact continuation, in a form that can be joined over batches and split again:
         numpy arrays with the batch's environments as the first axis, lists with one entry per environment, and plain
-        values that are equal in all batches of a run. Dicts of these may be nested. Arrays are copies."""
+        values that are equal in all batches of a run. Dicts of these may be nested. A native batch returns copies; of
+        another the vector takes them."""
 
     def load_state_dict(self, state: dict[str, Any]) -> None: ...
 

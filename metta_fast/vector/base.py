@@ -275,9 +275,10 @@ class BaseVector(Closing):
         raise NotImplementedError
 
     def _env_states(self) -> list[states.State]:
-        """Returns the batches' states, in order of environments."""
+        """Returns copies of the batches' states, in order of environments. Native batches copy them themselves."""
         with self._no_exit("state_dict of an environment raised"):
-            return [batch.state_dict() for batch in self.batches]
+            parts = [batch.state_dict() for batch in self.batches]
+        return parts if self.spec.native else states.copied(parts)
 
     def _notes(self) -> list[dict[str, str]]:
         """Returns the batches' notes, in order of environments."""

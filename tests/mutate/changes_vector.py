@@ -60,6 +60,7 @@ CHANGES = [
                 "    if False:",
                 "batches that differ are joined",
             ),
+            ('return value.copy(order="K")', "return value", "a snapshot changes with later steps"),
             (
                 "getattr(rows, name).copy() for",
                 "getattr(rows, name) for",
