@@ -34,6 +34,7 @@ from torch.overrides import TorchFunctionMode
 
 from metta_fast.algorithms.hooks import Context, Hooks
 from metta_fast.features.every import every, whole_number
+from metta_fast.storage.atomic_file import whole
 
 ROWS = 4096
 """Approximate number of the rollout's rows on which units are evaluated."""
@@ -104,7 +105,8 @@ class WeightAnalysis:
                     return
             if context.epoch > 0:
                 self._log.info("weight analysis: drift is measured from epoch %d", context.epoch)
-            torch.save(self._start, self._path)
+            with whole(self._path) as beside:
+                torch.save(self._start, beside)
         except (OSError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
             self._log.warning(
                 "weight analysis: drift is measured from epoch %d: %s: %s", context.epoch, self._path, error

@@ -15,6 +15,7 @@ import logging
 import math
 import os
 import re
+import shutil
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -23,6 +24,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
 from metta_fast.contracts.errors import UserError
+from metta_fast.storage.atomic_file import whole
 
 Row = dict[str, float]
 """Values by name."""
@@ -41,16 +43,22 @@ class Logger(Protocol):
 class JsonlLogger:
     """Writes one JSON object per line without buffering, so that a killed process loses at most part of one line.
 
-    When a run is resumed, rows after `resume_step` and an incomplete last line are removed first.
+    When a run is resumed, rows after `resume_step` are first moved to `metrics-aside-….jsonl`, and an incomplete last
+    line is removed.
+
+    Attributes:
+        damaged_after: step of the last row before a damaged row, if a resumed run's file is damaged before
+            `resume_step`.
+        aside: the file that has the moved rows, or None.
     """
 
     def __init__(self, path: Path, resume_step: int | None = None) -> None:
         self.path = path
         self.damaged_after: int | None = None
-        """Step of the last row before a damaged row, if a resumed run's file is damaged before `resume_step`."""
+        self.aside: Path | None = None
         if path.exists():
             asked = -1 if resume_step is None else resume_step
-            last, broken = cut_rows(path, asked)
+            last, broken, self.aside = cut_rows(path, asked)
             self.damaged_after = last if broken and last < asked else None
         self._file: BinaryIO | None = open(path, "ab", buffering=0)  # noqa: SIM115 - held until close
 
@@ -210,11 +218,12 @@ def read_rows(path: Path) -> Iterator[Row]:
                 return
 
 
-def cut_rows(path: Path, step: int) -> tuple[int, bool]:
-    """Truncates the file after its last complete row up to `step`.
+def cut_rows(path: Path, step: int) -> tuple[int, bool, Path | None]:
+    """Truncates the file after its last complete row up to `step`; later rows are moved to a file beside it.
 
     Returns:
-        The step of the last remaining row (0: none), and whether a damaged row followed it.
+        The step of the last remaining row (0: none), whether a damaged row followed it, and the file with the later
+        rows (None: there were none, or only part of one).
     """
     end = last = 0
     broken = False
@@ -229,6 +238,19 @@ def cut_rows(path: Path, step: int) -> tuple[int, bool]:
                 broken = True
                 break
             end, last = end + len(line), here
+        aside = _copy_rows(file, end, path) if end < path.stat().st_size else None
     if end < path.stat().st_size:
         os.truncate(path, end)
-    return last, broken
+    return last, broken, aside
+
+
+def _copy_rows(file: BinaryIO, start: int, path: Path) -> Path | None:
+    """Copies the bytes from `start` to a new file beside `path`; None if they hold no whole line."""
+    file.seek(start)
+    if not file.readline().endswith(b"\n"):
+        return None
+    file.seek(start)
+    aside = path.with_name(f"{path.stem}-aside-{time.time_ns()}{path.suffix}")
+    with whole(aside) as beside, open(beside, "wb") as copy:
+        shutil.copyfileobj(file, copy)
+    return aside

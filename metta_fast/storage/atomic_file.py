@@ -1,4 +1,5 @@
-"""Writes files atomically: after a full disk or a kill, and for every reader, a file is either old or complete.
+"""Writes files atomically: after a full disk, a kill or a power failure, and for every reader, a file is either old or
+complete.
 
 with whole(path) as beside:
     beside.write_text(…)
@@ -6,9 +7,12 @@ with whole(path) as beside:
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from metta_fast.storage.durable import sync_folder
 
 
 @contextmanager
@@ -17,6 +21,9 @@ def whole(path: Path) -> Iterator[Path]:
     part = path.with_name(f".{path.stem}.part{path.suffix}")
     try:
         yield part
+        with open(part, "rb+") as file:
+            os.fsync(file.fileno())
         part.replace(path)
+        sync_folder(path.parent)
     finally:
         part.unlink(missing_ok=True)

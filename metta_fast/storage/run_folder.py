@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from metta_fast.contracts.errors import UserError
+from metta_fast.storage.durable import make_folders
 from metta_fast.storage.run_lock import RunLock
 
 _SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -75,11 +76,10 @@ def create(folder: str, name: str | None, env_name: str) -> RunDir:
     """
     root = Path(folder)
     try:
-        root.mkdir(parents=True, exist_ok=True)
         if name is not None:
             path = root / safe_name(str(name))
             try:
-                path.mkdir()
+                make_folders(path)
             except FileExistsError as error:
                 raise UserError(
                     f"run.name={name}: {path} exists already; continue it with resume=auto, "
@@ -91,7 +91,7 @@ def create(folder: str, name: str | None, env_name: str) -> RunDir:
         for number in range(1, 1000):
             path = root / (base if number == 1 else f"{base}-{number}")
             try:
-                path.mkdir()
+                make_folders(path)
             except FileExistsError:
                 continue
             return RunDir(path)

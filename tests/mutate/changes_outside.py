@@ -85,6 +85,11 @@ CHANGES = [
             ),
             ("or here > step:", "or here >= step:", "a resume drops the checkpoint's own row"),
             (
+                "        aside = _copy_rows(file, end, path) if",
+                "        aside = None if",
+                "a resume deletes later rows",
+            ),
+            (
                 "        self._waiting.update(row)\n",
                 "        self._waiting = dict(row)\n",
                 "merged rows lose names",

@@ -36,6 +36,62 @@ def test_rows_after_the_checkpoint_are_cut_on_resume(tmp_path):
     assert [row["train/steps"] for row in read_rows(path)] == [10, 20, 30, 40, 50]
 
 
+def aside(path):
+    return sorted(path.parent.glob("m-aside-*.jsonl"))
+
+
+def test_later_rows_are_put_aside_on_resume(tmp_path):
+    path = tmp_path / "m.jsonl"
+    write(path, [10, 20, 30, 40])
+    lines = path.read_bytes().splitlines(keepends=True)
+    logger = JsonlLogger(path, 20)
+    logger.close()
+    assert aside(path) == [logger.aside]
+    assert logger.aside.read_bytes() == b"".join(lines[2:])
+    assert path.read_bytes() == b"".join(lines[:2])
+    write(path, [30], resume=20)
+    write(path, [40], resume=30)
+    assert aside(path) == [logger.aside]  # nothing was there to put aside
+    write(path, [40], resume=10)
+    assert len(aside(path)) == 2
+    assert [row["train/steps"] for row in read_rows(aside(path)[1])] == [20, 30, 40]
+
+
+def test_rows_after_a_damaged_one_are_put_aside(tmp_path):
+    path = tmp_path / "m.jsonl"
+    write(path, [10])
+    with open(path, "ab") as file:
+        file.write(b'broken\n{"train/steps": 20}\n{"train/ste')
+    logger = JsonlLogger(path, 20)
+    logger.close()
+    assert logger.damaged_after == 10
+    assert logger.aside.read_bytes() == b'broken\n{"train/steps": 20}\n{"train/ste'
+
+
+def test_half_a_line_is_not_put_aside(tmp_path):
+    path = tmp_path / "m.jsonl"
+    write(path, [10])
+    with open(path, "ab") as file:
+        file.write(b'{"train/steps": 20, "env')
+    write(path, [20], resume=10)
+    assert aside(path) == []
+
+
+def test_a_full_disk_at_the_resume_loses_no_row(tmp_path, monkeypatch):
+    path = tmp_path / "m.jsonl"
+    write(path, [10, 20, 30])
+    before = path.read_bytes()
+
+    def full(*files):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("metta_fast.metrics.loggers.shutil.copyfileobj", full)
+    with pytest.raises(OSError, match="No space left"):
+        JsonlLogger(path, 10)
+    assert path.read_bytes() == before
+    assert aside(path) == []
+
+
 @pytest.mark.parametrize("end", [b'{"train/steps": 30, "env', b"\x00\x00\x00\n", b"{}\n"])
 def test_a_half_written_line_is_dropped(tmp_path, end):
     path = tmp_path / "m.jsonl"
