@@ -229,7 +229,7 @@ def find_checkpoint(name: str, *, best: bool) -> Checkpoint:
         if highest is None:
             raise UserError(f"{folder} holds no checkpoint with a score yet; leave out --best")
         return _read(highest)
-    newest = checkpoint.latest(folder, _warn)
+    newest = checkpoint.latest(folder, _warn, ["algorithm"])
     if newest is None:
         raise UserError(f"{folder} holds no whole checkpoint; train the run further first")
     return newest

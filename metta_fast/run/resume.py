@@ -38,6 +38,8 @@ FIXED = (
 """Keys (and beginnings of keys) that cannot change within a run, beside those that the algorithm says are fixed."""
 FREE = ("env.device",)
 """Exceptions from FIXED."""
+STATES = ("algorithm", "env")
+"""What a checkpoint must give to continue from it."""
 
 
 @dataclass(frozen=True)
@@ -98,12 +100,12 @@ def _newest(root: str, name: Any, notes: list[str]) -> tuple[RunDir | None, Chec
         if not folder.path.is_dir():
             notes.append(f"resume=auto: no run {folder.path} yet, starting it")
             return None, None
-        found = checkpoint.latest(folder.checkpoints, notes.append)
+        found = checkpoint.latest(folder.checkpoints, notes.append, STATES)
         if found is None:
             notes.append(f"resume=auto: {folder.path} has no complete checkpoint, starting from step 0")
         return folder, found
     for folder in runs(root):
-        found = checkpoint.latest(folder.checkpoints, notes.append)
+        found = checkpoint.latest(folder.checkpoints, notes.append, STATES)
         if found is not None:
             return folder, found
     notes.append(f"resume=auto: no run with a checkpoint in {root}, starting a new one")
@@ -129,7 +131,8 @@ def _named(root: str, key: str, value: str, notes: list[str]) -> tuple[RunDir, C
                 f"newest complete one"
             ) from error
     folder = RunDir(path)
-    found = checkpoint.latest(folder.checkpoints, notes.append)
+    needed = STATES if key == "resume" else STATES[:1]
+    found = checkpoint.latest(folder.checkpoints, notes.append, needed)
     if found is None:
         raise UserError(
             f"{key}={value}: {folder.checkpoints} has no complete checkpoint; give a run that has one"

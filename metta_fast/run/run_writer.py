@@ -33,8 +33,11 @@ from metta_fast.run.snapshot import Snapshot
 from metta_fast.runtime.fast_paths import in_words, missed
 from metta_fast.storage import checkpoint
 from metta_fast.storage.atomic_file import whole
+from metta_fast.storage.durable import sync_folder
+from metta_fast.storage.encoding import UnsavableState
 from metta_fast.storage.run_folder import RunDir
 from metta_fast.storage.run_lock import RunLocked, not_writable
+from metta_fast.storage.state_check import unsavable
 from metta_fast.version import __version__
 
 LOG = logging.getLogger("metta_fast.run.run_writer")
@@ -86,6 +89,7 @@ class RunWriter:
         self._metrics: JsonlLogger | None = None
         self._dashboard: Dashboard = NoDashboard()
         self.log: Log = NoLog()
+        self._warned: set[str] = set()
         if self.writes:
             try:
                 self._open(saved)
@@ -95,7 +99,7 @@ class RunWriter:
     def _open(self, saved: int) -> None:
         config, folder = self._resolved.config, self._folder
         folder.checkpoints.mkdir(exist_ok=True)
-        checkpoint.clear_unfinished(folder.checkpoints)
+        problems = checkpoint.clear_unfinished(folder.checkpoints)
         aside = checkpoint.set_aside(folder.checkpoints, saved)
         resume_step = max(saved, 0) if folder.config.exists() else None
         text = yaml.safe_dump(config_to_dict(config), sort_keys=False, allow_unicode=True)
@@ -111,7 +115,9 @@ class RunWriter:
         log = RunLog(folder.log, self._dashboard.message)
         self.log = log
         self._closing.callback(log.close)
+        sync_folder(folder.path)
         self._begin(config, metrics, aside, saved)
+        self._warn_once(problems)
 
     def _begin(self, config: Config, metrics: JsonlLogger, aside: list[Path], saved: int) -> None:
         """Logs the first lines."""
@@ -121,7 +127,10 @@ class RunWriter:
         if metrics.damaged_after is not None:
             self.log.warn(
                 f"{metrics.path} is damaged after step {metrics.damaged_after}; the rows after it were removed"
+                + (f" and are in {metrics.aside}" if metrics.aside else "")
             )
+        elif metrics.aside is not None:
+            self.log.say(f"rows of metrics after step {max(saved, 0)} were put aside: {metrics.aside}")
         for path in aside:
             self.log.warn(f"a checkpoint after step {saved} was put aside: {path}")
 
@@ -173,15 +182,33 @@ class RunWriter:
             "version": __version__,
             "torch": torch.__version__,
         }
-        states = {name: state() if callable(state) else state for name, state in snapshot.states.items()}
         self._metrics.sync()
-        path = checkpoint.save(folder.checkpoints, snapshot.step, states, meta)
-        try:
-            checkpoint.prune(folder.checkpoints, config.run.keep_checkpoints)
-        except OSError as error:
-            self.log.warn(f"an old checkpoint cannot be removed: {error}")
+        path = self._save(snapshot, meta)
+        self._warn_once(checkpoint.prune(folder.checkpoints, config.run.keep_checkpoints))
         self.log.note(f"checkpoint {path}")
         return path
+
+    def _save(self, snapshot: Snapshot, meta: dict[str, Any]) -> Path:
+        """Writes the checkpoint; without the environments' state if that has become one that cannot be saved."""
+        folder, states = self._folder.checkpoints, snapshot.states
+        try:
+            return checkpoint.save(folder, snapshot.step, states, meta)
+        except UnsavableState as error:
+            if not error.path.startswith("env"):
+                raise unsavable(error, self._resolved.config.env.name) from error
+            self.log.warn(
+                f"checkpoint of step {snapshot.step}: the state of the environments is left out, because "
+                f"{unsavable(error, self._resolved.config.env.name)}. A run that continues from this checkpoint "
+                "starts new episodes"
+            )
+        return checkpoint.save(folder, snapshot.step, states | {"env": None}, meta)
+
+    def _warn_once(self, problems: list[str]) -> None:
+        """Logs what could not be removed from the checkpoints, each once."""
+        for text in problems:
+            if text not in self._warned:
+                self._warned.add(text)
+                self.log.warn(f"an old checkpoint cannot be removed: {text}")
 
     def end(self, text: str) -> None:
         """Shows the last line, below the last figures."""

@@ -112,7 +112,11 @@ class Trainer:
             saved = -1 if self.start is None else self.start.step
             self._writer = RunWriter(self.resolved, self.folder, saved, self._closing, rank=self._rank)
             self._saver = Saver(
-                self.config.run, self._writer, saved, lambda path: self._callbacks.checkpoint(self, path)
+                self.config.run,
+                self._writer,
+                saved,
+                lambda path: self._callbacks.checkpoint(self, path),
+                env=self.config.env.name,
             )
             self.log = self._writer.log
             self._code = self._run()
@@ -307,7 +311,7 @@ class Trainer:
         algorithm = self.algorithm
         env = algorithm.env_state() if with_env else None
         states = {"algorithm": algorithm.state_dict(), "env": env}
-        self._saver.snapshot = Snapshot(algorithm.steps, algorithm.epoch, states, self._clocks.seconds())
+        self._saver.take(Snapshot(algorithm.steps, algorithm.epoch, states, self._clocks.seconds()))
 
     def _write(self, row: Row) -> None:
         self._saver.score.add(row)

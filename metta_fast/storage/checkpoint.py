@@ -1,46 +1,46 @@
 """Writes and reads checkpoints: one folder per step, either complete or absent.
 
     checkpoints/step_000000123456/
-        manifest.json     {"schema": 1, "step": …, "files": {name: {"sha256", "bytes"}}}
+        manifest.json     {"schema": 2, "step": …, "files": {name: {"sha256", "bytes"}}}
         meta.json         step, epoch, config, score, versions
         algorithm.pt      policy, optimizer, normalisers, counters, RNG
         env.pt            state of the environments, if it is saved
 
 A checkpoint is written to a temporary folder (`.writing-…`), flushed to disk and renamed into place. An old one is
-renamed (`.removing-…`) before it is deleted. So every folder named step_… is complete at any time. Each file is
-written sequentially once, because bucket mounts cannot seek. Loading verifies sha256 first, reads only files that the
-manifest lists, and runs no code (`weights_only`).
+renamed (`.removing-…`) before it is deleted, and one of the same step (`replaced-step_…`) before the new one takes its
+place. So every folder named step_… is complete at any time. Each file is written sequentially once, because bucket
+mounts cannot seek. Loading verifies sha256 first, reads only files that the manifest lists, and runs no code
+(`weights_only`).
 
 Place in the flow: run/trainer.py saves; run/resume.py and inference/loaded_policy.py read.
 """
 
 from __future__ import annotations
 
-import errno
 import hashlib
-import io
 import json
 import os
 import pickle
 import re
 import shutil
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
-
-import numpy as np
+from typing import IO, Any, cast
 
 from metta_fast.contracts.errors import UserError
+from metta_fast.storage.durable import HashedFile, sync_folder
+from metta_fast.storage.encoding import decode, encode
 
-SCHEMA = 1
+SCHEMA = 2
+"""1: without numpy's scalars, complex numbers and dicts that look like tags (encoding.py)."""
 STEP_NAME = re.compile(r"step_(\d+)")
-_NDARRAY, _BYTES = "__ndarray__", "__bytes__"
+_REPLACED = re.compile(r"replaced-(step_(\d+))-(\d+)")
 
 
 class DamagedCheckpoint(Exception):
-    """A checkpoint folder with a file that is missing, truncated or altered."""
+    """A checkpoint folder with a file that is missing, truncated or altered, or that cannot be loaded."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,8 @@ class Checkpoint:
     meta: dict[str, Any]
     files: frozenset[str]
     """Names of the verified files."""
+    _ready: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
+    """States that were loaded already."""
 
     @property
     def step(self) -> int:
@@ -60,62 +62,71 @@ class Checkpoint:
         """Loads the state saved under `name`, with tensors on the CPU; None if it was not saved.
 
         Raises:
-            UserError: metta_fast did not write the file, although its checksum matches.
+            UserError: the file cannot be loaded, although its checksum matches.
         """
+        if name in self._ready:
+            return self._ready.pop(name)
+        try:
+            return self._load(name)
+        except DamagedCheckpoint as error:
+            raise UserError(
+                f"{error}: it was altered together with its checksum, or an old version saved what cannot be loaded. "
+                f"Do not use it; continue from an earlier checkpoint with resume={self.path.parent}/step_…"
+            ) from error
+
+    def make_ready(self, names: Sequence[str]) -> None:
+        """Loads these states and keeps each until the first `load`.
+
+        Raises:
+            DamagedCheckpoint: one cannot be loaded.
+        """
+        for name in names:
+            self._ready[name] = self._load(name)
+
+    def _load(self, name: str) -> Any:
         import torch
 
         if f"{name}.pt" not in self.files:
             return None
-        file = self.path / f"{name}.pt"
+        file = _here(self.path) / f"{name}.pt"
         try:
-            return decode(torch.load(io.BytesIO(file.read_bytes()), weights_only=True, map_location="cpu"))
-        except (pickle.UnpicklingError, RuntimeError, ValueError, TypeError, LookupError, EOFError) as error:
-            raise UserError(
-                f"{file} is not a state written by metta_fast: it was altered together with its checksum. Do not use "
-                f"it; continue from an earlier checkpoint with resume={self.path.parent}/step_…"
+            return decode(torch.load(file, weights_only=True, map_location="cpu"))
+        except (pickle.UnpicklingError, RuntimeError, ValueError, TypeError, AttributeError, LookupError, EOFError,
+                OSError) as error:  # fmt: skip
+            named = re.search(r"GLOBAL (\S+)", str(error))  # the class or function of weights_only's refusal
+            why = f"it refers to {named[1]}" if named else type(error).__name__
+            raise DamagedCheckpoint(
+                f"{file} is not a state written by metta_fast, although its checksum matches ({why})"
             ) from error
 
 
-def save(folder: Path, step: int, states: dict[str, Any], meta: dict[str, Any]) -> Path:
-    """Writes the checkpoint of `step` into `folder` and returns its path.
+def save(folder: Path, step: int, states: Mapping[str, Any], meta: dict[str, Any]) -> Path:
+    """Writes the checkpoint of `step` into `folder` and returns its path. Copies no state.
 
     Args:
-        states: {name: nested dicts and lists of tensors, numpy arrays and plain values}; None is skipped.
+        states: {name: nested dicts and lists of tensors, numpy arrays and plain values, or a function that returns
+            them}; None is skipped.
         meta: JSON values that describe the checkpoint (config, score, …).
 
     Raises:
+        UnsavableState: a state holds a value that could not be loaded again; nothing was written.
         UserError: the disk is full or not writable; earlier checkpoints are unchanged.
     """
-    import torch
-
-    files: dict[str, bytes] = {"meta.json": json.dumps({"step": step, **meta}, indent=1).encode()}
-    for name, state in states.items():
-        if state is not None:
-            stream = io.BytesIO()
-            torch.save(encode(state), stream)
-            files[f"{name}.pt"] = stream.getbuffer().tobytes()
-    manifest = {
-        "schema": SCHEMA,
-        "step": step,
-        "files": {
-            name: {"sha256": hashlib.sha256(data).hexdigest(), "bytes": len(data)}
-            for name, data in files.items()
-        },
-    }
     target = folder / f"step_{step:012d}"
     beside = folder / f".writing-{target.name}-{os.getpid()}"
     try:
+        if beside.exists():  # of a failed write of this process
+            shutil.rmtree(beside)
         beside.mkdir(parents=True)
-        for name, data in files.items():
-            _write(beside / name, data)
-        _write(beside / "manifest.json", json.dumps(manifest, indent=1).encode())
-        _sync_folder(beside)
+        _write_files(beside, step, states, meta)
         if target.exists():
             target.rename(folder / f"replaced-{target.name}-{time.time_ns()}")
         beside.rename(target)
-        _sync_folder(folder)
-    except OSError as error:
+        sync_folder(folder)
+    except Exception as error:
         shutil.rmtree(beside, ignore_errors=True)
+        if not isinstance(error, OSError):
+            raise
         kept = steps(folder)
         run = folder.parent
         last = f"the last good one is {kept[-1][1]}" if kept else "there is no earlier one"
@@ -127,14 +138,53 @@ def save(folder: Path, step: int, states: dict[str, Any], meta: dict[str, Any]) 
     return target
 
 
+def _write_files(beside: Path, step: int, states: Mapping[str, Any], meta: dict[str, Any]) -> None:
+    """Writes and flushes a checkpoint's files, one state at a time."""
+    import torch
+
+    files: dict[str, dict[str, Any]] = {}
+    with HashedFile(beside / "meta.json") as file:
+        file.write(json.dumps({"step": step, **meta}, indent=1).encode())
+    files["meta.json"] = file.entry()
+    for name, given in states.items():
+        state = given() if callable(given) else given
+        if state is None:
+            continue
+        encoded = encode(state, name)
+        with HashedFile(beside / f"{name}.pt") as file:
+            torch.save(encoded, cast("IO[bytes]", file))
+        files[f"{name}.pt"] = file.entry()
+        del state, encoded  # before the next one is made
+    with HashedFile(beside / "manifest.json") as file:
+        file.write(json.dumps({"schema": SCHEMA, "step": step, "files": files}, indent=1).encode())
+    sync_folder(beside)
+
+
 def steps(folder: Path) -> list[tuple[int, Path]]:
-    """Lists (step, path) of every checkpoint folder in ascending order of steps."""
+    """Lists (step, path) of every checkpoint folder in ascending order of steps.
+
+    If a write was interrupted after it had moved a checkpoint of the same step away, that one is listed. Reading must
+    rename nothing, because another process may be writing: `clear_unfinished` restores its name.
+    """
     try:
-        entries = list(folder.iterdir())
+        entries = [entry for entry in folder.iterdir() if entry.is_dir()]
     except FileNotFoundError:
         return []
-    matches = ((STEP_NAME.fullmatch(entry.name), entry) for entry in entries)
-    return sorted((int(match[1]), entry) for match, entry in matches if match)
+    found = [(int(match[1]), entry) for entry in entries if (match := STEP_NAME.fullmatch(entry.name))]
+    return sorted([*found, *_displaced(entries, {step for step, _ in found}).items()])
+
+
+def _displaced(entries: list[Path], present: set[int]) -> dict[int, Path]:
+    """Returns the newest replaced-step_… folder of each step that is not present otherwise."""
+    matches = [(match, entry) for entry in entries if (match := _REPLACED.fullmatch(entry.name))]
+    matches.sort(key=lambda pair: int(pair[0][3]))
+    return {int(match[2]): entry for match, entry in matches if int(match[2]) not in present}
+
+
+def _here(path: Path) -> Path:
+    """Returns where a checkpoint is now: `clear_unfinished` may have restored the name of a displaced one."""
+    match = _REPLACED.fullmatch(path.name)
+    return path.with_name(match[1]) if match and not path.exists() else path
 
 
 def read(path: Path) -> Checkpoint:
@@ -159,7 +209,8 @@ def read(path: Path) -> Checkpoint:
         ) from error
     for name, expected in sums.items():
         try:
-            digest = hashlib.sha256((path / name).read_bytes()).hexdigest()
+            with open(path / name, "rb") as file:
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
         except (OSError, ValueError) as error:
             raise DamagedCheckpoint(
                 f"{path}: {name} cannot be read ({getattr(error, 'strerror', error)})"
@@ -175,37 +226,66 @@ def read(path: Path) -> Checkpoint:
     return Checkpoint(path, meta, frozenset(sums))
 
 
-def latest(folder: Path, warn: Callable[[str], None]) -> Checkpoint | None:
-    """Returns the newest undamaged checkpoint by step; each damaged one is skipped with a warning."""
+def latest(folder: Path, warn: Callable[[str], None], loads: Sequence[str] = ()) -> Checkpoint | None:
+    """Returns the newest undamaged checkpoint by step; each damaged one is skipped with a warning.
+
+    Args:
+        loads: names of states that must load; they are kept for the caller's `load`.
+    """
     for _, path in reversed(steps(folder)):
         try:
-            return read(path)
+            found = read(path)
+            found.make_ready(loads)
+            return found
         except DamagedCheckpoint as error:
             warn(f"damaged checkpoint skipped: {error}; trying the one before")
     return None
 
 
-def prune(folder: Path, keep: int) -> None:
-    """Deletes all checkpoints but the newest `keep` and the best by score, and leftovers of interrupted writes.
+def prune(folder: Path, keep: int) -> list[str]:
+    """Deletes all checkpoints but the newest `keep` and the best by score, and those that were replaced.
 
-    Raises:
-        OSError: a folder cannot be deleted; the remaining checkpoints stay complete.
+    Returns:
+        A text for each folder that could not be deleted; links and files are ignored.
     """
     found = steps(folder)
-    newest = {path for _, path in found[-max(keep, 1) :]}
+    kept = {path for _, path in found[-max(keep, 1) :]}
     highest = best([path for _, path in found])
-    for _, path in found:
-        if path not in newest and path != highest:
-            shutil.rmtree(path.rename(folder / f".removing-{path.name}-{time.time_ns()}"))
-    for entry in folder.glob("replaced-step_*"):
-        shutil.rmtree(entry)
+    old = [path for _, path in found if path not in kept and path != highest]
+    listed = {path for _, path in found}
+    old += [entry for entry in sorted(folder.glob("replaced-step_*")) if entry not in listed]
+    return _delete(old)
 
 
-def clear_unfinished(folder: Path) -> None:
-    """Removes partly written or partly deleted folders of a killed process. Call only while holding the run's lock."""
-    for pattern in (".writing-*", ".removing-*"):
-        for entry in folder.glob(pattern):
-            shutil.rmtree(entry)
+def clear_unfinished(folder: Path) -> list[str]:
+    """Completes what a killed process has left: deletes partly written or partly deleted folders, and restores the
+    name of a checkpoint that was to be replaced. Call only while holding the run's lock.
+
+    Returns:
+        A text for each folder that could not be deleted.
+    """
+    for step, path in steps(folder):
+        if _REPLACED.fullmatch(path.name):
+            path.rename(folder / f"step_{step:012d}")
+    return _delete(
+        [entry for pattern in (".writing-*", ".removing-*") for entry in sorted(folder.glob(pattern))]
+    )
+
+
+def _delete(paths: list[Path]) -> list[str]:
+    """Deletes folders; each is renamed first, so that none is a checkpoint any more when the first file goes."""
+    problems = []
+    for path in paths:
+        if path.is_symlink() or not path.is_dir():
+            continue
+        try:
+            hidden = path
+            if not path.name.startswith("."):
+                hidden = path.rename(path.with_name(f".removing-{path.name}-{time.time_ns()}"))
+            shutil.rmtree(hidden)
+        except OSError as error:
+            problems.append(f"{path} cannot be removed: {error.strerror}")
+    return problems
 
 
 def set_aside(folder: Path, after: int) -> list[Path]:
@@ -217,79 +297,16 @@ def set_aside(folder: Path, after: int) -> list[Path]:
     return moved
 
 
-def encode(value: Any) -> Any:
-    """Converts a state to types that `weights_only` can load: numpy arrays and bytes become tagged tensors.
-
-    Raises:
-        TypeError: a value is not a tensor, array, container or plain value.
-    """
-    import torch
-
-    if isinstance(value, np.generic):
-        return value.item()
-    if value is None or isinstance(value, (torch.Tensor, bool, int, float, str)):
-        return value
-    if isinstance(value, bytes):
-        return {_BYTES: torch.from_numpy(np.frombuffer(value, np.uint8).copy())}
-    if isinstance(value, np.ndarray):
-        if value.dtype.hasobject:
-            raise TypeError("arrays of Python objects cannot be stored in a checkpoint")
-        flat = np.frombuffer(bytearray(np.ascontiguousarray(value).tobytes()), np.uint8)
-        dtype = value.dtype.descr if value.dtype.names else value.dtype.str
-        return {_NDARRAY: [dtype, list(value.shape), torch.from_numpy(flat) if flat.size else None]}
-    if isinstance(value, dict):
-        return {encode(k): encode(v) for k, v in value.items()}
-    if isinstance(value, (list, tuple)):
-        items = [encode(item) for item in value]
-        return tuple(items) if isinstance(value, tuple) else items
-    raise TypeError(f"a value of type {type(value).__name__} cannot be stored in a checkpoint")
-
-
-def decode(value: Any) -> Any:
-    """Restores a state converted by `encode`."""
-    if isinstance(value, dict):
-        if value.keys() == {_NDARRAY}:
-            dtype, shape, flat = value[_NDARRAY]
-            data = b"" if flat is None else flat.numpy().tobytes()
-            kind = np.dtype([tuple(part) for part in dtype] if isinstance(dtype, list) else dtype)
-            return np.frombuffer(bytearray(data), kind).reshape(shape)
-        if value.keys() == {_BYTES}:
-            return value[_BYTES].numpy().tobytes()
-        return {k: decode(v) for k, v in value.items()}
-    if isinstance(value, (list, tuple)):
-        return type(value)(decode(item) for item in value)
-    return value
-
-
 def best(paths: list[Path]) -> Path | None:
     """Returns the folder with the highest score; if any has a score from an evaluation, only those are compared."""
     scored: dict[str, list[tuple[float, Path]]] = {}
     for path in paths:
         try:
             score = json.loads((path / "meta.json").read_bytes()).get("score")
-        except (OSError, ValueError):
+            if score:
+                scored.setdefault(score["name"], []).append((float(score["value"]), path))
+        except (OSError, ValueError, TypeError, AttributeError, LookupError):
             continue  # damaged: latest() warns about it
-        if score:
-            scored.setdefault(score["name"], []).append((score["value"], path))
     for name in sorted(scored, key=lambda name: not name.startswith("eval/")):
         return max(scored[name])[1]
     return None
-
-
-def _write(path: Path, data: bytes) -> None:
-    with open(path, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _sync_folder(path: Path) -> None:
-    """Flushes a folder's entries to disk; file systems without this operation (bucket mounts) are accepted."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS, errno.EBADF):
-            raise
-    finally:
-        os.close(descriptor)

@@ -12,12 +12,10 @@ from typing import Any
 
 
 def make_folders(path: Path) -> None:
-    """Makes a folder with its missing parents. Raises FileExistsError if it exists."""
-    missing = [path]
-    while not missing[-1].parent.exists():
-        missing.append(missing[-1].parent)
+    """Makes a folder with its missing parents, unless it exists."""
+    missing = [folder for folder in (path, *path.parents) if not folder.exists()]
     for folder in reversed(missing):
-        folder.mkdir(exist_ok=folder != path)
+        folder.mkdir(exist_ok=True)
         sync_folder(folder.parent)
 
 

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from metta_fast.contracts.errors import UserError
-from metta_fast.storage.durable import make_folders
+from metta_fast.storage.durable import make_folders, sync_folder
 from metta_fast.storage.run_lock import RunLock
 
 _SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -76,24 +76,27 @@ def create(folder: str, name: str | None, env_name: str) -> RunDir:
     """
     root = Path(folder)
     try:
+        make_folders(root)
         if name is not None:
             path = root / safe_name(str(name))
             try:
-                make_folders(path)
+                path.mkdir()
             except FileExistsError as error:
                 raise UserError(
                     f"run.name={name}: {path} exists already; continue it with resume=auto, "
                     f"or choose another name"
                 ) from error
+            sync_folder(root)
             return RunDir(path)
         base = re.sub(r"[^A-Za-z0-9._-]+", "-", env_name).strip("-.")[:60] or "run"
         base += time.strftime("-%Y%m%d-%H%M%S")
         for number in range(1, 1000):
             path = root / (base if number == 1 else f"{base}-{number}")
             try:
-                make_folders(path)
+                path.mkdir()
             except FileExistsError:
                 continue
+            sync_folder(root)
             return RunDir(path)
         raise UserError(f"{root} holds a thousand runs named {base}: choose a name with run.name=…")
     except OSError as error:
