@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 
 import pytest
 import torch
 
+from metta_fast.metrics.loggers import read_rows
 from metta_fast.run.callbacks import Callback, Callbacks
 from metta_fast.run.trainer import Trainer
 from metta_fast.storage import checkpoint
@@ -65,3 +67,36 @@ def test_a_request_ends_a_run_as_a_signal_does(tmp_path, rank):
         "stopped: a notice that this machine ends. The state is saved at step 300; continue with resume="
         in said
     )
+
+
+def test_an_old_checkpoint_that_cannot_be_removed_is_reported_once(tmp_path, monkeypatch):
+    """Not at each later checkpoint; the others are removed."""
+    real = Path.rename
+
+    def rename(self, target):
+        if self.name == "step_000000000200":
+            raise PermissionError(1, "Operation not permitted", str(self))
+        return real(self, target)
+
+    monkeypatch.setattr(Path, "rename", rename)
+    run = resolved(tmp_path, checkpoint_interval=1, keep_checkpoints=1)
+    assert Trainer(run, build=Builder()).run() == 0
+    folder = RunDir(tmp_path / "fake")
+    assert [step for step, _ in checkpoint.steps(folder.checkpoints)] == [200, 1000]
+    said = folder.log.read_text()
+    assert said.count("an old checkpoint cannot be removed") == 1
+    assert "step_000000000200 cannot be removed: Operation not permitted" in said
+
+
+def test_a_resume_says_where_later_rows_and_checkpoints_are(tmp_path):
+    assert Trainer(resolved(tmp_path), build=Builder()).run() == 0
+    folder = RunDir(tmp_path / "fake")
+    start = checkpoint.read(checkpoint.steps(folder.checkpoints)[0][1])
+    assert start.step == 400
+    assert Trainer(resolved(tmp_path), folder=folder, start=start, build=Builder()).run() == 0
+    (aside,) = folder.path.glob("metrics-aside-*.jsonl")
+    assert [row["train/steps"] for row in read_rows(aside)] == [*range(500, 1001, 100)]
+    assert [row["train/steps"] for row in read_rows(folder.metrics)] == [*range(100, 1001, 100)]
+    said = folder.log.read_text()
+    assert f"rows of metrics after step 400 were put aside: {aside}" in said
+    assert said.count("a checkpoint after step 400 was put aside") == 2
