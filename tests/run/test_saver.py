@@ -9,13 +9,17 @@ import pytest
 import torch
 
 from metta_fast.config.keys import RunConfig
+from metta_fast.metrics.loggers import read_rows
 from metta_fast.run import clocks as clocks_module
 from metta_fast.run import snapshot as snapshot_module
 from metta_fast.run.callbacks import CallbackError
 from metta_fast.run.clocks import Clocks
 from metta_fast.run.saver import Saver
 from metta_fast.run.snapshot import Score, Snapshot, Speed
+from metta_fast.run.trainer import Trainer
 from metta_fast.storage import checkpoint
+from metta_fast.storage.atomic_file import whole
+from tests.run.fake import STEPS, Builder, resolved
 
 
 class Writer:
@@ -183,3 +187,30 @@ def test_the_newest_checkpoints_and_the_best_are_kept(tmp_path: Path, keep: int)
     checkpoint.prune(tmp_path, keep)
     newest = [100, 200, 300, 400][-max(keep, 1) :]
     assert [step for step, _ in checkpoint.steps(tmp_path)] == sorted({200, *newest})
+
+
+def test_a_rows_seconds_are_those_of_its_checkpoint(tmp_path: Path) -> None:
+    """Both are of the boundary's snapshot, so that a resume goes on from the last row's."""
+    assert Trainer(resolved(tmp_path, checkpoint_interval=1, keep_checkpoints=99), build=Builder()).run() == 0
+    folder = tmp_path / "fake"
+    rows = {row["train/steps"]: row["train/seconds"] for row in read_rows(folder / "metrics.jsonl")}
+    found = [checkpoint.read(path) for _, path in checkpoint.steps(folder / "checkpoints")]
+    assert [one.step for one in found] == [STEPS * epoch for epoch in range(1, 11)]
+    assert all(rows[one.step] == one.meta["seconds"] for one in found)
+
+
+def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
+    path = tmp_path / "config.yaml"
+    for text, error in (("old", None), ("half", OSError("disk full")), ("new", None)):
+        before = path.read_text() if path.exists() else None
+        try:
+            with whole(path) as beside:
+                beside.write_text(text)
+                assert (path.read_text() if path.exists() else None) == before
+                if error is not None:
+                    raise error
+        except OSError:
+            assert path.read_text() == before
+        else:
+            assert path.read_text() == text
+        assert [entry.name for entry in tmp_path.iterdir()] == ["config.yaml"]
