@@ -9,7 +9,7 @@ FAULTS = "tests/vector/test_faults.py"
 CHANGES = [
     *in_file(
         "metta_fast/vector/base.py",
-        CONTRACT,
+        "tests/vector/test_notes.py " + CONTRACT,
         [
             (" or self.blocks[index] is not block", "", "another vector's block is accepted"),
             ('casting="same_kind"', 'casting="unsafe"', "actions are rounded without a word"),
