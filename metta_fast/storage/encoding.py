@@ -227,7 +227,7 @@ def _encode_tensor(value: Tensor) -> Tensor:
 def _unsavable(value: Any) -> UnsavableState:
     kind = type(value)
     bases = [base.__name__ for base in kind.__mro__[1:-1]]
-    which = f"{kind.__name__}, a subclass of {bases[0]}" if bases else kind.__name__
+    which = f"{kind.__name__} (a subclass of {bases[0]})" if bases else kind.__name__
     return UnsavableState(f"a value of type {which} cannot be stored in a checkpoint: {_short(value)}")
 
 

@@ -148,20 +148,20 @@ def itself() -> list[Any]:
 
 
 REFUSED = {
-    "an IntEnum": (Phase.WALK, "Phase, a subclass of IntEnum"),
-    "a str subclass": (Text("x"), "Text, a subclass of str"),
-    "a float subclass": (type("F", (float,), {})(1), "F, a subclass of float"),
-    "a numpy subclass": (type("G", (np.float64,), {})(1), "G, a subclass of float64"),
+    "an IntEnum": (Phase.WALK, r"Phase \(a subclass of IntEnum\)"),
+    "a str subclass": (Text("x"), r"Text \(a subclass of str\)"),
+    "a float subclass": (type("F", (float,), {})(1), r"F \(a subclass of float\)"),
+    "a numpy subclass": (type("G", (np.float64,), {})(1), r"G \(a subclass of float64\)"),
     "a dict subclass": (collections.defaultdict(int), "defaultdict"),
-    "a named tuple": (Pair(1, 2), "Pair, a subclass of tuple"),
+    "a named tuple": (Pair(1, 2), r"Pair \(a subclass of tuple\)"),
     "a longdouble": (np.longdouble(1), "differs between machines"),
     "longdoubles": (np.zeros(2, np.longdouble), "differs between machines"),
     "longdoubles inside": (np.zeros(2, [("x", np.longdouble)]), "differs between machines"),
     "gaps": (np.zeros(2, np.dtype([("x", "u1"), ("y", "f8")], align=True)), "repack_fields"),
     "variable strings": (np.array(["a"], np.dtypes.StringDType()), "cannot be stored"),
-    "a masked array": (np.ma.masked_array([1, 2], [0, 1]), "MaskedArray, a subclass of ndarray"),
+    "a masked array": (np.ma.masked_array([1, 2], [0, 1]), r"MaskedArray \(a subclass of ndarray\)"),
     "a bytearray": (bytearray(b"a"), "bytearray"),
-    "a Parameter": (torch.nn.Parameter(torch.ones(1)), "Parameter, a subclass of"),
+    "a Parameter": (torch.nn.Parameter(torch.ones(1)), r"Parameter \(a subclass of"),
     "a sparse tensor": (torch.eye(2).to_sparse(), "sparse"),
     "a meta tensor": (torch.ones(2, device="meta"), "on meta"),
     "a list that contains itself": (itself(), "contains itself"),
@@ -217,7 +217,7 @@ def test_the_first_snapshots_name_the_environment():
     with pytest.raises(UserError) as caught:
         check(states, None, "walker")
     said = str(caught.value)
-    assert said.startswith("env.envs.env[2].phase: a value of type Phase, a subclass of IntEnum")
+    assert said.startswith("env.envs.env[2].phase: a value of type Phase (a subclass of IntEnum")
     assert "return such values from the state_dict of walker (environment 2)" in said
 
 
