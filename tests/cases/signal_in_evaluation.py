@@ -24,7 +24,8 @@ with tempfile.TemporaryDirectory() as folder:
     log = Path(folder) / "r/train.log"
     deadline = time.monotonic() + 60
     while "first update" not in (log.read_text() if log.exists() else ""):
-        assert time.monotonic() < deadline and run.poll() is None
+        assert time.monotonic() < deadline
+        assert run.poll() is None
         time.sleep(0.05)
     time.sleep(1.5)  # the boundary is over: it evaluates
     run.send_signal(signal.SIGTERM)
@@ -34,6 +35,8 @@ with tempfile.TemporaryDirectory() as folder:
     finally:
         run.kill()
     assert run.returncode == 143, out
-    assert (found := checkpoint.latest(Path(folder) / "r/checkpoints", print)) is not None and found.step > 0, out
+    assert (
+        found := checkpoint.latest(Path(folder) / "r/checkpoints", print)
+    ) is not None and found.step > 0, out
     assert re.search(r"stopped by SIGTERM", out), out
     print(f"ended {time.monotonic() - began:.1f} s after SIGTERM")
