@@ -35,8 +35,8 @@ with tempfile.TemporaryDirectory() as folder:
     finally:
         run.kill()
     assert run.returncode == 143, out
-    assert (
-        found := checkpoint.latest(Path(folder) / "r/checkpoints", print)
-    ) is not None and found.step > 0, out
+    found = checkpoint.latest(Path(folder) / "r/checkpoints", print)
+    assert found is not None, out
+    assert found.step > 0, out
     assert re.search(r"stopped by SIGTERM", out), out
     print(f"ended {time.monotonic() - began:.1f} s after SIGTERM")
