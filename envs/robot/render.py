@@ -17,7 +17,7 @@ import subprocess
 import tempfile
 import time
 import weakref
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -107,15 +107,17 @@ class Renderer(Closing):
 
     def _start(self, library: str) -> str | None:
         """Starts the process with that library. Returns why it does not draw, or None."""
-        self._words = tempfile.TemporaryFile()  # noqa: SIM115 - closed by _end
-        self._process = start_child(
-            CHILD,
-            self._arguments,
-            {"MUJOCO_GL": library, "PYOPENGL_PLATFORM": library},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._words,
-        )
+        with ExitStack() as unless_started:
+            self._words = unless_started.enter_context(tempfile.TemporaryFile())
+            self._process = start_child(
+                CHILD,
+                self._arguments,
+                {"MUJOCO_GL": library, "PYOPENGL_PLATFORM": library},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._words,
+            )
+            unless_started.pop_all()  # _end closes it
         self._finalizer = weakref.finalize(self, _end, self._process, self._words)
         try:
             if self._read(6, START_S) == b"ready\n":

@@ -20,6 +20,7 @@ import tempfile
 import time
 import weakref
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -77,18 +78,21 @@ class Viewer:
 
     def __init__(self, model: str) -> None:
         check_display()
-        self._states, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        words = tempfile.TemporaryFile()  # noqa: SIM115 - closed by _end
-        with theirs:
-            self._process = start_child(
-                CHILD,
-                [model, str(theirs.fileno())],
-                {"MUJOCO_GL": "glfw"},
-                stdin=subprocess.DEVNULL,
-                stdout=words,
-                stderr=words,
-                pass_fds=[theirs.fileno()],
-            )
+        with ExitStack() as unless_started:
+            self._states, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            unless_started.enter_context(self._states)
+            with theirs:
+                words = unless_started.enter_context(tempfile.TemporaryFile())
+                self._process = start_child(
+                    CHILD,
+                    [model, str(theirs.fileno())],
+                    {"MUJOCO_GL": "glfw"},
+                    stdin=subprocess.DEVNULL,
+                    stdout=words,
+                    stderr=words,
+                    pass_fds=[theirs.fileno()],
+                )
+            unless_started.pop_all()  # _end closes them
         self._finalizer = weakref.finalize(self, _end, self._process, self._states, words)
         self._states.settimeout(START_S)
         try:

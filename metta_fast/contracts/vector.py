@@ -105,4 +105,5 @@ class VectorEnv(Protocol):
         """Receives until every block is held. Returns the blocks in index order."""
 
     def close(self) -> None:
-        """Stops everything and frees shared memory. May be called twice and after an error."""
+        """Stops everything and frees shared memory, within seconds also beside hanging or stopped processes. May be
+        called twice and after an error."""

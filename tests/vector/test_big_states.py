@@ -50,7 +50,7 @@ def launcher():
     return int(open(f"/proc/self/task/{os.getpid()}/children").read().split()[0])
 
 def vector(**keys):
-    keys = {"backend": "workers", "num_workers": 2, "num_blocks": 2, "worker_timeout_s": 1.0, **keys}
+    keys = {"backend": "workers", "num_workers": 2, "num_blocks": 2, "worker_timeout_s": 2.0, **keys}
     return make_vector(PythonEnvFactory(Env), 4, **keys)
 
 def told(call):
@@ -65,13 +65,13 @@ def told(call):
 """
 GOOD = """
 before = leftovers()
-with vector() as vec:
+with vector(worker_timeout_s=20.0) as vec:
     run(vec, 3)
     state = states(vec)
     run(vec, 2)
     vec.load_state_dict(state)
     assert same(states(vec), state)
-with vector(num_workers=3) as vec:
+with vector(num_workers=3, worker_timeout_s=20.0) as vec:
     vec.load_state_dict(state)
     assert same(states(vec), state)
 assert leftovers() == before, (leftovers(), before)
@@ -97,7 +97,7 @@ class Env(Env):
         super().__init__(index)
         assert weights.tobytes() == np.arange(len(weights), dtype=np.uint8).tobytes()
         self.s = weights[:2]
-vector(worker_timeout_s=5.0).close()
+vector(worker_timeout_s=20.0).close()
 """,
         a_worker,
     )
@@ -106,7 +106,7 @@ vector(worker_timeout_s=5.0).close()
 def test_a_stopped_worker_is_named_while_environments_are_made():
     said = script("""
 import metta_fast.vector.workers
-metta_fast.vector.workers.START_S = 1.0
+metta_fast.vector.workers.START_S = 6.0
 class Env(Env):
     def __init__(self, index):
         super().__init__(index)
@@ -118,7 +118,7 @@ assert leftovers() == before, (leftovers(), before)
 """)
     assert re.search(
         r"WorkerError worker 1 \(pid \d+, environments 2…3\) is stopped \(SIGSTOP\) and has not replied "
-        r"for 1.0 s while starting after \d\.\d s",
+        r"for 6.0 s while starting after \d\.\d s",
         said,
     ), said
 
@@ -141,7 +141,7 @@ def test_a_worker_that_was_stopped_is_named(call):
     command = "load" if "load" in call else "state"
     assert re.search(
         r"WorkerError worker 1 \(pid \d+, environments 2…3\) is stopped \(SIGSTOP\) and has not replied "
-        rf"for 1.0 s while answering \({command}\) after [1-9]\.\d s",
+        rf"for 2.0 s while answering \({command}\) after [1-9]\.\d s",
         said,
     ), said
     assert "VectorError the vector is closed since an error: worker 1" in said
@@ -163,7 +163,7 @@ run(vec, 2)
 told(lambda: vec.load_state_dict({{**state, "envs": states(vec)["envs"]}}))
 assert leftovers() == before, (leftovers(), before)
 """)
-    assert re.search(r"WorkerError worker 1 .* is stopped \(SIGSTOP\) and has not replied for 1.0 s", said), (
+    assert re.search(r"WorkerError worker 1 .* is stopped \(SIGSTOP\) and has not replied for 2.0 s", said), (
         said
     )
 
@@ -220,7 +220,7 @@ def test_a_launcher_that_stops_at_the_start_is_named():
     said = script("""
 import subprocess
 import metta_fast.vector.workers
-metta_fast.vector.workers.START_S = 1.0
+metta_fast.vector.workers.START_S = 2.0
 class Stopped(subprocess.Popen):
     def __init__(self, *args, **keys):
         super().__init__(*args, **keys)
@@ -236,7 +236,7 @@ assert leftovers() == before, (leftovers(), before)
 """)
     assert re.search(
         r"WorkerError the process that starts the workers \(pid \d+\) is stopped \(SIGSTOP\) and has not replied "
-        r"for 1.0 s",
+        r"for 2.0 s",
         said,
     ), said
 
@@ -272,10 +272,10 @@ signal.setitimer(signal.ITIMER_REAL, 0.3)
 told(lambda: vec.load_state_dict(state) if {at!r} == "load" else states(vec))
 start = time.monotonic()
 vec.close()
-assert time.monotonic() - start < 3
+assert time.monotonic() - start < 10
 """
     )
-    assert re.search(r"KeyboardInterrupt  after 0\.\d s", said), said
+    assert re.search(r"KeyboardInterrupt  after \d\.\d s", said), said
     assert "VectorError the vector is closed" in said
 
 

@@ -61,17 +61,19 @@ class Child(Closing):
             command: the child's program.
         """
         self.name = name
-        self._stderr = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed in close()
         threads = str(max(1, hardware.allowed_cores() // beside))
-        self._process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._stderr,
-            bufsize=0,
-            start_new_session=True,
-            env={"TORCHINDUCTOR_COMPILE_THREADS": threads} | os.environ,
-        )
+        with contextlib.ExitStack() as unless_started:
+            self._stderr = unless_started.enter_context(tempfile.TemporaryFile("w+"))
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._stderr,
+                bufsize=0,
+                start_new_session=True,
+                env={"TORCHINDUCTOR_COMPILE_THREADS": threads} | os.environ,
+            )
+            unless_started.pop_all()  # close() closes it
         self._received = b""
         self._closed = False
 

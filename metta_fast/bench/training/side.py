@@ -75,15 +75,17 @@ class Side(Closing):
             SideError: the process failed for another reason.
         """
         self.name = name
-        self._stderr = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed in close()
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "metta_fast.bench.training.side"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._stderr,
-            text=True,
-            start_new_session=True,
-        )
+        with contextlib.ExitStack() as unless_started:
+            self._stderr = unless_started.enter_context(tempfile.TemporaryFile("w+"))
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "metta_fast.bench.training.side"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._stderr,
+                text=True,
+                start_new_session=True,
+            )
+            unless_started.pop_all()  # close() closes it
         try:
             self.ready = self.ask(overrides=list(overrides), toward=list(toward), paths=list(paths))
         except BaseException:
