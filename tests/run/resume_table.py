@@ -36,6 +36,7 @@ import metta_fast.run.build
 import metta_fast.run.trainer  # noqa: F401
 from metta_fast.cli import main as train
 from metta_fast.contracts.errors import UserError
+from metta_fast.envs import make_factory
 from metta_fast.resolve.compose import compose
 from metta_fast.resolve.resolve import resolve
 from metta_fast.storage import checkpoint
@@ -120,7 +121,7 @@ def words(recipe: list[str], backend: str) -> list[str]:
     more += ["trainer.update_epochs=1", f"trainer.bptt_horizon={HORIZON}"]
     if not any("deterministic" in word for word in recipe):
         more.append("trainer.deterministic=true")
-    agents = resolve(compose([*more, "trainer.batch_size=65536"])).factory.spec.agents_per_env
+    agents = make_factory(compose(more).config.env).spec.agents_per_env
     batch = NUM_ENVS * agents * HORIZON * 2
     more += [f"trainer.batch_size={batch}", f"trainer.minibatch_size={batch}"]
     more += [
@@ -128,6 +129,7 @@ def words(recipe: list[str], backend: str) -> list[str]:
         "run.min_interval_s=0",
         "run.checkpoint_interval=1000",
     ]
+    resolve(compose(more))
     return more
 
 

@@ -64,10 +64,9 @@ class Env(Env):
     def __init__(self, index):
         super().__init__(index)
         if os.getpid() != parent:
-            time.sleep(1)
+            os.write(1, b"waits\\n")
+            time.sleep(0.5)
 parent = os.getpid()
-import threading
-threading.Timer(0.6, lambda: print("waits", flush=True)).start()
 vec = vector(num_workers=2)
 """,
 }
@@ -82,6 +81,9 @@ def test_workers_end_with_their_launcher_where_the_kernel_does_not_end_them(case
     process = start(WITHOUT_PDEATHSIG + CASES[case] + "print('waits', flush=True)\ntime.sleep(1000)\n")
     wait_for(process, "waits")
     launcher = {name: pid for pid, name in session(process).items()}["mf-launcher"]
+    deadline = time.monotonic() + 10
+    while len(workers(process)) < 2 and time.monotonic() < deadline:
+        time.sleep(0.01)
     assert len(workers(process)) == 2
     os.kill(launcher, signal.SIGKILL)
     deadline = time.monotonic() + 10
