@@ -44,6 +44,8 @@ def tree(tmp_path_factory):
     shutil.copytree(ROOT / ".ci", root / ".ci")
     shutil.copytree(ROOT / "envs/robot/tasks", root / "envs/robot/tasks")  # setup.py lists them
     package.mkdir(parents=True)
+    for folder in ("machine", "contracts"):  # what importing the package needs; setup.py writes built_for.txt
+        shutil.copytree(ROOT / "metta_fast" / folder, root / "metta_fast" / folder)
     for file in ("setup.py", "pyproject.toml", "README.md", "LICENSE", "metta_fast/__init__.py"):
         shutil.copy(ROOT / file, root / file)
     for file in ("advantage.h", "_kernel.pyx", "inputs.py"):
