@@ -1,5 +1,10 @@
-"""Shared test settings: hypothesis profiles (`--hypothesis-profile=thorough` for a long run)."""
+"""Shared test settings: hypothesis profiles (`--hypothesis-profile=thorough` for a long run).
 
+MF_GC_STRESS=1 runs the garbage collector at nearly every allocation of tests/vector and tests/robot (.ci/sanitize).
+"""
+
+import gc
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -12,6 +17,16 @@ settings.register_profile(
     "thorough", max_examples=2000, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("fast")
+
+
+@pytest.fixture(autouse=os.environ.get("MF_GC_STRESS") == "1")
+def gc_stress(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Collects the youngest objects at each allocation of one: what is freed too early is freed at once."""
+    before = gc.get_threshold()
+    if request.path.parent.name in ("vector", "robot"):
+        gc.set_threshold(1, 20, 1000)
+    yield
+    gc.set_threshold(*before)
 
 
 @pytest.fixture
