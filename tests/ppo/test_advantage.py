@@ -126,7 +126,7 @@ def test_gae_does_not_read_the_ratios() -> None:
 
 @st.composite
 def rollouts(draw: st.DrawFn) -> dict[str, np.ndarray | None]:
-    """Any arrays of the right shapes, valid episodes or not."""
+    """Any arrays of the right shapes, valid episodes or not; at least one live row ends by its time limit alone."""
     horizon, agents = draw(st.integers(1, 12)), draw(st.integers(1, 40))
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
     ends = draw(st.sampled_from([0.0, 0.2, 1.0]))
@@ -134,12 +134,15 @@ def rollouts(draw: st.DrawFn) -> dict[str, np.ndarray | None]:
     def flags(rows: int, chance: float) -> np.ndarray:
         return rng.random((rows, agents)) < chance
 
+    terminal, truncation, mask = flags(horizon, ends), flags(horizon, ends), flags(horizon + 1, 0.8)
+    cut = int(rng.integers(horizon)), int(rng.integers(agents))
+    terminal[cut], truncation[cut], mask[cut] = False, True, True
     return {
         "value": rng.normal(size=(horizon + 1, agents)).astype(np.float32),
         "reward": rng.normal(size=(horizon, agents)).astype(np.float32),
-        "terminal": flags(horizon, ends),
-        "truncation": flags(horizon, ends),
-        "mask": flags(horizon + 1, 0.8),
+        "terminal": terminal,
+        "truncation": truncation,
+        "mask": mask,
         "ratio": rng.exponential(size=(horizon, agents)).astype(np.float32) if draw(st.booleans()) else None,
         "bootstrap": rng.normal(size=(horizon, agents)).astype(np.float32) if draw(st.booleans()) else None,
     }
