@@ -127,7 +127,7 @@ def test_in_the_interpreter() -> None:
 @pytest.mark.parametrize(("agents", "value"), [(3, 0.1), (1000, -77.7), (16384 if ON_GPU else 2048, 0.1)])
 def test_triton(kind: str, agents: int, value: float) -> None:
     """Of one part of 1024 rows, or of several."""
-    case = Case(width=16, nvec=(3,), agents=agents, bptt=2, vf_coef=0.0, entropy_coef=0.0)
+    case = Case(width=32, nvec=(3,), agents=agents, bptt=2, vf_coef=0.0, entropy_coef=0.0)
     case.buffers.advantage.copy_(
         advantages(kind, case.buffers.advantage.numel(), value).view_as(case.buffers.advantage)
     )

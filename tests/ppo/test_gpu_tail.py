@@ -268,6 +268,18 @@ def test_too_many_rows_are_left_to_torch() -> None:
     assert "trainer.minibatch_size=16777216" in str(why)
 
 
+def test_the_smallest_networks_are_left_to_torch() -> None:
+    """Of 16 units and 16 columns, which Triton does not compile."""
+    for width, nvec, supported in (
+        (16, (2,), False),
+        (16, (3, 4), False),
+        (16, (9, 5), True),
+        (32, (2,), True),
+    ):
+        why = not_fused_loss(Case(width=width, nvec=nvec).policy, TrainerConfig(precision="bf16"))
+        assert (why is None) == supported, why
+
+
 @kernels
 def test_what_is_supported() -> None:
     case = Case()
