@@ -64,7 +64,7 @@ def _state_after_seeding() -> Tensor:
     """
     state = torch.Generator().manual_seed(1).get_state()
     own = state.numpy().view(np.uint64)
-    words = np.random.RandomState(1).get_state()[1]
+    words = np.random.RandomState(1).get_state(legacy=False)["state"]["key"]
     if len(own) != WORDS + 8 or own[0] != 1 or not np.array_equal(own[3 : 3 + WORDS], words):
         raise RuntimeError(f"torch {torch.__version__} stores the state of its generator in an unknown way")
     return state
