@@ -38,6 +38,12 @@ def test_what_fills_at_the_beginning_is_not_growth():
     assert "too few samples" in drift("it", [FLAT])[0]
 
 
+def test_samples_during_a_restart_do_not_count():
+    whole, restart = replace(FLAT, children=3, descriptors=11), replace(FLAT, children=0, descriptors=6)
+    assert Sample.least([restart, whole, replace(whole, descriptors=12), restart], 3) == whole
+    assert Sample.least([restart], 3) == restart
+
+
 def test_a_process_left_behind_is_found():
     child = subprocess.Popen(["sleep", "1000"], env={**os.environ, MARK: "test_soak"})
     try:

@@ -39,8 +39,14 @@ class Sample:
         )
 
     @classmethod
-    def least(cls, samples: Sequence[Sample]) -> Sample:
-        """The least of each over samples taken while the process was busy; the median of its memory."""
+    def least(cls, samples: Sequence[Sample], children: int) -> Sample:
+        """The least of each over samples taken while the process was busy; the median of its memory.
+
+        Args:
+            children: how many it has while it works. Samples with another number were taken during a restart, with
+                fewer descriptors, and are left out if there are others.
+        """
+        samples = [s for s in samples if s.children == children] or samples
         rest = {f.name: min(getattr(s, f.name) for s in samples) for f in fields(cls)}
         return cls(**{**rest, "rss_mib": statistics.median(s.rss_mib for s in samples)})
 

@@ -34,6 +34,8 @@ KEYS = (
     "policy.hidden_size=32",
     "run.checkpoint_interval=20",
 )
+CHILDREN = 3
+"""The launcher and two workers."""
 STOPPED_BY_SIGTERM = 143
 LOOK_S = 1.0
 TROUBLES = ("kill", "kill", "kill", "stop", "pause", "kill launcher")
@@ -77,9 +79,9 @@ class Training:
         assert self.process.poll() is None, f"the run ended with {self.process.returncode}: {self.log()}"
 
     def sample(self) -> Sample:
-        """What it held since the last call, at its quietest."""
+        """What it held since the last call, with all its workers."""
         samples, self._samples = self._samples, []
-        return Sample.least(samples or [Sample.of(self._psutil)])
+        return Sample.least(samples or [Sample.of(self._psutil)], CHILDREN)
 
     def log(self) -> str:
         """The end of what the run printed."""
