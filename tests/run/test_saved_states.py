@@ -111,7 +111,7 @@ SAVED = {
     "a numpy scalar": np.float32(0.1),
     "a numpy bool": np.bool_(True),
     "a date": np.datetime64("2024-01-01"),
-    "no date": np.datetime64("NaT"),
+    "no date": np.datetime64("NaT", "D"),
     "a time span": np.timedelta64(3, "s"),
     "numpy's str": np.str_("left\0"),
     "numpy's bytes": np.bytes_(b"a\0"),

@@ -11,6 +11,7 @@ import json
 import os
 import random
 import select
+import signal
 import subprocess
 import sys
 import tempfile
@@ -149,4 +150,5 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # both programs are ended first
     sys.exit(main())
