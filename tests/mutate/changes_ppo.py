@@ -3,9 +3,9 @@
 from tests.mutate.change import in_file
 
 ADVANTAGE = "tests/ppo/test_advantage.py"
-LEARNER = "tests/ppo/test_learner.py tests/ppo/test_schedule.py tests/ppo/test_clip_schedule.py"
-LEARNER += " tests/ppo/test_right_behaviour.py"
-C_UPDATE = "tests/ppo/test_mlp_update.py"
+LEARNER = "tests/ppo/test_update_rules.py tests/ppo/test_learner.py tests/ppo/test_schedule.py"
+LEARNER += " tests/ppo/test_clip_schedule.py tests/ppo/test_right_behaviour.py"
+C_UPDATE = "tests/ppo/test_update_rules.py tests/ppo/test_mlp_update.py"
 
 CHANGES = [
     *in_file(

@@ -12,6 +12,7 @@ import gymnasium
 import numpy as np
 import pytest
 
+from metta_fast.contracts.batch_state import load_rows, save_rows
 from metta_fast.contracts.errors import NonFiniteError
 from metta_fast.contracts.slab import new_rows, slab_rows, slab_size
 from metta_fast.envs.native._pool import Pool
@@ -202,3 +203,22 @@ def test_an_action_that_is_not_finite_reaches_no_environment(value: float) -> No
         vec.recv()
         given = [action for batch in vec.batches for env in batch.envs for action in env.env.actions]
         assert np.array(given).tolist() == [[1, 1], [1, 1]]
+
+
+@pytest.mark.parametrize("name", ["obs", "reward", "mask", "action"])
+def test_rows_of_another_dtype_or_shape_are_refused_and_nothing_is_changed(name: str) -> None:
+    rows = new_rows(ToyFactory().spec, 3)
+    for change in (lambda x: x.astype(np.float64), lambda x: x[:2], lambda x: x[None]):
+        state = save_rows(rows)
+        for array in (*state["obs"].values(), *(v for k, v in state.items() if k != "obs")):
+            array[...] = 1
+        if name == "obs":
+            state["obs"]["b"] = change(state["obs"]["b"])
+        else:
+            state[name] = change(state[name])
+        with pytest.raises(
+            ValueError, match=f"state of another run: {'obs/b' if name == 'obs' else name} is"
+        ):
+            load_rows(rows, state)
+        assert not any(array.any() for array in (*rows.obs.values(), *rows[1:]))
+    load_rows(rows, state | save_rows(rows))
