@@ -114,7 +114,7 @@ class Tree:
     def _write(self, path: Path, text: str) -> None:
         """Writes with a new time: Python and Cython tell by it that a file has changed."""
         path.write_text(text)
-        self._time += 1
+        self._time = max(self._time, int(time.time())) + 1  # after the C that Cython made of it last
         os.utime(path, (self._time, self._time))
 
     def _build(self, names: list[str]) -> None:
