@@ -282,6 +282,19 @@ fails(vector())
     assert len(re.findall("child", out)) == 8  # and the fixture finds the session empty
 
 
+def test_what_an_environment_started_ends_with_a_worker_that_dies_by_itself():
+    out = run("""
+import subprocess
+def misbehave(index):
+    if index == 0:
+        child = subprocess.Popen(["sleep", "300"])
+        os.write(1, b"child %d\\n" % child.pid)
+        os._exit(3)
+fails(vector())
+""")
+    assert re.search(r"child \d+", out)  # and the fixture finds the session empty
+
+
 def test_workers_leave_ctrl_c_and_sigterm_to_the_parent():
     run("""
 vec = vector()
