@@ -137,9 +137,13 @@ def test_a_signal_while_the_process_starts_ends_it(tmp_path: Path, monkeypatch: 
     sleeps.write_text("import time; time.sleep(60)")
     monkeypatch.setattr(render, "CHILD", sleeps)
     children = psutil.Process().children()
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell ignores it in the background
     threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
-    with pytest.raises(KeyboardInterrupt) as caught:
-        Renderer(str(model_path("ant.xml")), libraries=("egl",))
+    try:
+        with pytest.raises(KeyboardInterrupt) as caught:
+            Renderer(str(model_path("ant.xml")), libraries=("egl",))
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert psutil.Process().children() == children
     del caught  # it held the renderer
 

@@ -48,7 +48,7 @@ def checkpoints(folder: Path) -> list[checkpoint.Checkpoint]:
 def test_a_state_that_cannot_be_saved_ends_the_run_at_its_first_snapshot(tmp_path):
     builder = Env(Phase.WALK, 1)
     with pytest.raises(
-        UserError, match=r"env\.late: a value of type Phase, .* from the state_dict of"
+        UserError, match=r"env\.late: a value of type Phase .* from the state_dict of"
     ) as caught:
         Trainer(resolved(tmp_path, checkpoint_interval=1000), build=builder).run()
     assert builder.algorithm.epoch == 1
