@@ -159,7 +159,10 @@ def test_thread_sanitizer_finds_no_race_in_the_pool(tmp_path, flags):
 
 
 def test_thread_sanitizer_finds_a_planted_race(tmp_path):
-    status, said = watched(tmp_path, "-DPLANTED_RACE")
+    for _ in range(10):  # on a loaded machine the threads may happen to run one after the other
+        status, said = watched(tmp_path, "-DPLANTED_RACE")
+        if status:
+            break
     assert status != 0
     assert "data race" in said
 
