@@ -24,6 +24,7 @@ import logging
 import os
 import re
 import socket
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -35,6 +36,8 @@ HELD = (errno.EAGAIN, errno.EWOULDBLOCK, errno.EACCES)
 """Another holds the lock; EACCES where flock is made of record locks."""
 NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
 """The file system has no locks: some network and bucket mounts."""
+FORKED_S = 2.0
+"""Seconds that a child, forked just before its parent was killed, has for its first steps, which close the lock."""
 OWNER = re.compile(r"process (\d+) on (.*)\nstarted (.*)\n")
 
 
@@ -100,6 +103,8 @@ class RunLock:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             if error.errno in HELD:
+                if self._freed(file):
+                    return
                 raise self._locked(file) from error
             if error.errno not in NO_LOCKS:
                 raise UserError(
@@ -114,6 +119,16 @@ class RunLock:
                 self._path.parent,
                 error.strerror,
             )
+
+    def _freed(self, file: int) -> bool:
+        """Takes a lock in the name of a process that no longer runs, if its children close it within FORKED_S."""
+        deadline = time.monotonic() + FORKED_S
+        while _Owner(file).left_here() and time.monotonic() < deadline:
+            time.sleep(0.01)
+            with suppress(OSError):
+                fcntl.flock(file, fcntl.LOCK_NB | fcntl.LOCK_EX)
+                return True
+        return False
 
     def _locked(self, file: int) -> RunLocked:
         owner = _Owner(file)
