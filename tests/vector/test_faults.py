@@ -368,4 +368,4 @@ time.sleep(1.0)
 print("used", used() - before)
 vec.close()
 """)
-    assert float(out.split()[1]) <= 0.02
+    assert float(out.split()[1]) < 0.1  # they wake once a second; spinning they would use a second each
