@@ -55,6 +55,8 @@ class BaseVector(Closing):
         )
         self.batches: list[EnvBatch] = []
         """The batches of this process, in order of environments; workers keep their own."""
+        self.batch_ranges: Sequence[tuple[int, int]] = ()
+        """Each batch's environments, counted from 0."""
         self._waited = 0.0
         self._closed = ""
         self._box = spec.action.kind == "box"
@@ -219,7 +221,7 @@ class BaseVector(Closing):
 
     def _make_batches(self, factory: EnvFactory, ranges: Sequence[tuple[int, int]]) -> None:
         """Makes and binds a batch for each range of the vector's environments. If one fails, closes those before it."""
-        agents = self.spec.agents_per_env
+        self.batch_ranges, agents = ranges, self.spec.agents_per_env
         try:
             for start, stop in ranges:
                 with self._no_exit(f"{self.envs.describe(start, stop)} could not be made:"):
@@ -286,13 +288,9 @@ class BaseVector(Closing):
             return [cast("NotingBatch", batch).notes() for batch in self.batches]
 
     def _load_env_states(self, state: states.State) -> None:
-        """Loads a state into all environments."""
-        raise NotImplementedError
-
-    def _load_batches(self, state: states.State, ranges: Sequence[tuple[int, int]]) -> None:
-        """Loads each batch's part of a state: of its range of environments."""
+        """Loads a state into all environments: each batch gets its part."""
         with self._no_exit("load_state_dict of an environment raised"):
-            for batch, (start, stop) in zip(self.batches, ranges):
+            for batch, (start, stop) in zip(self.batches, self.batch_ranges):
                 batch.load_state_dict(states.cut(state, start, stop))
 
     def _stop(self, broken: bool = False) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from metta_fast.contracts import batch_state as states
 from metta_fast.contracts.env import EnvFactory, is_interrupt
 from metta_fast.contracts.slab import EnvRange
 from metta_fast.envs.native._sync import Ready
@@ -43,9 +42,6 @@ class SerialVector(BaseVector):
             if is_interrupt(error):
                 raise
             self._fail_from(error, self.envs.describe(*self.env_ranges[index]))
-
-    def _load_env_states(self, state: states.State) -> None:
-        self._load_batches(state, self.env_ranges)
 
     def _stop(self, broken: bool = False) -> None:
         self._close_batches()

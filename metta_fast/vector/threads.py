@@ -12,7 +12,6 @@ import weakref
 from functools import partial
 from typing import NoReturn, cast
 
-from metta_fast.contracts import batch_state as states
 from metta_fast.contracts.env import EnvError, EnvFactory, NativeBatch, is_interrupt
 from metta_fast.contracts.slab import EnvRange, Slice, split
 from metta_fast.contracts.vector import VectorError
@@ -74,9 +73,6 @@ class NativeThreadsVector(BaseVector):
             "(vector.worker_timeout_s): an environment hangs"
         )
 
-    def _load_env_states(self, state: states.State) -> None:
-        self._load_batches(state, self.env_ranges)
-
     def _stop(self, broken: bool = False) -> None:
         if self.pool.close():
             self._close_batches()
@@ -96,8 +92,7 @@ class PythonThreadsVector(BaseVector):
             for b, (lo, hi) in enumerate(self.env_ranges)
             for w, (first, last) in enumerate(split(hi - lo, min(num_threads, hi - lo)))
         ]
-        self._slice_ranges = [(s.start, s.stop) for s in self.slices]
-        self._make_batches(factory, self._slice_ranges)
+        self._make_batches(factory, [(s.start, s.stop) for s in self.slices])
         self._of_block = [[i for i, s in enumerate(self.slices) if s.block == b] for b in range(num_blocks)]
         self._pool = ThreadPool(self.ready, num_blocks, num_threads)
         self._finalizer = weakref.finalize(self, self._pool.stop, PATIENCE_S)
@@ -112,17 +107,14 @@ class PythonThreadsVector(BaseVector):
     def _fault(self) -> NoReturn:
         assert self._pool.error is not None
         error, i = self._pool.error
-        self._fail_from(error, self.envs.describe(*self._slice_ranges[i]))
+        self._fail_from(error, self.envs.describe(*self.batch_ranges[i]))
 
     def _hung(self) -> NoReturn:
-        busy = [self.envs.describe(*self._slice_ranges[i]) for i in self._pool.running()]
+        busy = [self.envs.describe(*self.batch_ranges[i]) for i in self._pool.running()]
         self._fail(
             f"threads have been resetting or stepping {' and '.join(busy)} for over {self.worker_timeout_s} s "
             "(vector.worker_timeout_s): an environment hangs"
         )
-
-    def _load_env_states(self, state: states.State) -> None:
-        self._load_batches(state, self._slice_ranges)
 
     def _stop(self, broken: bool = False) -> None:
         self._finalizer.detach()
