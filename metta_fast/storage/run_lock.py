@@ -99,36 +99,29 @@ class RunLock:
         self.forget()
 
     def _lock(self, file: int) -> None:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            if error.errno in HELD:
-                if self._freed(file):
-                    return
-                raise self._locked(file) from error
-            if error.errno not in NO_LOCKS:
-                raise UserError(
-                    f"cannot lock the run's folder {self._path.parent}: {error.strerror}; choose another with "
-                    "run.dir=…"
-                ) from error
-            if _Owner(file).runs_here():
-                raise self._locked(file) from error
-            LOG.warning(
-                "warning: %s has no file locks (%s): nothing keeps a process on another machine from training this "
-                "run at the same time",
-                self._path.parent,
-                error.strerror,
-            )
-
-    def _freed(self, file: int) -> bool:
-        """Takes a lock in the name of a process that no longer runs, if its children close it within FORKED_S."""
         deadline = time.monotonic() + FORKED_S
-        while _Owner(file).left_here() and time.monotonic() < deadline:
+        error = _flock(file)
+        while error is not None and error.errno in HELD and time.monotonic() < deadline:
+            if not _Owner(file).left_here():
+                break
             time.sleep(0.01)
-            with suppress(OSError):
-                fcntl.flock(file, fcntl.LOCK_NB | fcntl.LOCK_EX)
-                return True
-        return False
+            error = _flock(file)
+        if error is None:
+            return
+        if error.errno in HELD:
+            raise self._locked(file) from error
+        if error.errno not in NO_LOCKS:
+            raise UserError(
+                f"cannot lock the run's folder {self._path.parent}: {error.strerror}; choose another with run.dir=…"
+            ) from error
+        if _Owner(file).runs_here():
+            raise self._locked(file) from error
+        LOG.warning(
+            "warning: %s has no file locks (%s): nothing keeps a process on another machine from training this "
+            "run at the same time",
+            self._path.parent,
+            error.strerror,
+        )
 
     def _locked(self, file: int) -> RunLocked:
         owner = _Owner(file)
@@ -149,6 +142,15 @@ class RunLock:
             os.pwrite(file, text.encode(), 0)
         except OSError as error:
             raise not_writable(self._path.parent, error) from error
+
+
+def _flock(file: int) -> OSError | None:
+    """Tries to lock the file. Returns why it cannot."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        return error
+    return None
 
 
 class _Owner:
