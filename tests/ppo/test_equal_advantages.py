@@ -6,7 +6,6 @@ Triton's part runs on a GPU, else in its interpreter (tests/interpreter.py).
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -14,19 +13,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from metta_fast.algorithms.hooks import Hooks
-from metta_fast.algorithms.ppo.c.mlp_update import MLPUpdate
-from metta_fast.algorithms.ppo.gradients import Gradients
 from metta_fast.algorithms.ppo.loss import normalized
 from metta_fast.algorithms.ppo.loss_terms import EPSILON, LEAST_DEVIATION
-from metta_fast.algorithms.ppo.step import SUMS, Step
+from metta_fast.algorithms.ppo.step import SUMS
 from metta_fast.buffers.rollout import Buffers
 from metta_fast.config.keys import PolicyConfig
 from metta_fast.contracts.env import Leaf
 from metta_fast.policy import make_policy
-from metta_fast.runtime.fast_paths import FastPaths
 from tests.interpreter import ON_GPU, elsewhere, kernels, run_interpreted
 from tests.policy.specs import flat_spec
+from tests.ppo.one_update import one_update
 from tests.ppo.stand_in import make_config
 from tests.ppo.test_gpu_tail import Case, distance
 
@@ -82,21 +78,11 @@ def updated(native: bool, advantage: Tensor, mask: Tensor) -> tuple[dict[str, fl
         array.normal_(generator=g)
     b.action.copy_(torch.randint(0, 3, b.action.shape, generator=g))
     b.advantage[0], b.mask[0] = advantage, mask
-    config = make_config(minibatch_size=n, vf_coef=0.0, entropy_coef=0.0, max_grad_norm=0.0).trainer
+    whole = make_config(minibatch_size=n, vf_coef=0.0, entropy_coef=0.0, max_grad_norm=0.0)
     torch.manual_seed(0)
     policy: Any = make_policy(PolicyConfig(hidden_size=8), spec)
-    step = Step(list(policy.parameters()), config, CPU)
-    order, clip = torch.arange(n), torch.tensor(config.clip_coef)
-    if native:
-        assert MLPUpdate(policy, b, config, step.optimizer, clip).run(order, b.value, step.sums)
-    else:
-        gradients = Gradients(
-            policy, b, config, device=CPU, hooks=Hooks(), scaler=step.scaler, autocast=nullcontext,
-            compile_mode=None, graphs=False, paths=FastPaths(),
-        )  # fmt: skip
-        step(gradients(order, None), due=True)
-    moments = [step.optimizer.state[p]["exp_avg"] for p in policy.parameters()]
-    return dict(zip(SUMS, step.sums.tolist())), moments
+    sums, moments = one_update(native, policy, b, whole, spec)
+    return dict(zip(SUMS, sums.tolist())), moments
 
 
 @pytest.mark.parametrize("kind", ["equal", "rounding", "real"])

@@ -7,7 +7,6 @@ continuous actions, one core), and of what lies between them.
 from __future__ import annotations
 
 import copy
-from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -20,17 +19,16 @@ from metta_fast.algorithms.ppo import PPO
 from metta_fast.algorithms.ppo.c import mlp_update
 from metta_fast.algorithms.ppo.c.mlp_update import MLPUpdate, why_not
 from metta_fast.algorithms.ppo.fast_paths import situation_of
-from metta_fast.algorithms.ppo.gradients import Gradients
-from metta_fast.algorithms.ppo.step import SUMS, Step
+from metta_fast.algorithms.ppo.step import SUMS
 from metta_fast.buffers.rollout import Buffers
 from metta_fast.config.keys import PolicyConfig
 from metta_fast.contracts.env import Leaf
 from metta_fast.contracts.errors import NonFiniteError
 from metta_fast.envs.grid.env import GridFactory
 from metta_fast.policy import make_policy
-from metta_fast.runtime.fast_paths import FastPaths
 from tests.policy.specs import flat_spec, random_obs
 from tests.ppo.envs import counted, seen, tickers
+from tests.ppo.one_update import one_update
 from tests.ppo.stand_in import make_config, make_ppo
 
 CPU = torch.device("cpu")
@@ -206,7 +204,6 @@ def test_a_step_of_any_size_is_torchs(
     """One minibatch of all rows: statistics, the gradients' norm, and Adam's first moments, which are the gradients."""
     spec, b = filled(nvec, segments, seed, share, flat)
     whole = make_config(minibatch_size=3 * segments * b.num_agents, learning_rate=1e-3)
-    config = whole.trainer
     moments, sums = [], []
     for native in (True, False):
         torch.manual_seed(seed)
@@ -214,20 +211,9 @@ def test_a_step_of_any_size_is_torchs(
         with torch.no_grad():
             policy.heads.weight.mul_(100)
             policy.heads.bias.normal_()
-        step = Step(list(policy.parameters()), config, CPU)
-        order = torch.arange(b.num_segments)
-        if native:
-            assert why_not(situation_of(policy, whole, spec, CPU, Hooks())) is None
-            update = MLPUpdate(policy, b, config, step.optimizer, torch.tensor(0.2), slots=slots)
-            assert update.run(order, b.value, step.sums)
-        else:
-            gradients = Gradients(
-                policy, b, config, device=CPU, hooks=Hooks(), scaler=step.scaler, autocast=nullcontext,
-                compile_mode=None, graphs=False, paths=FastPaths(),
-            )  # fmt: skip
-            step(gradients(order, None), due=True)
-        moments.append([step.optimizer.state[p]["exp_avg"] for p in policy.parameters()])
-        sums.append(step.sums)
+        stats, gradients = one_update(native, policy, b, whole, spec, slots=slots)
+        moments.append(gradients)
+        sums.append(stats)
     torch.testing.assert_close(sums[0], sums[1], rtol=1e-3, atol=1e-4)
     for one, other in zip(*moments):
         torch.testing.assert_close(one, other, rtol=1e-3, atol=2e-5)

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from metta_fast.algorithms.hooks import Context, Hooks
-from metta_fast.algorithms.ppo.c.mlp_update import MLPUpdate, why_not
-from metta_fast.algorithms.ppo.fast_paths import situation_of
-from metta_fast.algorithms.ppo.gradients import Gradients
+from metta_fast.algorithms.hooks import Context
 from metta_fast.algorithms.ppo.loss_terms import STATS
-from metta_fast.algorithms.ppo.step import SUMS, Step
+from metta_fast.algorithms.ppo.step import SUMS
 from metta_fast.buffers.rollout import Buffers
 from metta_fast.config.keys import PolicyConfig
 from metta_fast.contracts.env import ActionSpec, EnvSpec, Leaf
 from metta_fast.policy import make_policy
 from metta_fast.policy.normalize import LIMIT
-from metta_fast.runtime.fast_paths import FastPaths
 from tests.ppo.envs import tickers
+from tests.ppo.one_update import one_update
 from tests.ppo.stand_in import make_config, make_ppo
 
 CPU = torch.device("cpu")
@@ -80,26 +76,6 @@ def test_the_adaptive_rate_follows_the_kl_of_each_pass_alone() -> None:
     ppo.rollout.vec.close()
 
 
-def one_update(native: bool, policy: Any, spec: EnvSpec, b: Buffers) -> tuple[dict[str, float], list[Tensor]]:
-    """The statistics of one minibatch of all rows in C or by torch, and Adam's first moments, which are gradients."""
-    whole = make_config(minibatch_size=ROWS, max_grad_norm=0.0, entropy_coef=0.1)
-    config = whole.trainer
-    step = Step(list(policy.parameters()), config, CPU)
-    order = torch.arange(b.num_segments)
-    if native:
-        assert why_not(situation_of(policy, whole, spec, CPU, Hooks())) is None
-        update = MLPUpdate(policy, b, config, step.optimizer, torch.tensor(config.clip_coef))
-        assert update.run(order, b.value, step.sums)
-    else:
-        gradients = Gradients(
-            policy, b, config, device=CPU, hooks=Hooks(), scaler=step.scaler, autocast=nullcontext,
-            compile_mode=None, graphs=False, paths=FastPaths(),
-        )  # fmt: skip
-        step(gradients(order, None), due=True)
-    moments = [step.optimizer.state[p]["exp_avg"] for p in policy.parameters()]
-    return dict(zip(SUMS, step.sums.tolist())), moments
-
-
 def made(width: int, leaf: int = 3) -> tuple[EnvSpec, Any, Buffers]:
     """A robot's policy that normalises, and buffers of random rows whose log-probabilities are the policy's own."""
     action = ActionSpec("box", low=(-1.0,) * width, high=(1.0,) * width)
@@ -130,7 +106,9 @@ def check_alike(spec: EnvSpec, policy: Any, b: Buffers) -> dict[str, float]:
     results = []
     for native in (True, False):
         policy.load_state_dict(before)
-        results.append(one_update(native, policy, spec, with_own_logprob(policy, b)))
+        whole = make_config(minibatch_size=ROWS, max_grad_norm=0.0, entropy_coef=0.1)
+        sums, moments = one_update(native, policy, with_own_logprob(policy, b), whole, spec)
+        results.append((dict(zip(SUMS, sums.tolist())), moments))
     (ours, moments), (theirs, others) = results
     assert ours == pytest.approx(theirs, rel=1e-4, abs=1e-5)
     assert abs(ours["kl"]) < 1e-6
