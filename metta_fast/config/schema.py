@@ -204,6 +204,13 @@ class TrainerConfig:
     vf_clip_coef: float | None = key(
         None, "clipping range of the value's change; null: no clipping", kind="float", null=True, low=0
     )
+    noise_color: float = key(
+        0.0,
+        "continuous actions: how exploration noise is correlated in time: 0 white (not at all), 1 pink, 2 red; 0.5 to "
+        "1 finds rewards that need many similar actions in a row",
+        low=0,
+        high=3,
+    )
     entropy_coef: float = key(0.003, "weight of the entropy bonus", low=0)
     max_grad_norm: float = key(0.5, "gradients are scaled down to at most this norm; 0: never", low=0)
     target_kl: float | None = key(

@@ -17,6 +17,7 @@ from metta_fast.buffers.rollout import Buffers
 from metta_fast.contracts.device_vector import DeviceVector
 from metta_fast.contracts.vector import VectorEnv
 from metta_fast.policy.base import Policy
+from metta_fast.rollout.colored_noise import color
 from metta_fast.runtime.keyed_random import NOISE, Keyed, env_seed
 from metta_fast.runtime.timer import Timer
 
@@ -59,11 +60,13 @@ class RolloutBase(Generic[V]):
         seed: int,
         autocast: Callable[[], AbstractContextManager],
         timer: Timer,
+        noise_color: float = 0.0,
     ) -> None:
+        """noise_color: β of the noise of continuous actions (colored_noise.py); 0: white."""
         self.vec: V = vec
         self.buffers, self.device, self.timer = buffers, device, timer
         self.policy = policy
-        self.seed = seed
+        self.seed, self.noise_color = seed, noise_color
         self._autocast = autocast
         self._keyed = Keyed(seed, device)
         self._noise = torch.empty((buffers.horizon, buffers.num_agents, vec.spec.action.width), device=device)
@@ -97,6 +100,7 @@ class RolloutBase(Generic[V]):
             self._noise.uniform_(generator=generator)
         else:
             self._noise.normal_(generator=generator)
+            color(self._noise, self.noise_color)
 
     # ---- state ----
 

@@ -146,17 +146,18 @@ class PPO:
 
     def _make_rollout(self) -> Collector:
         """Makes the rollout that the run's fast paths choose."""
-        zero_copy, vec = self.config.vector.zero_copy, cast("VectorEnv", self.vec)
+        vec = cast("VectorEnv", self.vec)
+        keys = {"zero_copy": self.config.vector.zero_copy, "noise_color": self.config.trainer.noise_color}
         if not self.graphs:
             kind = CpuRollout if self.paths.uses(C_ROLLOUT) else Rollout
-            return kind(vec, self.policy, self.buffers, zero_copy=zero_copy, **self._common)
+            return kind(vec, self.policy, self.buffers, **keys, **self._common)
         return GraphRollout(
             vec,
             self.policy,
             self.buffers,
-            zero_copy=zero_copy,
             fused=self._fused_dtype(),
             say=self.notes.append,
+            **keys,
             **self._common,
         )
 

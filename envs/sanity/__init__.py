@@ -1,0 +1,11 @@
+"""Tiny tasks that a trainer must solve by its defaults, each with one thing that can go wrong.
+
+    metta-fast train env=metta_fast.envs.sanity.bandit:make trainer.total_timesteps=50000
+
+    bandit    ten arms, one step: rewards alone, nothing to see
+    target    continuous actions with bounds that are not −1 and 1, one step
+    copy      several discrete branches of different sizes, one step
+    cue       something to remember for eight steps: needs policy=lstm or policy=mingru
+
+They are ordinary Gymnasium environments and get no settings of their own. docs/learning.md has their scores.
+"""
