@@ -23,10 +23,10 @@ class Copy(gymnasium.Env[NDArray[np.int64], NDArray[np.int64]]):
     ) -> tuple[NDArray[np.int64], dict[str, Any]]:
         super().reset(seed=seed)
         self.seen = self.np_random.integers(SIZES)
-        return self.seen, {}
+        return self.seen.copy(), {}
 
     def step(self, action: NDArray[np.int64]) -> tuple[NDArray[np.int64], float, bool, bool, dict[str, Any]]:
-        return self.seen, float((np.asarray(action) == self.seen).mean()), True, False, {}
+        return self.seen.copy(), float((np.asarray(action) == self.seen).mean()), True, False, {}
 
 
 def make(config: Any) -> Callable[[int], Copy]:

@@ -23,13 +23,13 @@ class Target(gymnasium.Env[NDArray[np.float32], NDArray[np.float32]]):
     ) -> tuple[NDArray[np.float32], dict[str, Any]]:
         super().reset(seed=seed)
         self.x = self.np_random.uniform(-1, 1, 2).astype(np.float32)
-        return self.x, {}
+        return self.x.copy(), {}
 
     def step(
         self, action: NDArray[np.float32]
     ) -> tuple[NDArray[np.float32], float, bool, bool, dict[str, Any]]:
         u = 2 * (action - LOW) / (HIGH - LOW) - 1
-        return self.x, -float(np.square(u - self.x).mean()), True, False, {}
+        return self.x.copy(), -float(np.square(u - self.x).mean()), True, False, {}
 
 
 def make(config: Any) -> Callable[[int], Target]:
