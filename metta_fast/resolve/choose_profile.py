@@ -12,11 +12,13 @@ from typing import Any
 from metta_fast.machine.hardware import GIB, Gpu, Machine
 
 CARDS = {
-    "h100": r"\bG?H[12]00\b",
+    "h200": r"\bH200\b",
+    "h100": r"\b(H100|GH200)\b",
     "a100": r"\bA100\b",
     "l40s": r"\bL40S?\b",
     "l4": r"\bL4\b",
     "a10g": r"\bA10G?\b",
+    "a40": r"\bA40\b",
     "a6000": r"\bRTX A6000\b",
     "rtx_4090": r"\bRTX 4090\b(?!.*Laptop)",
     "rtx_3090": r"\bRTX 3090\b",

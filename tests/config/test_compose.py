@@ -204,7 +204,7 @@ def test_installed_parts_are_chosen_by_their_names(monkeypatch: pytest.MonkeyPat
     ("trainer.lr=1", "did you mean 'trainer.learning_rate'?"),
     ("hardwre=cpu", "did you mean 'hardware'?"),
     ("zzz=1", "unknown key 'zzz'; `--help` lists every key"),
-    ("hardware=h10", "unknown hardware 'h10'; did you mean 'hardware=h100'? known: a100, a10g, a6000"),
+    ("hardware=h10", "unknown hardware 'h10'; did you mean 'hardware=h100'? known: a100, a10g, a40, a6000"),
     ("hardware=null", "unknown hardware 'null'"),
     ("env=gird", "did you mean 'env=grid'?"),
     ("env=[grid,grid_solo]", "unknown env '[grid, grid_solo]'"),

@@ -112,7 +112,9 @@ def machine(*gpus: Gpu, cores: int = 16) -> Machine:
 
 @pytest.mark.parametrize(("name", "memory", "profile", "batch", "minibatch"), [
     ("NVIDIA H100 80GB HBM3", 79, "h100", 262144, 32768),
-    ("NVIDIA H200", 140, "h100", 262144, 32768),
+    ("NVIDIA H200", 140, "h200", 262144, 32768),
+    ("NVIDIA H200 NVL", 140, "h200", 262144, 32768),
+    ("NVIDIA A40", 44.4, "a40", 131072, 16384),
     ("NVIDIA GH200 480GB", 95, "h100", 262144, 32768),
     ("NVIDIA A100-SXM4-40GB", 39.4, "a100", 262144, 32768),
     ("NVIDIA GeForce RTX 4090", 23.6, "rtx_4090", 262144, 32768),
@@ -143,7 +145,7 @@ def test_the_profile_of_a_card(name: str, memory: float, profile: str, batch: in
 def test_every_profile_for_a_card_says_whether_it_was_measured_there() -> None:
     for profile in (*CARDS, "apple_silicon"):
         text = (CONFIGS / "hardware" / f"{profile}.yaml").read_text()
-        assert profile == "h100" or "not measured on" in " ".join(text.replace("#", "").split()), profile
+        assert profile in ("h100", "h200") or "not measured on" in " ".join(text.replace("#", "").split()), profile
         values = [line for line in text.splitlines() if line.startswith("  ") and ":" in line.split("#")[0]]
         assert all("#" in line for line in values), f"a value without its reason in {profile}"
 

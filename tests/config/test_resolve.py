@@ -58,6 +58,16 @@ def test_no_auto_is_left(profile: str, machine: Machine) -> None:
             assert typed_by_profile or done.origins[path].startswith(("auto: ", "env/robot"))
 
 
+@pytest.mark.parametrize("profile", options("hardware"))
+def test_every_profile_resolves(profile: str) -> None:
+    for machine in (LAPTOP, H100):
+        for words in (("env=grid",), ("env=counter", "policy=lstm")):
+            done = resolved(f"hardware={profile}", *words, machine=machine)
+            sizes = done.config.trainer
+            assert sizes.batch_size % sizes.minibatch_size == 0
+            assert f"  trainer.batch_size={sizes.batch_size} " in explain_text(done)
+
+
 def test_on_a_cpu() -> None:
     config = resolved("hardware=auto").config
     assert (config.trainer.device, config.trainer.precision, config.trainer.compile) == ("cpu", "fp32", False)
