@@ -145,7 +145,9 @@ def test_the_profile_of_a_card(name: str, memory: float, profile: str, batch: in
 def test_every_profile_for_a_card_says_whether_it_was_measured_there() -> None:
     for profile in (*CARDS, "apple_silicon"):
         text = (CONFIGS / "hardware" / f"{profile}.yaml").read_text()
-        assert profile in ("h100", "h200") or "not measured on" in " ".join(text.replace("#", "").split()), profile
+        assert profile in ("h100", "h200") or "not measured on" in " ".join(text.replace("#", "").split()), (
+            profile
+        )
         values = [line for line in text.splitlines() if line.startswith("  ") and ":" in line.split("#")[0]]
         assert all("#" in line for line in values), f"a value without its reason in {profile}"
 
