@@ -8,30 +8,34 @@ import importlib.util
 from pathlib import Path
 
 from metta_fast.contracts.errors import UserError
+from metta_fast.machine.installation import install_extra
 
 MUJOCO = "4.0.0"
 """MuJoCo's version that the extension is built for: struct sizes and results differ between versions."""
-CURE = (
-    "install it (pip install 'metta-fast[robots]') and build again "
-    "(./run_ultra_fast.sh --setup-only, or python setup.py build_ext --inplace)"
-)
+
+
+def _cure() -> str:
+    return (
+        f"install it ({install_extra('robots')}) and build again "
+        "(./run_ultra_fast.sh --setup-only, or python setup.py build_ext --inplace)"
+    )
 
 
 def _load_library() -> None:
     """Loads libmujoco, so that the extension finds it by its SONAME wherever the two packages are installed."""
     spec = importlib.util.find_spec("mujoco")
     if spec is None:
-        raise UserError(f"robots need MuJoCo {MUJOCO}, which is not installed: {CURE}")
+        raise UserError(f"robots need MuJoCo {MUJOCO}, which is not installed: {_cure()}")
     library = Path(next(iter(spec.submodule_search_locations or ["."]))) / f"libmujoco.so.{MUJOCO}"
     if not library.is_file():
         raise UserError(
-            f"robots need MuJoCo {MUJOCO} for Linux; {library.parent} holds {_other(library.parent)}: {CURE}"
+            f"robots need MuJoCo {MUJOCO} for Linux; {library.parent} holds {_other(library.parent)}: {_cure()}"
         )
     try:
         ctypes.CDLL(str(library))
     except OSError as error:
         raise UserError(
-            f"robots need MuJoCo {MUJOCO}, whose library cannot be loaded ({error}): {CURE}"
+            f"robots need MuJoCo {MUJOCO}, whose library cannot be loaded ({error}): {_cure()}"
         ) from error
 
 
@@ -47,13 +51,13 @@ def _other(folder: Path) -> str:
 def _check() -> None:
     _load_library()
     if importlib.util.find_spec("metta_fast.envs.robot._robot") is None:
-        raise UserError(f"metta_fast was built without MuJoCo, so robots are missing: {CURE}")
+        raise UserError(f"metta_fast was built without MuJoCo, so robots are missing: {_cure()}")
     from metta_fast.envs.robot._robot import versions
 
     built, running = versions()
     if built != running:
         raise UserError(
-            f"robots were built for MuJoCo {_named(built)}, the one that is loaded is {_named(running)}: {CURE}"
+            f"robots were built for MuJoCo {_named(built)}, the one that is loaded is {_named(running)}: {_cure()}"
         )
 
 

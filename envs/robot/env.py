@@ -25,6 +25,7 @@ from metta_fast.contracts.errors import UserError
 from metta_fast.contracts.slab import new_rows
 from metta_fast.envs.robot._robot import RobotBatch, RobotModel, built_tasks
 from metta_fast.envs.robot.tasks.task import Task
+from metta_fast.machine.installation import install_packages
 
 if TYPE_CHECKING:
     from metta_fast.envs.frame_recorder import FrameRecorder
@@ -71,7 +72,7 @@ def model_path(xml: str) -> Path:
     spec = importlib.util.find_spec("gymnasium")
     if spec is None or not spec.submodule_search_locations:
         raise UserError(
-            "robots take their models from gymnasium, which is not installed: pip install gymnasium"
+            f"robots take their models from gymnasium, which is not installed: {install_packages('gymnasium')}"
         )
     return Path(spec.submodule_search_locations[0]) / "envs" / "mujoco" / "assets" / xml
 

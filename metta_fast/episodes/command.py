@@ -31,6 +31,7 @@ from metta_fast.episodes.video import check_picture, check_video, has_encoder, w
 from metta_fast.episodes.views import world_frames
 from metta_fast.inference.evaluate import load_run
 from metta_fast.inference.players import PolicyPlayer, RandomPlayer, sampled_or_likely
+from metta_fast.machine.installation import install_extra
 from metta_fast.storage.run_folder import RunDir
 
 if TYPE_CHECKING:
@@ -42,8 +43,6 @@ FPS = 10.0
 """Steps per second in the terminal, and in videos of worlds without a time unit."""
 MOST_EPISODES = 1_000_000
 NO_PICTURES = "has no pictures: only actions, rewards and returns are shown"
-
-NO_FILM = "PyAV would make it a film of a tenth of the size: pip install 'metta-fast[video]'"
 
 
 def run_replay_command(words: Sequence[str]) -> int:
@@ -81,7 +80,11 @@ def run_replay_command(words: Sequence[str]) -> int:
         print(f"{name}: {path}")
         if name == "html" and recording.world.kind == "frames" and not has_encoder():
             size = path.stat().st_size / 1e6
-            print(f"note: {path.name} holds {size:.1f} MB of single pictures; {NO_FILM}", file=sys.stderr)
+            print(
+                f"note: {path.name} holds {size:.1f} MB of single pictures; PyAV would make it a film of a tenth of "
+                f"the size: {install_extra('video')}",
+                file=sys.stderr,
+            )
     if given.terminal:
         _show(recording, given)
     return 0

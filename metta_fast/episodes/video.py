@@ -23,6 +23,7 @@ import numpy as np
 
 from metta_fast.contracts.env import Array
 from metta_fast.contracts.errors import UserError
+from metta_fast.machine.installation import install_extra
 from metta_fast.storage.atomic_file import whole
 
 if TYPE_CHECKING:
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 
 KINDS = (".mp4", ".gif")
 PICTURES = (".png", ".jpg")
-CURE = "type pip install 'metta-fast[video]', or write a .gif"
 WATCHED = {"crf": "20"}
 """x264's options for a video file. Constant rate factor: 18 is visually almost lossless, 28 visibly worse."""
 SOUGHT = {"crf": "29", "g": "25"}
@@ -51,7 +51,9 @@ def check_video(path: str | Path) -> None:
     if kind not in KINDS:
         raise UserError(f"{path}: a video's name must end in {' or '.join(KINDS)}")
     if kind == ".mp4" and not has_encoder():
-        raise UserError(f"{path}: an mp4 needs PyAV, which is not installed: {CURE}")
+        raise UserError(
+            f"{path}: an mp4 needs PyAV, which is not installed: type {install_extra('video')}, or write a .gif"
+        )
 
 
 def has_encoder() -> bool:

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from metta_fast.contracts.errors import UserError
 from metta_fast.export.step import Step
+from metta_fast.machine.installation import install_packages
 
 METADATA = "metta_fast.json"
 """Name of the description inside the file: an extra file in torch's formats, a metadata property in ONNX."""
@@ -60,10 +61,7 @@ class Format:
         """Raises UserError if a package is missing."""
         missing = [package for package in self.packages if find_spec(package) is None]
         if missing:
-            raise UserError(
-                f"--format {name} needs {', '.join(missing)}: pip install {' '.join(missing)} "
-                "(or metta_fast with its extra: pip install 'metta_fast[export]')"
-            )
+            raise UserError(f"--format {name} needs {', '.join(missing)}: {install_packages(*missing)}")
 
 
 def write_torchscript(work: Work, path: Path) -> None:

@@ -18,6 +18,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from metta_fast.machine.installation import install_packages
+
 if TYPE_CHECKING:
     import torch
 
@@ -97,7 +99,7 @@ def open_cards() -> tuple[list[Card], str]:
     try:
         import pynvml
     except ImportError:
-        return [], "no GPU readings: pip install nvidia-ml-py"
+        return [], f"no GPU readings: {install_packages('nvidia-ml-py')}"
     try:
         pynvml.nvmlInit()
         handles = [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(pynvml.nvmlDeviceGetCount())]
@@ -119,7 +121,7 @@ def card_of(device: torch.device) -> tuple[Card | None, str]:
     try:
         import pynvml
     except ImportError:
-        return None, "no GPU readings: pip install nvidia-ml-py"
+        return None, f"no GPU readings: {install_packages('nvidia-ml-py')}"
     try:
         pynvml.nvmlInit()
         uuid = str(torch.cuda.get_device_properties(device).uuid)

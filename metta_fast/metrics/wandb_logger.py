@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from metta_fast.config.keys import Config, WandbConfig, config_to_dict
 from metta_fast.contracts.errors import UserError
+from metta_fast.machine.installation import install_packages
 from metta_fast.metrics.loggers import Row, Thinned, read_rows
 from metta_fast.storage.run_folder import RunDir
 
@@ -57,7 +58,8 @@ def check_wandb(config: WandbConfig) -> None:
     where = f"wandb.mode={config.mode}"
     if importlib.util.find_spec("wandb") is None:
         raise UserError(
-            f"{where}: the package wandb is not installed; type pip install wandb, or give wandb.mode=disabled"
+            f"{where}: the package wandb is not installed; type {install_packages('wandb')}, or give "
+            "wandb.mode=disabled"
         )
     given = os.environ.get("WANDB_MODE", config.mode)
     if given != config.mode:

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from metta_fast.machine import hardware
+from metta_fast.machine.installation import install_packages
 from metta_fast.resolve import choose_profile as profiles
 from metta_fast.resolve.env_on_gpu import card_obstacle
 from metta_fast.runtime.nvrtc.compile import cache_folder
@@ -71,7 +72,7 @@ def examine() -> Iterator[Finding]:
     yield Finding(
         "packages",
         "all there" if not missing else "not installed: " + ", ".join(missing),
-        f"{sys.executable} -m pip install {' '.join(missing)}" if missing else "",
+        install_packages(*missing) if missing else "",
     )
     unbuilt = sorted(_unbuilt())
     yield Finding(

@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING
 
 from metta_fast.config.keys import Config, get, shown
 from metta_fast.machine.hardware import DRIVERS, Machine
+from metta_fast.machine.installation import install_extra, install_packages
 
 if TYPE_CHECKING:
     from metta_fast.contracts.env import EnvSpec
-
-INSTALL = "pip install 'metta-fast[gpu]' (in a checkout: pip install -e '.[gpu]')"
 
 
 @dataclass(frozen=True)
@@ -56,13 +55,13 @@ def card_obstacle(machine: Machine) -> Obstacle | None:
             True,
         )
     if not machine.nvrtc:
-        return Obstacle("the package cuda-bindings is not installed", INSTALL, True)
+        return Obstacle("the package cuda-bindings is not installed", install_extra("gpu"), True)
     if 0 < machine.driver[0] < machine.nvrtc:
         return Obstacle(
             f"NVIDIA's driver is for CUDA {machine.driver[0]}.{machine.driver[1]}, too old for "
             f"NVRTC {machine.nvrtc}",
             f"install driver {DRIVERS.get(machine.nvrtc, 'of that version')} or newer, or "
-            f"pip install 'cuda-bindings=={machine.driver[0]}.*'",
+            + install_packages(f"cuda-bindings=={machine.driver[0]}.*"),
             True,
         )
     return None

@@ -22,6 +22,7 @@ from string import Template
 
 from metta_fast.config.option_parser import OptionParser
 from metta_fast.contracts.errors import UserError
+from metta_fast.machine.installation import install_extra
 
 TEMPLATES = Path(__file__).parent / "templates"
 LONGEST = 40
@@ -115,7 +116,7 @@ def _check_model(model: Path, copied: Path) -> None:
     try:
         import mujoco
     except ImportError as error:
-        raise UserError("--model needs MuJoCo: pip install 'metta-fast[robots]'") from error
+        raise UserError(f"--model needs MuJoCo: {install_extra('robots')}") from error
     mujoco.set_mju_user_warning(
         lambda message: print(f"MuJoCo: {message}", file=sys.stderr)
     )  # otherwise MuJoCo writes them to a file

@@ -23,6 +23,7 @@ from metta_fast.bench.training.peer_env import Stepper
 from metta_fast.bench.training.peer_variants import PUFFER_ON_GPU, SB3_ON_GPU, Variant, on_cpu, variants
 from metta_fast.config.keys import TrainerConfig
 from metta_fast.contracts.errors import UserError
+from metta_fast.machine.installation import install_packages
 from metta_fast.resolve.compose import compose
 from metta_fast.resolve.resolve import resolve
 
@@ -111,7 +112,7 @@ def test_pufferlib_gives_rounds():
 
 
 def test_what_is_not_installed_is_named_with_its_command(monkeypatch):
-    nowhere = Library("No such", "no_such_module", ("no-such",), "pip install no-such")
+    nowhere = Library("No such", "no_such_module", ("no-such",))
     assert nowhere.version() == ""
     assert libraries.GYMNASIUM.version()[0].isdigit()
     monkeypatch.setattr(
@@ -122,7 +123,7 @@ def test_what_is_not_installed_is_named_with_its_command(monkeypatch):
     vector_peers.measure(report, 0.05, 1, lambda line: None)
     assert [row["peer"] for row in report.rows] == ["serial"]
     assert [note for note in report.notes if "absent" in note] == [
-        "absent: No such: not installed (pip install no-such)"
+        f"absent: No such: not installed ({install_packages('no-such')})"
     ]
 
 

@@ -13,6 +13,7 @@ from metta_fast.bench.main import main
 from metta_fast.bench.stepping import command as stepping
 from metta_fast.bench.stepping import peers
 from metta_fast.contracts.errors import UserError
+from metta_fast.machine.installation import install_packages
 
 ENV = "inverted_pendulum"  # its episodes of random actions last a few steps
 
@@ -124,8 +125,11 @@ def test_the_table_names_peers_that_are_absent(monkeypatch, tmp_path, capsys):
     words = ["--env", ENV, "--envs", "2", "--threads", "1", "--seconds", "0.02", "--repeats", "2"]
     assert main([*words, "--json", str(file)]) == 0
     table = capsys.readouterr().out
-    assert "absent: EnvPool, which is not installed (pip install envpool)" in table
-    assert "absent: SB3 SubprocVecEnv, which is not installed (pip install stable-baselines3)" in table
+    assert f"absent: EnvPool, which is not installed ({install_packages('envpool')})" in table
+    assert (
+        f"absent: SB3 SubprocVecEnv, which is not installed ({install_packages('stable-baselines3')})"
+        in table
+    )
     assert "Gymnasium SyncVectorEnv: InvertedPendulum-v5, gymnasium " in table
     document = json.loads(file.read_text())
     rows = {row["peer"]: row for row in document["rows"]}

@@ -10,6 +10,7 @@ from metta_fast.config.keys import put
 from metta_fast.contracts.errors import UserError
 from metta_fast.envs import make_factory
 from metta_fast.machine.hardware import GIB, Gpu, Machine
+from metta_fast.machine.installation import install_extra
 from metta_fast.resolve import memory_estimate as memory
 from metta_fast.resolve.choose_profile import CARDS
 from metta_fast.resolve.compose import COMMAND_LINE, compose
@@ -85,8 +86,8 @@ def test_auto_falls_back_to_the_cpu_and_says_why(
     (NO_GPU, [], "no GPU was found", "env.device=cpu or leave it auto"),
     (STALE, [], "torch is built for CUDA 13", "env.device=cpu"),
     (AMD, [], "which has no NVRTC", "environments step on the CPU, policy and learner run on the GPU"),
-    (OLD, [], "for CUDA 12.4, too old for NVRTC 13", "install driver 580 or newer, or pip install "),
-    (BARE, [], "cuda-bindings is not installed", "pip install 'metta-fast[gpu]'"),
+    (OLD, [], "for CUDA 12.4, too old for NVRTC 13", "install driver 580 or newer, or "),
+    (BARE, [], "cuda-bindings is not installed", install_extra("gpu")),
     (H100, ["env=counter"], "counter has no GPU engine", "env.device=cpu"),
     (H100, ["trainer.cpu_offload=true"], "trainer.cpu_offload=true does not work with", "remove one of them"),
     (H100, ["vector.zero_copy=false"], "vector.zero_copy=false does not work with", "remove one of them"),
@@ -103,7 +104,7 @@ def test_a_typed_cuda_that_cannot_be(machine: Machine, words: list[str], why: st
 
 
 def test_keys_that_need_gpu_environments() -> None:
-    assert "pip install 'metta-fast[gpu]'" in refusal("vector.backend=gpu", machine=BARE)
+    assert install_extra("gpu") in refusal("vector.backend=gpu", machine=BARE)
     assert "leave one out" in refusal("vector.backend=gpu", "env.device=cpu")
     assert resolved("trainer.cuda_graphs=false").config.trainer.compile_mode == "reduce-overhead"
     assert resolved("trainer.cuda_graphs=false").config.env.device == "cuda"

@@ -12,6 +12,7 @@ import pytest
 from metta_fast.contracts.errors import UserError
 from metta_fast.contracts.gpu_program import Source
 from metta_fast.envs.grid.env import GridFactory
+from metta_fast.machine.installation import install_extra
 from metta_fast.runtime.nvrtc import compile as compiling
 from metta_fast.runtime.nvrtc.compile import CompileError, cache_folder, compile_source
 
@@ -138,7 +139,7 @@ def test_gpus_that_nvrtc_does_not_know(source):
 
 def test_without_the_bindings_the_cure_is_told(source, monkeypatch):
     monkeypatch.setitem(sys.modules, "cuda.bindings", None)
-    with pytest.raises(CompileError, match=r"pip install 'metta-fast\[gpu\]'"):
+    with pytest.raises(CompileError, match=re.escape(install_extra("gpu"))):
         compile_source(source, 90)
 
 

@@ -13,6 +13,7 @@ from metta_fast.cli import main
 from metta_fast.contracts.errors import UserError
 from metta_fast.export import formats
 from metta_fast.export.main import export_policy
+from metta_fast.machine.installation import install_packages
 from metta_fast.policy.cores import CORES
 from tests.export.runs import HERE, fake_run
 
@@ -204,4 +205,4 @@ def test_mistakes(tmp_path, monkeypatch, capsys):
     assert json.loads(capsys.readouterr().out)["format"] == "torchscript"
     monkeypatch.setattr(formats, "find_spec", lambda name: None if name == "onnxscript" else True)
     assert main(["export", run, "--out", str(tmp_path / "p.onnx")]) == 2
-    assert "needs onnxscript: pip install onnxscript" in capsys.readouterr().err
+    assert f"needs onnxscript: {install_packages('onnxscript')}" in capsys.readouterr().err

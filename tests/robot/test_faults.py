@@ -19,6 +19,7 @@ from metta_fast.cli import main
 from metta_fast.contracts.env import EnvError
 from metta_fast.contracts.errors import NonFiniteError, UserError
 from metta_fast.envs.robot.env import RobotFactory, RobotSim, model_path
+from metta_fast.machine.installation import install_extra
 from metta_fast.metrics.loggers import read_rows
 from metta_fast.vector import WorkerError, make_vector
 from tests.robot.test_batch import ROOT, batch_of
@@ -225,7 +226,7 @@ def test_another_mujoco_is_named_with_the_one_that_is_needed(
     told = imported(tmp_path)
     assert told.startswith("UserError robots need MuJoCo 4.0.0")
     assert message in told
-    assert "pip install 'metta-fast[robots]'" in told
+    assert install_extra("robots") in told
 
 
 def test_a_build_for_another_version_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,6 +35,7 @@ from metta_fast.bench.charts.drawing import (
     wrapped,
 )
 from metta_fast.contracts.errors import UserError
+from metta_fast.machine.installation import install_packages
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -51,8 +52,8 @@ def check(path: Path) -> None:
         raise UserError(f"--plot {path}: there is no folder {path.absolute().parent}; create it first")
     if importlib.util.find_spec("matplotlib") is None:
         raise UserError(
-            "--plot needs matplotlib: pip install matplotlib (the extra `bench`); results written with --json can be "
-            "drawn later, also on another machine: --from FILE --plot FILE"
+            f"--plot needs matplotlib: {install_packages('matplotlib')}; results written with --json can be drawn "
+            "later, also on another machine: --from FILE --plot FILE"
         )
 
 

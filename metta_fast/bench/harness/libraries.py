@@ -6,6 +6,8 @@ import importlib.metadata
 import importlib.util
 from dataclasses import dataclass
 
+from metta_fast.machine.installation import install_extra, install_packages
+
 
 @dataclass(frozen=True)
 class Library:
@@ -16,8 +18,17 @@ class Library:
     """Name in an import statement."""
     packages: tuple[str, ...]
     """Names of the packages that provide it."""
-    install: str
-    """Command that installs it."""
+    needed: tuple[str, ...] = ()
+    """What pip is given to install it; empty: the first of `packages`."""
+    extra: str = ""
+    """Extra of pyproject.toml that brings it; "": none."""
+
+    @property
+    def install(self) -> str:
+        """The command that installs it."""
+        if self.extra:
+            return install_extra(self.extra)
+        return install_packages(*(self.needed or self.packages[:1]))
 
     def version(self) -> str:
         """Returns the installed version, or "" if it is not installed."""
@@ -35,16 +46,17 @@ class Library:
         return f"absent: {self.name}: {why} ({self.install})"
 
 
-ENVPOOL = Library("EnvPool", "envpool", ("envpool",), "pip install envpool")
-MUJOCO = Library("MuJoCo", "mujoco", ("mujoco",), "pip install 'metta-fast[robots]'")
-GYMNASIUM = Library("Gymnasium", "gymnasium", ("gymnasium",), "pip install gymnasium")
-SB3 = Library(
-    "Stable-Baselines3", "stable_baselines3", ("stable-baselines3",), "pip install stable-baselines3"
-)
+ENVPOOL = Library("EnvPool", "envpool", ("envpool",))
+MUJOCO = Library("MuJoCo", "mujoco", ("mujoco",), extra="robots")
+GYMNASIUM = Library("Gymnasium", "gymnasium", ("gymnasium",))
+SB3 = Library("Stable-Baselines3", "stable_baselines3", ("stable-baselines3",))
 PUFFERLIB = Library(
     "PufferLib",
     "pufferlib",
     ("pufferlib-core", "pufferlib"),
-    "pip install --no-deps pufferlib-core pyro-ppl pyro-api opt-einsum tqdm rich-argparse",
+    needed=(
+        *("--no-deps", "pufferlib-core"),
+        *("pyro-ppl", "pyro-api", "opt-einsum", "tqdm", "rich-argparse"),
+    ),
 )
 """Installed without dependencies, since its wheel pins a torch version; its kernel loads only with torch for CUDA."""

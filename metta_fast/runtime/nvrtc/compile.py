@@ -18,6 +18,7 @@ from pathlib import Path
 
 from metta_fast.contracts.errors import UserError
 from metta_fast.contracts.gpu_program import Source
+from metta_fast.machine.installation import install_extra
 
 OPTIONS = (
     "--std=c++17",
@@ -116,7 +117,7 @@ def _target(arch: int) -> tuple[tuple[int, int], int, str]:
         version = _ok(nvrtc.nvrtcVersion())
         known = list(_ok(nvrtc.nvrtcGetSupportedArchs())[0])
     except RuntimeError as error:  # the bindings are installed, the library is not
-        raise CompileError(f"NVRTC cannot be used: {error}; {_CURE}") from error
+        raise CompileError(f"NVRTC cannot be used: {error}; {_cure()}") from error
     if arch in known:
         return (version[0], version[1]), arch, "sm"
     below = [a for a in known if a < arch]
@@ -128,7 +129,8 @@ def _target(arch: int) -> tuple[tuple[int, int], int, str]:
     return (version[0], version[1]), max(below), "compute"
 
 
-_CURE = "install it with: pip install 'metta-fast[gpu]'"
+def _cure() -> str:
+    return f"install it with: {install_extra('gpu')}"
 
 
 def _nvrtc():  # type: ignore[no-untyped-def]  # the module cuda.bindings.nvrtc
@@ -136,7 +138,7 @@ def _nvrtc():  # type: ignore[no-untyped-def]  # the module cuda.bindings.nvrtc
         from cuda.bindings import nvrtc
     except ImportError as error:
         raise CompileError(
-            f"environments on the GPU need cuda-bindings and NVRTC ({error}); {_CURE}"
+            f"environments on the GPU need cuda-bindings and NVRTC ({error}); {_cure()}"
         ) from error
     return nvrtc
 
