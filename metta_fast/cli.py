@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -36,10 +37,11 @@ USAGE = """usage: metta-fast COMMAND …
   export RUN …          export a run's policy as TorchScript, torch.export or ONNX; `metta-fast export --help`
   monitor [RUN]         show the machine and a run's newest metrics, live; `metta-fast monitor --help`
   new-robot NAME        write the files of your own robot; `metta-fast new-robot --help`
-  doctor                list this machine's hardware, the matching profile and missing packages
+  doctor                list this machine's hardware, the matching profile and missing packages; `doctor --help`
   bench …               measure speed (benchmark_performance.py); `metta-fast bench --help`
 
-  --version, --help"""
+  --version, --help
+  --completion SHELL    print the completion script for bash, zsh or fish: source <(metta-fast --completion bash)"""
 
 
 def train(words: Sequence[str], default_hardware: str = "auto") -> int:
@@ -134,9 +136,7 @@ def new_robot(words: Sequence[str]) -> int:
 def doctor(words: Sequence[str]) -> int:
     from metta_fast.resolve.doctor import main as examine
 
-    if words:
-        raise UserError(f"doctor takes no arguments, got {' '.join(words)}")
-    return examine()
+    return examine(words)
 
 
 def bench(words: Sequence[str]) -> int:
@@ -181,6 +181,32 @@ COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
 }
 
 
+PARSERS = {
+    "train": None,
+    "eval": "metta_fast.inference.evaluate",
+    "replay": "metta_fast.episodes.command",
+    "export": "metta_fast.export.command",
+    "monitor": "metta_fast.watch.command",
+    "new-robot": "metta_fast.scaffold.new_robot",
+    "doctor": "metta_fast.resolve.doctor",
+    "bench": "metta_fast.bench.arguments",
+}
+"""Command → the module whose function `parser` makes the parser of its options; None: it takes keys."""
+
+
+def completion(words: Sequence[str]) -> str:
+    """Returns the completion script of the shell that `words` names."""
+    from importlib import import_module
+
+    from metta_fast.completion import SHELLS, script
+
+    if len(words) != 1:
+        raise UserError(f"--completion takes the name of a shell: {', '.join(SHELLS)}")
+    parsers = {name: import_module(module).parser() if module else None for name, module in PARSERS.items()}
+    helps = dict(re.findall(r"^  ([a-z-]+) .*?  +(\S[^;\n]*)", USAGE, re.MULTILINE))
+    return script(words[0], parsers, helps)
+
+
 def main(words: Sequence[str] | None = None, *, default_hardware: str = "auto") -> int:
     """Runs a command and returns its exit code: 0, 1 failure, 2 a user's mistake, 130 Ctrl-C, 143 SIGTERM, or its own.
 
@@ -197,6 +223,9 @@ def main(words: Sequence[str] | None = None, *, default_hardware: str = "auto") 
         print(__version__)
         return 0
     try:
+        if words[0] == "--completion":
+            print(completion(words[1:]), end="")
+            return 0
         if words[0] not in COMMANDS:
             train_it = f"; did you mean 'train {words[0]}'?" if "=" in words[0] else ";"
             raise UserError(f"unknown command '{words[0]}'{train_it} known: {', '.join(COMMANDS)}")

@@ -27,7 +27,7 @@ ORDER = (
         "envs",
     ),
     *("watch", "policy", "vector", "rollout", "inference", "algorithms", "episodes", "export", "features"),
-    *("resolve", "run", "compat", "sweep", "report", "bench", "cli", "__init__", "__main__"),
+    *("resolve", "run", "compat", "sweep", "report", "bench", "completion", "cli", "__init__", "__main__"),
 )
 """Folders and root files of metta_fast, from the ground up (docs/design.md): each may import those before it."""
 FLOOR = {name: number for number, name in enumerate(ORDER)}

@@ -51,7 +51,7 @@ def run_replay_command(words: Sequence[str]) -> int:
     Raises:
         UserError: an option is wrong, the run cannot be loaded, or a file cannot be written.
     """
-    given = _parser().parse_args(words)
+    given = parser().parse_args(words)
     _check(given)
     config, policy, device, found, factory = load_run(given.run, best=given.best, device="cpu")
     source = found.path
@@ -98,7 +98,8 @@ def summary(recording: Recording) -> str:
     return f"{recording.steps} steps, {agents}; means per agent: {', '.join(means)}"
 
 
-def _parser() -> argparse.ArgumentParser:
+def parser() -> argparse.ArgumentParser:
+    """Makes the parser of the command's options."""
     found = OptionParser(
         prog="metta-fast replay",
         description="Record one episode on an unseen map and show it. Without --html, --terminal, --video, "

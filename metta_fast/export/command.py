@@ -6,6 +6,7 @@ metta-fast export runs/<name> --best --format torch_export --out policy.pt2
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 from collections.abc import Sequence
@@ -13,11 +14,29 @@ from typing import Any
 
 from metta_fast.config.option_parser import OptionParser
 
+SLOW = {"onnx": " (ONNX takes up to a minute)"}
+"""Format → what is said of its duration."""
+
 
 def run_export_command(words: Sequence[str]) -> int:
     """Runs `metta-fast export`. Returns 0, or raises UserError."""
-    from metta_fast.export.formats import FORMATS, choose_format
+    given = parser().parse_args(words)
+    from metta_fast.export.formats import choose_format
 
+    form = choose_format(given.format, given.out)
+    from metta_fast.export.main import export_policy
+
+    print(f"{form}: writing and checking{SLOW.get(form, '')} …", file=sys.stderr, flush=True)
+    done = export_policy(given.run, given.out, format=form, best=given.best, overwrite=given.overwrite)
+    if given.json:
+        print(json.dumps(done.metadata, indent=1))
+    else:
+        print(_told(str(done.path), done.path.stat().st_size, done.metadata))
+    return 0
+
+
+def parser() -> argparse.ArgumentParser:
+    """Makes the parser of the command's options."""
     found = OptionParser(
         prog="metta-fast export",
         description="Write a run's policy as one file for other programs, and check its outputs against the policy's.",
@@ -29,23 +48,17 @@ def run_export_command(words: Sequence[str]) -> int:
         required=True,
         help="the file; FILE.json beside it describes inputs and outputs",
     )
-    found.add_argument("--format", help=f"{', '.join(FORMATS)}; default: by FILE's ending: .pt, .pt2, .onnx")
+    found.add_argument(
+        "--format",
+        metavar="{torchscript,torch_export,onnx}",
+        help="file format (default: by FILE's ending: .pt, .pt2, .onnx)",
+    )
     found.add_argument(
         "--best", action="store_true", help="use the checkpoint with the best score instead of the newest"
     )
     found.add_argument("--overwrite", action="store_true", help="replace an existing FILE")
     found.add_argument("--json", action="store_true", help="print FILE.json's content")
-    given = found.parse_args(words)
-    form = choose_format(given.format, given.out)
-    from metta_fast.export.main import export_policy
-
-    print(f"{form}: writing and checking (ONNX takes up to a minute) …", file=sys.stderr, flush=True)
-    done = export_policy(given.run, given.out, format=form, best=given.best, overwrite=given.overwrite)
-    if given.json:
-        print(json.dumps(done.metadata, indent=1))
-    else:
-        print(_told(str(done.path), done.path.stat().st_size, done.metadata))
-    return 0
+    return found
 
 
 def _told(path: str, size: int, metadata: dict[str, Any]) -> str:

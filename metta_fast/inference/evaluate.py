@@ -96,7 +96,7 @@ class Standing:
 
 def run_eval_command(words: Sequence[str]) -> int:
     """Runs `metta-fast eval`. Returns 0, or raises UserError."""
-    given = _parser().parse_args(words)
+    given = parser().parse_args(words)
     if given.episodes < 1:
         raise UserError(f"--episodes {given.episodes}: expected at least 1")
     if not 0 <= given.seed < EVAL_SEED_BIT:
@@ -129,7 +129,8 @@ def run_eval_command(words: Sequence[str]) -> int:
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
+def parser() -> argparse.ArgumentParser:
+    """Makes the parser of the command's options."""
     found = OptionParser(
         prog="metta-fast eval",
         description="Play unseen maps with a run's policy, and compare it with other players.",

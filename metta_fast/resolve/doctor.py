@@ -7,16 +7,18 @@ It imports none of the packages that it checks, so that it runs on an incomplete
 
 from __future__ import annotations
 
+import argparse
 import importlib.machinery
 import importlib.util
 import os
 import platform
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from metta_fast.config.option_parser import OptionParser
 from metta_fast.machine import hardware
 from metta_fast.machine.installation import install_packages
 from metta_fast.resolve import choose_profile as profiles
@@ -90,8 +92,22 @@ def examine() -> Iterator[Finding]:
     yield Finding("profile", profiles.choose_profile(machine).reason)
 
 
-def main() -> int:
-    """Prints the report. Returns 1 if something needed is missing."""
+def parser() -> argparse.ArgumentParser:
+    """Makes the parser of `metta-fast doctor`, which has no options but --help."""
+    return OptionParser(
+        prog="metta-fast doctor",
+        description="List this machine's hardware, the profile that hardware=auto chooses, and whatever is missing, "
+        "each with the command that fixes it. Exit code 0: ready to train; 1: something needed is missing.",
+    )
+
+
+def main(words: Sequence[str] = ()) -> int:
+    """Prints the report. Returns 1 if something needed is missing.
+
+    Raises:
+        UserError: there are arguments.
+    """
+    parser().parse_args(list(words))
     findings = []
     for finding in examine():
         print(finding.show(), flush=True)

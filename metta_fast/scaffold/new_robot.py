@@ -141,17 +141,7 @@ def run_new_robot_command(words: Sequence[str]) -> int:
     Raises:
         UserError: see `new_robot` and `checkout`.
     """
-    parser = OptionParser(
-        prog="metta-fast new-robot",
-        description="Write the files of your own robot into the checkout: model, rules, recipe, test.",
-        epilog=(__doc__ or "").partition("\n\n")[2],
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("name", metavar="NAME", help="the robot's name in lower case, e.g. two_link_arm")
-    parser.add_argument(
-        "--model", type=Path, metavar="FILE", help="MJCF file to copy (default: an arm of two links)"
-    )
-    given = parser.parse_args(list(words))
+    given = parser().parse_args(list(words))
     root = checkout()
     files = new_robot(given.name, root, given.model)
     print("\n".join(f"wrote {path.relative_to(root)}" for path in files))
@@ -162,3 +152,18 @@ def run_new_robot_command(words: Sequence[str]) -> int:
         f"  python run_optimized.py env={given.name}"
     )
     return 0
+
+
+def parser() -> argparse.ArgumentParser:
+    """Makes the parser of the command's options."""
+    found = OptionParser(
+        prog="metta-fast new-robot",
+        description="Write the files of your own robot into the checkout: model, rules, recipe, test.",
+        epilog=(__doc__ or "").partition("\n\n")[2],
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    found.add_argument("name", metavar="NAME", help="the robot's name in lower case, e.g. two_link_arm")
+    found.add_argument(
+        "--model", type=Path, metavar="FILE", help="MJCF file to copy (default: an arm of two links)"
+    )
+    return found

@@ -31,7 +31,7 @@ def run_monitor_command(words: Sequence[str]) -> int:
     """
     from metta_fast.watch.view import plain, screen
 
-    given = _parser().parse_args(words)
+    given = parser().parse_args(words)
     if not 0.1 <= given.interval <= 3600:
         raise UserError(f"--interval {given.interval:g}: expected seconds from 0.1 to 3600")
     watch = Watch(given.run)
@@ -58,7 +58,8 @@ def run_monitor_command(words: Sequence[str]) -> int:
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
+def parser() -> argparse.ArgumentParser:
+    """Makes the parser of the command's options."""
     found = OptionParser(
         prog="metta-fast monitor",
         description="Show the machine and a run's newest metrics, live. Ctrl-C ends the monitor; the run continues.",
