@@ -4,18 +4,24 @@ The values found for our grids and robots are in configs/. A stranger's environm
 episode length and class of step time, and `trainer.total_timesteps`, choose these. No rule depends on a name, and
 nothing that is measured counts but the class of step time, so the same command is the same run.
 
+    python -m tests.learn.defaults          # the tasks that these values must learn (docs/learning.md)
+
 Place in the flow: resolve/ puts these between the detected profile and a typed one (docs/configuration.md).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from math import prod
+from typing import Any, NamedTuple
 
 from metta_fast.contracts.env import EnvSpec
 
 STEP_COSTS = ("cheap", "medium", "slow")
 """Classes of the time of one environment's step: under 20 µs, under 1 ms, slower."""
+
+Values = dict[str, tuple[Any, str]]
+"""Derived values: key → (value, reason)."""
 
 
 @dataclass(frozen=True)
@@ -34,41 +40,112 @@ class Facts:
     """The policy's recurrent core: none, lstm or mingru."""
 
 
-def derive(facts: Facts) -> dict[str, tuple[Any, str]]:
+class Scale(NamedTuple):
+    """Holds the sizes for budgets from `steps` on."""
+
+    steps: int
+    batch: int
+    agents: int
+    minibatch: int
+
+
+SCALES = (
+    Scale(0, 256, 4, 64),
+    Scale(6_000, 512, 8, 64),
+    Scale(25_000, 1024, 8, 64),
+    Scale(50_000, 2048, 8, 64),
+    Scale(500_000, 4096, 16, 64),
+    Scale(5_000_000, 8192, 32, 128),
+    Scale(20_000_000, 32768, 128, 512),
+)
+"""The rollout is 1/25 of a short budget and less of a long one: a policy that is updated often learns in fewer steps,
+larger batches only save time."""
+LARGEST = {"cheap": 32768, "medium": 8192, "slow": 4096}
+"""The largest batch by step cost: where stepping takes the time, small batches cost none."""
+LEAST_HORIZON = 64
+"""Rows that each agent gives in a rollout, at least, where there are many agents in an environment."""
+
+
+def derive(facts: Facts) -> Values:
     """Returns the derived values: key → (value, reason)."""
-    agents = facts.spec.agents_per_env
-    rows = _batch(facts.total_timesteps)
-    envs = max(1, (16 if facts.total_timesteps >= 500_000 else 8) // agents)
-    recurrent = facts.core != "none"
-    values: dict[str, tuple[Any, str]] = {
-        "env.num_envs": (envs, "a few environments: a short budget needs long rollouts of each"),
-        "trainer.batch_size": (rows, f"about 1/24 of {facts.total_timesteps} steps, between 512 and 4096"),
-        "trainer.minibatch_size": (256 if recurrent else 64, "many gradient steps from few rows"),
-        "trainer.bptt_horizon": (32, "recurrent") if recurrent else (1, "rows are shuffled one by one"),
-        "trainer.update_epochs": (10, "several passes over few rows"),
-        "trainer.learning_rate": (3e-4, "small minibatches"),
-        "trainer.schedule": ("linear", "falls to 0 at the end of the budget"),
-        "trainer.entropy_coef": (0.0, "rewards are normalized"),
-        "policy.hidden_size": (64, "an observation of few numbers"),
-        "policy.activation": ("tanh", "an observation of few numbers"),
-        "policy.shared": (recurrent, "the value has its own network" if not recurrent else "one core"),
-        "policy.normalize_obs": (True, "the scale of the observation is unknown"),
-        "trainer.gamma": _gamma(facts.episode_length),
+    return {**_sizes(facts), **_learning(facts), **_policy(facts)}
+
+
+def _sizes(facts: Facts) -> Values:
+    total, each = facts.total_timesteps, facts.spec.agents_per_env
+    fitting = [s for s in SCALES if s.steps <= total and s.batch <= LARGEST[facts.step_cost]]
+    scale = fitting[-1]
+    envs = max(1, scale.agents // each)
+    batch = max(scale.batch, envs * each * LEAST_HORIZON)
+    budget = f"trainer.total_timesteps={total} and a {facts.step_cost} step"
+    values: Values = {
+        "env.num_envs": (envs, f"{budget}: {scale.agents} agents"),
+        "trainer.batch_size": (batch, f"{budget}: often updated, about {-(-total // batch)} times"),
     }
+    if facts.core == "none":
+        values["trainer.minibatch_size"] = scale.minibatch, "small minibatches learn most from a batch"
+        values["trainer.bptt_horizon"] = 1, "without a recurrent core rows are shuffled one by one"
+        values["trainer.update_epochs"] = 10, "several passes over few rows"
+    else:
+        values["trainer.minibatch_size"] = max(256, scale.minibatch), "several segments of 32 rows"
+        values["trainer.bptt_horizon"] = 32, f"policy.core={facts.core}: how far back it learns to remember"
+        values["trainer.update_epochs"] = 5, "several passes over few rows; a core's take longer"
     return values
 
 
-def _batch(total: int) -> int:
-    """Returns a power of two between 512 and 4096, about 1/24 of the budget."""
-    rows = 512
-    while rows < 4096 and rows * 2 * 24 <= total:
-        rows *= 2
-    return rows
+def _learning(facts: Facts) -> Values:
+    rate = 3e-4 if facts.core == "none" else 1e-3
+    values: Values = {
+        "trainer.learning_rate": (
+            rate,
+            "small minibatches" if facts.core == "none" else "larger minibatches",
+        ),
+        "trainer.schedule": ("linear", "falls to 0 at the end of the budget"),
+        "trainer.recompute": ("pass", "advantages use the value as learned in earlier passes"),
+        "trainer.normalize_advantage": (False, "rewards are normalized instead (trainer.normalize_reward)"),
+        "trainer.gamma": _gamma(facts.episode_length),
+        "trainer.gae_lambda": (0.95, "usual"),
+        "trainer.clip_coef": (0.2, "usual"),
+        "trainer.vf_coef": (0.25, "values of normalized rewards"),
+        "trainer.entropy_coef": (0.0, "normalized rewards are small beside a bonus"),
+        "trainer.max_grad_norm": (0.5, "usual"),
+        "trainer.precision": ("fp32", "small layers gain nothing from less"),
+        "trainer.compile": (False, "small layers gain less than compiling takes"),
+        "trainer.torch_threads": (1, "minibatches are too small to share"),
+    }
+    if facts.spec.action.kind == "box":
+        values["trainer.noise_color"] = _noise_color(facts.episode_length)
+    return values
 
 
 def _gamma(length: int | None) -> tuple[float, str]:
-    """Returns the discount factor and its reason."""
+    """Returns the discount factor: far-sighted enough for a fifth of an episode."""
     if length is None:
         return 0.99, "the length of an episode is unknown"
-    gamma = round(min(0.999, max(0.9, 1 - 10 / length)), 4)
-    return gamma, f"1 - 10 / episode length of {length}"
+    gamma = round(min(0.995, max(0.95, 1 - 5 / length)), 4)
+    return gamma, f"1 - 5 / {length} steps of an episode, between 0.95 and 0.995"
+
+
+def _noise_color(length: int | None) -> tuple[float, str]:
+    if length is not None and length < 100:
+        return 0.0, f"continuous actions, but episodes of only {length} steps"
+    return 0.5, "continuous actions: noise that lasts finds rewards that need many similar actions"
+
+
+def _policy(facts: Facts) -> Values:
+    leaves = facts.spec.obs.values()
+    inputs = sum(prod(leaf.shape) for leaf in leaves)
+    width = 64 if inputs <= 64 else 128 if inputs <= 512 else 256
+    seen = f"an observation of {inputs} numbers"
+    values: Values = {
+        "policy.hidden_size": (width, seen),
+        "policy.activation": ("tanh", "small networks learn more steadily with it"),
+        "policy.shared": (
+            (False, "the value needs other features than the actions")
+            if facts.core == "none"
+            else (True, "actions and value share what the core remembers")
+        ),
+    }
+    if any(leaf.dtype.startswith("float") for leaf in leaves):
+        values["policy.normalize_obs"] = True, "the scale of the observations is unknown"
+    return values
