@@ -23,7 +23,7 @@ import re
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 from metta_fast.contracts.errors import UserError
 from metta_fast.machine.idle_threads import let_idle_threads_sleep
@@ -57,21 +57,24 @@ def train(words: Sequence[str], default_hardware: str = "auto") -> int:
         typed = [word.partition("=")[2] for word in words if word.startswith("algorithm=")]
         print(help_text([name for name in typed if name]), end="")
         return 0
-    with _uncollected():
-        from metta_fast.resolve.compose import compose
-        from metta_fast.resolve.resolve import resolve
-        from metta_fast.run.early_start import begin
-        from metta_fast.run.resume import prepare
+    with ExitStack() as closing:
+        with _uncollected():
+            from metta_fast.resolve.compose import compose
+            from metta_fast.resolve.resolve import resolve
+            from metta_fast.run.early_start import begin
+            from metta_fast.run.resume import prepare
 
-        start = prepare(compose(words, default_hardware=default_hardware), words)
-        resolved = resolve(start.composed)
-        if show is not None:
-            print(explain_text(resolved) if show == "--explain" else cfg_text(resolved), end="")
-            return 0
-        begin(resolved)
-        # torch is imported here, after mistakes in the configuration were reported
-        from metta_fast.run.trainer import Trainer
-    return Trainer(resolved, folder=start.folder, start=start.checkpoint, init=start.init).run()
+            composed = compose(words, default_hardware=default_hardware)
+            start = prepare(composed, words, lock=show is None)
+            closing.callback(start.release)
+            resolved = resolve(start.composed)
+            if show is not None:
+                print(explain_text(resolved) if show == "--explain" else cfg_text(resolved), end="")
+                return 0
+            begin(resolved)
+            # torch is imported here, after mistakes in the configuration were reported
+            from metta_fast.run.trainer import Trainer
+        return Trainer(resolved, folder=start.folder, start=start.checkpoint, init=start.init).run()
 
 
 @contextmanager

@@ -4,6 +4,10 @@
                      starts, so that the same command starts a job and recovers it (spot machines)
     resume=runs/x    that run's newest whole checkpoint
     resume=runs/x/checkpoints/step_000000123456     exactly that one
+    resume=elsewhere/step_000000123456              a copy: a new run continues from it
+
+The run is locked before its checkpoint is chosen, so that the choice is made after another process has saved its
+last one. A run none of whose checkpoints can be used is an error: it is never started again at step 0.
 
 A resumed run keeps its configuration. Typed keys override it, except those on which the saved state depends
 (`FIXED`, and `AlgorithmKind.fixed`). Values that were `auto` are resolved again for this machine, unless the run is
@@ -16,6 +20,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,6 +33,7 @@ from metta_fast.run.fine_tune import adopt
 from metta_fast.storage import checkpoint
 from metta_fast.storage.checkpoint import Checkpoint, DamagedCheckpoint
 from metta_fast.storage.run_folder import RunDir, find_folders, runs, safe_name
+from metta_fast.storage.run_identity import home, is_run
 
 FIXED = (
     "env.",
@@ -44,76 +50,158 @@ STATES = ("algorithm", "env")
 
 @dataclass(frozen=True)
 class Start:
-    """Where a run starts: `composed` goes to resolve, the rest to Trainer."""
+    """Where a run starts: `composed` goes to resolve, the rest to Trainer. `release` it if no Trainer runs."""
 
     composed: Composed
     folder: RunDir | None = None
+    """The run to continue, locked unless `prepare` was told not to; None: a new one."""
     checkpoint: Checkpoint | None = None
+    """The state to continue from; without a folder, a new run continues from it."""
     init: Checkpoint | None = None
     """Whose policy a new run begins with (init_from)."""
 
+    def release(self) -> None:
+        """Releases the run's lock; may be called twice."""
+        if self.folder is not None:
+            self.folder.unlock()
 
-def prepare(composed: Composed, words: Sequence[str] = ()) -> Start:
+
+def prepare(composed: Composed, words: Sequence[str] = (), *, lock: bool = True) -> Start:
     """Finds the run that `resume` or `init_from` names and merges its configuration with the typed keys.
 
     Args:
         words: the arguments as typed, to tell a typed `env=…` from the default one.
+        lock: lock the run before its checkpoint is chosen. False, if nothing will be trained: nothing is written.
 
     Raises:
-        UserError: nothing there, a damaged checkpoint named exactly, or a typed value that cannot change.
+        RunLocked: another process trains the run.
+        UserError: nothing there, no checkpoint that can be used, or a typed value that cannot change.
     """
-    resume, run = composed.config.resume, composed.config.run
+    resume = composed.config.resume
     if resume is None:
         return _from_scratch(composed, None, [], words)
-    notes: list[str] = []
-    if resume == "auto":
-        folder, found = _newest(run.dir, run.name, notes)
-    else:
-        if composed.typed("init_from") and composed.config.init_from is not None:
-            raise UserError(
-                f"resume={resume} continues a run, but init_from={composed.config.init_from} starts a new one "
-                "with another's policy; remove one of them"
-            )
-        folder, found = _named(run.dir, "resume", str(resume), notes)
-        if run.name is not None and str(run.name) != folder.name:
-            raise UserError(
-                f"resume={resume} continues the run {folder.name}, but run.name={run.name} names another; "
-                f"remove run.name"
-            )
-    if found is None or folder is None:
-        return _from_scratch(composed, folder, notes, words)
-    return Start(_merge(composed, found, folder, notes, words), folder, found)
+    with ExitStack() as on_failure:
+        find = _Finder(composed, lock, on_failure)
+        start = find.newest(words) if resume == "auto" else find.named(str(resume), words)
+        on_failure.pop_all()
+    return start
 
 
 def _from_scratch(composed: Composed, folder: RunDir | None, notes: list[str], words: Sequence[str]) -> Start:
     """Returns a start from step 0, with another run's policy if init_from names one."""
     found = None
     if composed.config.init_from is not None:
-        _, found = _named(composed.config.run.dir, "init_from", str(composed.config.init_from), notes)
+        found = _another(composed.config.run.dir, str(composed.config.init_from), notes)
         composed = adopt(composed, found, words)
     return Start(dataclasses.replace(composed, notes=[*composed.notes, *notes]), folder, init=found)
 
 
-def _newest(root: str, name: Any, notes: list[str]) -> tuple[RunDir | None, Checkpoint | None]:
-    if name is not None:
-        folder = RunDir(Path(root) / safe_name(str(name)))
-        if not folder.path.is_dir():
-            notes.append(f"resume=auto: no run {folder.path} yet, starting it")
-            return None, None
-        found = checkpoint.latest(folder.checkpoints, notes.append, STATES)
+class _Finder:
+    """Locks the run that `resume` names, then chooses its checkpoint: a process that still saves has the lock."""
+
+    def __init__(self, composed: Composed, lock: bool, on_failure: ExitStack) -> None:
+        self._composed, self._lock, self._on_failure = composed, lock, on_failure
+        self._root, self._name = composed.config.run.dir, composed.config.run.name
+        self._notes: list[str] = []
+
+    def newest(self, words: Sequence[str]) -> Start:
+        """Finds resume=auto: the run named run.name, else the newest that has checkpoints."""
+        if self._name is not None:
+            folder = RunDir(Path(self._root) / safe_name(str(self._name)))
+            if not folder.path.is_dir():
+                return self._new(f"resume=auto: no run {folder.path} yet, starting it", words)
+            if not is_run(folder):
+                raise UserError(
+                    f"resume=auto run.name={self._name}: {folder.path} holds other files, not a run; choose another "
+                    "name, or another folder for runs with run.dir=…"
+                )
+            self._take(folder)
+            if checkpoint.steps(folder.checkpoints):
+                return self._go_on(folder, words)
+            self._notes.append(f"resume=auto: {folder.path} has no checkpoint, starting from step 0")
+            return _from_scratch(self._composed, folder, self._notes, words)
+        for folder in runs(self._root):
+            if checkpoint.steps(folder.checkpoints):
+                self._take(folder)
+                return self._go_on(folder, words)
+        return self._new(f"resume=auto: no run with a checkpoint in {self._root}, starting a new one", words)
+
+    def named(self, resume: str, words: Sequence[str]) -> Start:
+        """Finds a run or checkpoint by its path or name."""
+        composed = self._composed
+        if composed.typed("init_from") and composed.config.init_from is not None:
+            raise UserError(
+                f"resume={resume} continues a run, but init_from={composed.config.init_from} starts a new one "
+                "with another's policy; remove one of them"
+            )
+        path = _folder_of("resume", resume, self._root)
+        one = checkpoint.STEP_NAME.fullmatch(path.resolve().name) is not None
+        folder = home(path) if one else RunDir(path.resolve())
+        if folder is None:
+            return self._elsewhere(path.resolve(), resume, words)
+        if self._name is not None and str(self._name) != folder.name:
+            raise UserError(
+                f"resume={resume} continues the run {folder.name}, but run.name={self._name} names another; "
+                f"remove run.name"
+            )
+        if one:
+            self._take(folder)
+            found = _read("resume", resume, path.resolve(), folder)
+            return Start(_merge(composed, found, folder, self._notes, words), folder, found)
+        if not checkpoint.steps(folder.checkpoints):
+            raise UserError(
+                f"resume={resume}: {folder.checkpoints} has no complete checkpoint; give a run that has one, or "
+                "resume=auto to start a new run if there is none"
+            )
+        self._check_own(folder, resume)
+        self._take(folder)
+        return self._go_on(folder, words)
+
+    def _new(self, note: str, words: Sequence[str]) -> Start:
+        return _from_scratch(self._composed, None, [*self._notes, note], words)
+
+    def _take(self, folder: RunDir) -> None:
+        if self._lock:
+            folder.lock()
+            self._on_failure.callback(folder.unlock)
+
+    def _check_own(self, folder: RunDir, resume: str) -> None:
+        """Raises UserError if the folder has only checkpoints of other runs: nothing may be written there."""
+        paths = [path for _, path in checkpoint.steps(folder.checkpoints)]
+        if not any(home(path) for path in paths):
+            raise UserError(
+                f"resume={resume}: {folder.path} is not the run of its checkpoints (they were copied, or the run's "
+                f"file {folder.id.name} is missing), and continuing would overwrite its files; start a new run from "
+                f"one of them with resume={paths[-1]}"
+            )
+
+    def _go_on(self, folder: RunDir, words: Sequence[str]) -> Start:
+        """Continues a run from its newest checkpoint."""
+        resume = self._composed.config.resume
+        damaged: list[str] = []
+        self._check_own(folder, str(resume))
+        found = checkpoint.latest(
+            folder.checkpoints, damaged.append, STATES, mine=lambda path: home(path) is not None
+        )
         if found is None:
-            notes.append(f"resume=auto: {folder.path} has no complete checkpoint, starting from step 0")
-        return folder, found
-    for folder in runs(root):
-        found = checkpoint.latest(folder.checkpoints, notes.append, STATES)
-        if found is not None:
-            return folder, found
-    notes.append(f"resume=auto: no run with a checkpoint in {root}, starting a new one")
-    return None, None
+            raise UserError(
+                f"resume={resume}: {folder.checkpoints} has no complete checkpoint: {'; '.join(damaged)}. Restore one "
+                f"from a copy, or start a new run with run.name={folder.name}-2 and without resume="
+            )
+        self._notes += [f"{text}; trying the one before" for text in damaged]
+        return Start(_merge(self._composed, found, folder, self._notes, words), folder, found)
+
+    def _elsewhere(self, path: Path, resume: str, words: Sequence[str]) -> Start:
+        """Continues, as a new run, from a checkpoint that is not in its run's folder."""
+        found = _read("resume", resume, path, None)
+        self._notes.append(
+            f"{path} is not in the folder of its run, whose files stay as they are: a new run continues from it"
+        )
+        return Start(_merge(self._composed, found, None, self._notes, words), None, found)
 
 
-def _named(root: str, key: str, value: str, notes: list[str]) -> tuple[RunDir, Checkpoint]:
-    """Returns the run and checkpoint that `key=value` names. key: resume or init_from."""
+def _folder_of(key: str, value: str, root: str) -> Path:
+    """Returns the folder that `key=value` names. key: resume or init_from."""
     path = next(find_folders(value, root), None)
     if path is None:
         there = ", ".join(folder.name for folder in runs(root)[:5]) or "none"
@@ -121,30 +209,43 @@ def _named(root: str, key: str, value: str, notes: list[str]) -> tuple[RunDir, C
             f"{key}={value}: no such folder; expected a run or one of its checkpoints. "
             f"Newest runs in {root}: {there}"
         )
-    path = path.resolve()
-    if checkpoint.STEP_NAME.fullmatch(path.name):
-        try:
-            return RunDir(path.parent.parent), checkpoint.read(path)
-        except DamagedCheckpoint as error:
-            raise UserError(
-                f"{key}={value}: damaged checkpoint: {error}; {key}={path.parent.parent} takes the "
-                f"newest complete one"
-            ) from error
-    folder = RunDir(path)
-    needed = STATES if key == "resume" else STATES[:1]
-    found = checkpoint.latest(folder.checkpoints, notes.append, needed)
-    if found is None:
-        raise UserError(
-            f"{key}={value}: {folder.checkpoints} has no complete checkpoint; give a run that has one"
-            + (", or resume=auto to start a new run if there is none" if key == "resume" else "")
+    return path
+
+
+def _read(key: str, value: str, path: Path, folder: RunDir | None) -> Checkpoint:
+    """Reads the checkpoint that `key=value` names exactly. folder: its run's, for the message."""
+    try:
+        return checkpoint.read(path)
+    except DamagedCheckpoint as error:
+        cure = (
+            f"{key}={folder.path} takes the newest complete one"
+            if folder
+            else "copy it again from where it is whole"
         )
-    return folder, found
+        raise UserError(f"{key}={value}: damaged checkpoint: {error}; {cure}") from error
+
+
+def _another(root: str, value: str, notes: list[str]) -> Checkpoint:
+    """Returns the checkpoint that init_from names: that one, or a run's newest."""
+    path = _folder_of("init_from", value, root).resolve()
+    if checkpoint.STEP_NAME.fullmatch(path.name):
+        return _read("init_from", value, path, home(path))
+    folder, damaged = RunDir(path), list[str]()
+    found = checkpoint.latest(folder.checkpoints, damaged.append, STATES[:1])
+    if found is None:
+        why = f": {'; '.join(damaged)}" if damaged else ""
+        raise UserError(
+            f"init_from={value}: {folder.checkpoints} has no complete checkpoint{why}; give a run that has one"
+        )
+    notes += [f"{text}; trying the one before" for text in damaged]
+    return found
 
 
 def _merge(
-    composed: Composed, found: Checkpoint, folder: RunDir, notes: list[str], words: Sequence[str]
+    composed: Composed, found: Checkpoint, folder: RunDir | None, notes: list[str], words: Sequence[str]
 ) -> Composed:
-    """Returns the run's configuration, overridden by the typed values."""
+    """Returns the checkpoint's configuration, overridden by the typed values. folder None: for a new run."""
+    whose = f"run {folder.name}" if folder else f"checkpoint {found.path.name}"
     saved = config_from_dict(found.meta["config"])
     before, now = leaves(saved), leaves(composed.config)
     _check_groups(before, now, words)
@@ -153,11 +254,11 @@ def _merge(
     for path in (path for path in composed.origins if composed.typed(path)):
         if path.startswith(fixed) and path not in FREE and before.get(path) != now.get(path):
             raise UserError(
-                f"{path}={now.get(path)}: the run {folder.name} has {before.get(path)} and its saved state "
+                f"{path}={now.get(path)}: the {whose} has {before.get(path)} and its saved state "
                 f"depends on it; remove it, or start a new run without resume="
             )
     schema = keys() | own_keys(kind)
-    origins = dict.fromkeys(keys(), f"run {folder.name}")
+    origins = dict.fromkeys(keys(), whose)
     if not saved.trainer.deterministic:
         for path, origin in found.meta["origins"].items():
             entry = schema.get(path)
@@ -175,7 +276,10 @@ def _merge(
         put(saved, path, now[path])
         origins[path] = COMMAND_LINE
     _put_features(saved, composed, now, origins)
-    saved.run.dir, saved.run.name, saved.resume = str(folder.path.parent), folder.name, None
+    saved.resume = None
+    saved.run.dir, saved.run.name = (
+        (str(folder.path.parent), folder.name) if folder else (composed.config.run.dir, composed.config.run.name)
+    )
     notes.append(f"resumed from {found.path} with its configuration; typed values override it")
     return Composed(saved, origins, composed.groups, [*composed.notes, *notes], composed.machine)
 

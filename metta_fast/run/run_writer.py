@@ -36,6 +36,7 @@ from metta_fast.storage.atomic_file import whole
 from metta_fast.storage.durable import sync_folder
 from metta_fast.storage.encoding import UnsavableState
 from metta_fast.storage.run_folder import RunDir
+from metta_fast.storage.run_identity import RUN_ID, identify
 from metta_fast.storage.run_lock import RunLocked, not_writable
 from metta_fast.storage.state_check import unsavable
 from metta_fast.version import __version__
@@ -102,6 +103,7 @@ class RunWriter:
         problems = checkpoint.clear_unfinished(folder.checkpoints)
         aside = checkpoint.set_aside(folder.checkpoints, saved)
         resume_step = max(saved, 0) if folder.config.exists() else None
+        self._run_id = identify(folder)
         text = yaml.safe_dump(config_to_dict(config), sort_keys=False, allow_unicode=True)
         with whole(folder.config) as beside:
             beside.write_text(text, encoding="utf-8")
@@ -174,6 +176,7 @@ class RunWriter:
             return None
         folder, config = self._folder, self._resolved.config
         meta = {
+            RUN_ID: self._run_id,
             "epoch": snapshot.epoch,
             "seconds": snapshot.seconds,
             "score": score,
@@ -247,7 +250,8 @@ def claim(folder: RunDir, is_unused: Callable[[], bool], closing: ExitStack) -> 
             LOG.warning("warning: the unused folder %s cannot be removed: %s", folder.path, error.strerror)
 
     try:
-        folder.lock()
+        if not folder.locked:  # run/resume.py locks a run that it continues
+            folder.lock()
     except RunLocked:
         raise  # another process was quicker: it is that one's now
     except UserError:

@@ -14,7 +14,7 @@ import gc
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from os import PathLike, fspath
@@ -90,10 +90,12 @@ def train(
     from metta_fast.run.resume import prepare
 
     start = prepare(compose(words), words)
-    resolved = resolve(start.composed)
-    from metta_fast.run.trainer import Trainer
+    with ExitStack() as closing:
+        closing.callback(start.release)
+        resolved = resolve(start.composed)
+        from metta_fast.run.trainer import Trainer
 
-    with _torch_as_it_was():
+        closing.enter_context(_torch_as_it_was())
         trainer = Trainer(
             resolved, folder=start.folder, start=start.checkpoint, init=start.init, callbacks=calls
         )

@@ -79,7 +79,8 @@ class Trainer:
         """Makes a new run's folder unless one is given; starts nothing.
 
         Args:
-            folder, start: of a resumed run (metta_fast/run/resume.py finds them). `start` None: from step 0.
+            folder, start: of a resumed run (metta_fast/run/resume.py finds them). `start` None: from step 0;
+                `folder` None with a `start`: a new run continues from that checkpoint.
             init: whose policy a new run begins with (metta_fast/run/fine_tune.py).
             build: makes the parts; tests put a fake algorithm in.
             rank: of this process among those of the run. Only rank 0 writes; the others are given its `folder`.
@@ -109,7 +110,7 @@ class Trainer:
         with self.interrupt, ExitStack() as self._closing:
             if self._rank == 0:
                 claim(self.folder, lambda: self._unused, self._closing)
-            saved = -1 if self.start is None else self.start.step
+            saved = -1 if self.start is None or self._unused else self.start.step
             self._writer = RunWriter(self.resolved, self.folder, saved, self._closing, rank=self._rank)
             self._saver = Saver(
                 self.config.run,

@@ -226,19 +226,29 @@ def read(path: Path) -> Checkpoint:
     return Checkpoint(path, meta, frozenset(sums))
 
 
-def latest(folder: Path, warn: Callable[[str], None], loads: Sequence[str] = ()) -> Checkpoint | None:
+def latest(
+    folder: Path,
+    warn: Callable[[str], None],
+    loads: Sequence[str] = (),
+    mine: Callable[[Path], bool] = lambda path: True,
+) -> Checkpoint | None:
     """Returns the newest undamaged checkpoint by step; each damaged one is skipped with a warning.
 
     Args:
+        warn: called with a text for each that is skipped.
         loads: names of states that must load; they are kept for the caller's `load`.
+        mine: tells whether a path is of the caller's run; others are skipped.
     """
     for _, path in reversed(steps(folder)):
+        if not mine(path):
+            warn(f"checkpoint of another run skipped: {path}")
+            continue
         try:
             found = read(path)
             found.make_ready(loads)
             return found
         except DamagedCheckpoint as error:
-            warn(f"damaged checkpoint skipped: {error}; trying the one before")
+            warn(f"damaged checkpoint skipped: {error}")
     return None
 
 

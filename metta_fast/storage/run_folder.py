@@ -2,6 +2,7 @@
 
     runs/<name>/
         config.yaml      the resolved configuration
+        id               tells its checkpoints from those of other runs (run_identity.py)
         metrics.jsonl    one row per logged epoch
         tensorboard/     the same rows as TensorBoard events
         wandb/           with wandb.mode=offline or online
@@ -39,6 +40,7 @@ class RunDir:
     def __post_init__(self) -> None:
         self.name = self.path.name
         self.config = self.path / "config.yaml"
+        self.id = self.path / "id"
         self.metrics = self.path / "metrics.jsonl"
         self.tensorboard = self.path / "tensorboard"
         self.wandb = self.path / "wandb"
@@ -55,6 +57,11 @@ class RunDir:
             UserError: the folder cannot be written or locked.
         """
         self._lock.take()
+
+    @property
+    def locked(self) -> bool:
+        """Whether this object holds the lock."""
+        return self._lock.held
 
     def remove(self) -> None:
         """Deletes the folder with its contents."""

@@ -27,6 +27,7 @@ import socket
 import time
 from contextlib import suppress
 from pathlib import Path
+from weakref import WeakSet
 
 from metta_fast.contracts.errors import UserError
 from metta_fast.machine.process_clock import process_start
@@ -56,9 +57,14 @@ class RunLock:
     """Holds the lock file of one run between `take` and `release`."""
 
     def __init__(self, path: Path, run: str) -> None:
-        self._path, self._run = path, run
         self._file: int | None = None
-        """The descriptor that has the lock."""
+        """The descriptor that has the lock. It is released when this object is collected."""
+        self._path, self._run = path, run
+
+    @property
+    def held(self) -> bool:
+        """Whether `take` has locked the file and `release` was not called since."""
+        return self._file is not None
 
     def take(self) -> None:
         """Locks the file and writes this process into it.
@@ -93,6 +99,10 @@ class RunLock:
         if file is not None:
             with suppress(OSError):
                 os.close(file)
+
+    def __del__(self) -> None:
+        if self._file is not None:
+            self.release()
 
     def _close(self) -> None:
         _TAKEN.discard(self)
@@ -178,11 +188,11 @@ class _Owner:
         return not self.runs_here()
 
 
-_TAKEN: set[RunLock] = set()
+_TAKEN: WeakSet[RunLock] = WeakSet()
 
 
 def _forget_all() -> None:
-    for lock in _TAKEN:
+    for lock in list(_TAKEN):
         lock.forget()
     _TAKEN.clear()
 
