@@ -278,7 +278,9 @@ def _merge(
     _put_features(saved, composed, now, origins)
     saved.resume = None
     saved.run.dir, saved.run.name = (
-        (str(folder.path.parent), folder.name) if folder else (composed.config.run.dir, composed.config.run.name)
+        (str(folder.path.parent), folder.name)
+        if folder
+        else (composed.config.run.dir, composed.config.run.name)
     )
     notes.append(f"resumed from {found.path} with its configuration; typed values override it")
     return Composed(saved, origins, composed.groups, [*composed.notes, *notes], composed.machine)

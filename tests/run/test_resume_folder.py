@@ -140,11 +140,13 @@ def test_the_run_is_locked_before_its_checkpoint_is_chosen(run, tmp_path, monkey
     held.unlock()
     real, seen = checkpoint.latest, []
     monkeypatch.setattr(
-        checkpoint, "latest", lambda *given, **named: seen.append(start_is_locked(run)) or real(*given, **named)
+        checkpoint,
+        "latest",
+        lambda *given, **named: seen.append(start_is_locked(run)) or real(*given, **named),
     )
     start(tmp_path / "runs", "resume=auto").release()
     assert seen == [True]
-    with pytest.raises(Exception, match="trainer.gamma"):
+    with pytest.raises(Exception, match=r"trainer\.gamma"):
         start(tmp_path / "runs", "resume=auto", "env.num_envs=9", "trainer.gamma=2")
     assert not start_is_locked(run)
 
@@ -184,7 +186,9 @@ def test_a_process_that_is_still_saving_keeps_its_newer_rows(run, tmp_path):
     def begin(at: str, total: str) -> subprocess.Popen:
         marks = [str(tmp_path / f"at {at}"), at, str(tmp_path / f"after {at}")]
         words = ["train", f"run.dir={tmp_path / 'runs'}", "resume=auto", f"trainer.total_timesteps={total}"]
-        return subprocess.Popen([sys.executable, "-c", PAUSED, *marks, *words], stderr=subprocess.PIPE, text=True)
+        return subprocess.Popen(
+            [sys.executable, "-c", PAUSED, *marks, *words], stderr=subprocess.PIPE, text=True
+        )
 
     with begin("save", "750") as old:
         wait_for(tmp_path / "at save", old)
