@@ -1,15 +1,62 @@
-"""Defines the errors whose messages a user reads."""
+"""Defines the errors whose messages a user reads, and how a program or a notebook shows a UserError."""
 
 from __future__ import annotations
 
 import os
+import sys
+import traceback
+from types import TracebackType
 
 
 class UserError(Exception):
     """A mistake that the user can correct: the message names what was given, what was expected, and the fix.
 
-    The command line prints the message without a traceback and exits with code 2.
+    The command line prints the message without a traceback and exits with code 2. Where a program does not catch it,
+    Python shows the program's own frames and the message, and no frames of metta_fast; so does IPython. The whole
+    traceback stays in `__traceback__`.
     """
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*args)
+        if sys.excepthook is sys.__excepthook__:  # a hook of the program's own is left alone
+            sys.excepthook = _show
+
+    def _render_traceback_(self) -> list[str]:
+        """Returns the lines that IPython and Jupyter show."""
+        text = _text(self, _callers(self.__traceback__, leave_out=("IPython", "ipykernel")))
+        return text.splitlines()
+
+
+UserError.__module__ = "metta_fast"  # its public name, which tracebacks show
+
+
+def _show(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """Shows an exception that nobody caught: sys.excepthook, from the first UserError on."""
+    if isinstance(error, UserError):
+        print(_text(error, _callers(trace)), end="", file=sys.stderr)
+    else:
+        sys.__excepthook__(kind, error, trace)
+
+
+def _text(error: BaseException, trace: TracebackType | None) -> str:
+    return "".join(traceback.format_exception(type(error), error, trace, chain=False))
+
+
+def _callers(trace: TracebackType | None, leave_out: tuple[str, ...] = ()) -> TracebackType | None:
+    """Returns a copy of a traceback that ends where metta_fast was called.
+
+    Args:
+        leave_out: packages whose frames are left out before that as well.
+    """
+    if trace is None:
+        return None
+    package = str(trace.tb_frame.f_globals.get("__name__", "")).partition(".")[0]
+    if package == "metta_fast":
+        return None
+    rest = _callers(trace.tb_next, leave_out)
+    return (
+        rest if package in leave_out else TracebackType(rest, trace.tb_frame, trace.tb_lasti, trace.tb_lineno)
+    )
 
 
 def no_threads(count: int, number: int) -> UserError:

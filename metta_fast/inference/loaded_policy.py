@@ -11,16 +11,18 @@ obs, reward, terminated, truncated, info = env.step(policy.act(obs))
 from __future__ import annotations
 
 from collections.abc import Mapping
+from html import escape
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from metta_fast.config.policy_inputs import only
-from metta_fast.contracts.env import Array, EnvFactory
+from metta_fast.config.schema import PolicyConfig
+from metta_fast.contracts.env import ActionSpec, Array, EnvFactory
 from metta_fast.contracts.errors import UserError
 from metta_fast.inference.evaluate import load_run
-from metta_fast.inference.players import PolicyPlayer
+from metta_fast.inference.players import PolicyPlayer, sampled_or_likely
 from metta_fast.inference.read_observation import as_array, read_observation
 
 if TYPE_CHECKING:
@@ -49,14 +51,30 @@ def load_policy(
     Raises:
         UserError: no such run or checkpoint, a damaged checkpoint, weights of another policy, or no such device.
     """
-    _, policy, place, found, factory = load_run(str(path), best=best, device=device)
+    config, policy, place, found, factory = load_run(str(path), best=best, device=device)
+    trained = {
+        "environment": config.env.name,
+        "network": _network(config.policy, policy),
+        "trained": f"{found.step:,} steps",
+    }
+    score = found.meta.get("score")
+    if score is not None:
+        trained["score"] = f"{score['name']} {score['value']:.4g}"
     return LoadedPolicy(
-        policy, factory, place, deterministic=deterministic, seed=seed, checkpoint=str(found.path)
+        policy,
+        factory,
+        place,
+        deterministic=deterministic,
+        seed=seed,
+        checkpoint=str(found.path),
+        trained=trained,
     )
 
 
 class LoadedPolicy:
     """Chooses actions with a trained policy and keeps its core's state between calls.
+
+    Its repr, and in a notebook its table, says what it is: environment, observation, actions, network, steps, score.
 
     Attributes:
         spec: the observation leaves that actions depend on (`spec.obs`), and the actions (`spec.action`).
@@ -74,7 +92,14 @@ class LoadedPolicy:
         deterministic: bool,
         seed: int,
         checkpoint: str,
+        trained: Mapping[str, str] | None = None,
     ) -> None:
+        """Takes a policy and the factory of its environments; `load_policy` finds them.
+
+        Args:
+            trained: facts for `describe`: environment, network, trained, score.
+        """
+        self._trained = dict(trained or {"environment": factory.spec.name})
         self.policy, self.device, self.checkpoint = policy, device, checkpoint
         self.spec = only(factory.spec, policy.actor_leaves)
         self._deterministic, self._seed = deterministic, seed
@@ -83,6 +108,31 @@ class LoadedPolicy:
         self._space = None if getattr(factory, "several", True) else factory.action_space  # type: ignore[attr-defined]
         """The action space, if the environment is a Python one with one agent."""
         self.restart()
+
+    def describe(self) -> dict[str, str]:
+        """Returns what this policy is, as texts by name: environment, observation, actions, network, …"""
+        leaves = [
+            f"{name} [{', '.join(map(str, leaf.shape))}] {leaf.dtype}, {leaf.kind}"
+            for name, leaf in self.spec.obs.items()
+        ]
+        chosen = sampled_or_likely(self._deterministic)
+        told = dict(self._trained)
+        found = {"environment": told.pop("environment"), "observation": "; ".join(leaves)}
+        found |= {"actions": f"{_actions(self.spec.action)}; {chosen}"} | told
+        return found | {"device": str(self.device), "checkpoint": self.checkpoint}
+
+    def __repr__(self) -> str:
+        facts = self.describe()
+        environment = facts.pop("environment")
+        return f"<LoadedPolicy for {environment}: " + "; ".join(f"{k} {v}" for k, v in facts.items()) + ">"
+
+    def _repr_html_(self) -> str:
+        """Returns a table for a notebook."""
+        rows = "".join(
+            f"<tr><th style='text-align:left'>{escape(name)}</th><td style='text-align:left'>{escape(text)}</td></tr>"
+            for name, text in self.describe().items()
+        )
+        return f"<table>{rows}</table>"
 
     def restart(self) -> None:
         """Resets the core's state and the samples. New episodes begin, with any number of agents."""
@@ -125,6 +175,27 @@ class LoadedPolicy:
         if start:
             action = action + np.array(start, action.dtype)
         return action[0] if single else action
+
+
+def _network(config: PolicyConfig, policy: Policy) -> str:
+    """Returns `mlp, width 128, lstm; 17,283 parameters`; a policy of a user's own by its name alone."""
+    count = f"{sum(weight.numel() for weight in policy.parameters()):,} parameters"
+    if ":" in config.name or "." in config.name:
+        return f"{config.name}; {count}"
+    core = "" if config.core == "none" else f", {config.core}"
+    return f"{config.name}, width {config.hidden_size}{core}; {count}"
+
+
+def _actions(action: ActionSpec) -> str:
+    """Returns `one of 2`, `3 choices: one of 2, 7, 3`, or `2 numbers from -1 to 1`."""
+    if action.kind == "discrete":
+        of = ", ".join(map(str, action.nvec))
+        return f"one of {of}" if action.width == 1 else f"{action.width} choices: one of {of}"
+    lows, highs = {f"{low:g}" for low in action.low}, {f"{high:g}" for high in action.high}
+    bounds = (
+        f"from {lows.pop()} to {highs.pop()}" if len(lows) == len(highs) == 1 else "with bounds of their own"
+    )
+    return f"{action.width} number{'s' * (action.width > 1)} {bounds}"
 
 
 def _begins(reset: Any, n: int) -> Array:

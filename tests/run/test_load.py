@@ -181,3 +181,23 @@ def test_an_environment_takes_what_it_gives(space):
 def test_the_package_stays_light():
     code = "import metta_fast, sys; assert not {'torch', 'numpy', 'hydra'} & set(sys.modules), sorted(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=30)
+
+
+def test_it_says_what_it_is(run, tmp_path):
+    loaded = metta_fast.load_policy(run)
+    told = loaded.describe()
+    assert told["environment"] == "counter"
+    assert told["observation"].startswith("obs [")
+    assert told["actions"] == "one of 2; sampled actions"
+    assert told["network"].startswith("mlp, width 16, lstm; ")
+    assert told["network"].endswith(" parameters")
+    assert told["trained"] == f"{load_run(str(run), best=False).checkpoint.step} steps"
+    assert told["score"].startswith("env/return ")
+    text = repr(loaded)
+    assert text.startswith("<LoadedPolicy for counter: observation obs [")
+    assert all(value in text for value in told.values())
+    loaded.checkpoint = "<b>&"
+    table = loaded._repr_html_()
+    assert table.startswith("<table>")
+    assert "&lt;b&gt;&amp;" in table
+    assert table.count("<tr>") == len(told)
