@@ -28,6 +28,7 @@ from metta_fast.contracts.env import (
     Rows,
     check_batches,
 )
+from metta_fast.contracts.errors import UserError
 from metta_fast.contracts.player import Player
 from metta_fast.contracts.slab import new_rows
 
@@ -176,11 +177,18 @@ class PolicyPlayer:
         self._generator = reseed(torch.Generator(device), seed)
 
     def act(self, rows: Rows, batch: EnvBatch) -> Array:
-        return self.choose(rows.obs, rows.reset)
+        return self.choose(rows.obs, rows.reset, rows.mask)
 
-    def choose(self, obs: Mapping[str, Array], reset: Array) -> Array:
+    def choose(self, obs: Mapping[str, Array], reset: Array, live: Array | None = None) -> Array:
         """Returns actions [n, width] for obs {leaf: [n, *shape]} and reset [n] bool, and keeps the core's new state.
-        Only the actor's leaves are read."""
+        Only the actor's leaves are read.
+
+        Args:
+            live: [n] bool: rows whose action is used; None: all.
+
+        Raises:
+            UserError: all logits of an action head are -inf in a row whose action is used.
+        """
         import torch
 
         draw = torch.rand if self._spec.action.kind == "discrete" else torch.randn
@@ -193,6 +201,7 @@ class PolicyPlayer:
                 self._state = self._policy.initial_state(len(reset), self._device)
             output = self._policy(leaves, self._state, begins)
             self._state = output.state
+            self._check_choice(output.params[0], live)
             if self._deterministic:
                 action = self._policy.head.mode(output.params)
             else:
@@ -201,3 +210,15 @@ class PolicyPlayer:
                 action, _ = self._policy.head.sample(output.params, noise)
             action = self._policy.head.to_env(action)
         return action[0].cpu().numpy()
+
+    def _check_choice(self, params: torch.Tensor, live: Array | None) -> None:
+        if self._spec.action.kind != "discrete":
+            return
+        none_left = self._policy.head.no_choice(params).cpu().numpy()  # type: ignore[union-attr]
+        rows = np.flatnonzero(none_left if live is None else none_left & live)
+        if len(rows):
+            env, agent = divmod(int(rows[0]), self._spec.agents_per_env)
+            raise UserError(
+                f"the policy leaves no choice in environment {env} (agent {agent} of it): all logits of an action "
+                "head are -inf; allow at least one action"
+            )

@@ -15,6 +15,9 @@ from metta_fast.contracts.env import ActionSpec
 from metta_fast.contracts.errors import UserError
 from metta_fast.policy.box_head import BoxHead
 
+LEAST = torch.finfo(torch.float32).min
+"""Lower bound of a head's log-sum-exp, so that a head without a choice gives -inf and not NaN."""
+
 
 def running_sum(p: Tensor) -> Tensor:
     """Returns running sums of p […, n] ≥ 0 over the last axis; they never decrease.
@@ -59,21 +62,12 @@ class ActionHead:
             params: […, P]. noise: […, W] float32, uniform in [0, 1), one number for each head.
 
         Returns:
-            (action […, W] int32, logprob […] float32).
-
-        Raises:
-            ValueError: on the CPU, not compiled: a head whose choices are all forbidden. Elsewhere the
-                log-probability is then NaN, as it is for NaN in params.
+            (action […, W] int32, logprob […] float32). Where all logits of a head are -inf the log-probability is
+            -inf and the head's action is 0; for NaN in params the log-probability is NaN. The caller knows whether
+            the row matters.
         """
         logits = self._logits(params)
-        most = logits.logsumexp(-1, keepdim=True)
-        if (
-            most.device.type == "cpu"
-            and not torch.compiler.is_compiling()
-            and bool((most == -torch.inf).any())
-        ):
-            raise ValueError("a head has no choice left: all its logits are -inf")
-        logp = logits - most
+        logp = logits - logits.logsumexp(-1, keepdim=True).clamp(min=LEAST)
         cdf = running_sum(logp.exp())
         total = cdf[..., -1:]
         # Never past the last choice of positive probability, however close to 1 the noise.
@@ -88,6 +82,10 @@ class ActionHead:
         """
         legal = [part | ~part.any(-1, keepdim=True) for part in action_mask.split(self.nvec, -1)]
         return params.float().masked_fill(~torch.cat(legal, -1), -torch.inf)
+
+    def no_choice(self, params: Tensor) -> Tensor:
+        """Returns […] bool: all logits of a head are -inf."""
+        return (self._logits(params) == -torch.inf).all(-1).any(-1)
 
     def logprob_entropy(self, params: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
         """Returns (logprob […], entropy […]) float32 of an action […, W]: sums over the heads."""

@@ -60,6 +60,9 @@ class DeviceRollout(RolloutBase[DeviceVector]):
         self._no_reset = torch.zeros_like(buffers.reset[:1])
         if spec.action.kind == "box":
             buffers.env_action = torch.empty_like(buffers.action[0])
+        masked = spec.autoreset == "next_step" or spec.agents_per_env > 1
+        self._cleaned = [leaf for leaf in buffers.obs.values() if leaf.dtype.is_floating_point and masked]
+        """Leaves in which masked rows can hold NaN or infinity."""
         self._side = torch.cuda.Stream(self.device) if self.device.type == "cuda" else None
         if graphs and not vec.capturable:
             say(
@@ -116,9 +119,22 @@ class DeviceRollout(RolloutBase[DeviceVector]):
             if builds:
                 self._join()
             self.vec.step_row(t)
+            if self._cleaned:
+                self._clean(t)
             self._bootstrap(t)
         self._value_into(self._act, horizon, self._state, b.value[horizon:])
         self._then()
+
+    def _clean(self, t: int) -> None:
+        """Puts 0 in place of entries of row t+1 that are not finite, in masked rows whose value is not used."""
+        b = self.buffers
+        kept = b.mask[t + 1]
+        if self.vec.spec.has_final_obs:
+            kept = kept | (b.mask[t] & b.truncation[t] & ~b.terminal[t])
+        for leaf in self._cleaned:
+            row = leaf[t + 1]
+            rows = kept.view(-1, *[1] * (row.dim() - 1))
+            row.copy_(torch.where(rows, row, row.nan_to_num(0.0, 0.0, 0.0)))
 
     def _bootstrap(self, t: int) -> None:
         """Write bootstrap[t]: V of the final observations of agents whose episode action[t] cut."""

@@ -2,21 +2,26 @@
 
 check_rollout looks at what environments and policy gave, before anything is learnt from it; check_update at
 the losses and gradients, before the weights can reach a checkpoint. check_block looks at float actions before
-an environment gets them. They raise NonFiniteError. check_action_mask names a live row without a legal choice.
+an environment gets them; check_choice at a block whose policy leaves no choice. They raise NonFiniteError.
+check_action_mask names a live row without a legal choice.
+
+Only what is learnt from counts. A masked row's reward, action and log-probability never end a run, and its value and
+observation only where a truncation bootstraps from them: elsewhere the rollout has put 0 in place of observations that
+are not finite (transfer.py, device_rollout.py), so whatever is left in `buffers.obs` is a fault.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import NoReturn
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, NoReturn
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from metta_fast.buffers.rollout import Buffers
-from metta_fast.contracts.env import EnvError, EnvSpec
+from metta_fast.contracts.env import Array, EnvError, EnvSpec
 from metta_fast.contracts.errors import NonFiniteError
 from metta_fast.contracts.vector import Block
 
@@ -24,6 +29,7 @@ __all__ = [
     "NonFiniteError",
     "check_action_mask",
     "check_block",
+    "check_choice",
     "check_loss_scale",
     "check_rollout",
     "check_update",
@@ -31,8 +37,10 @@ __all__ = [
     "checked",
     "fault",
     "illegal_rows",
+    "read_values",
 ]
 
+NO_CHOICE = "the policy leaves no choice: all logits of an action head are -inf; allow at least one action"
 DIVERGED = "its weights have diverged; try a lower trainer.learning_rate"
 LOWEST_SCALE = 2.0**-10
 """fp16: the scale starts at 2^16 and is halved at each step whose gradients overflow."""
@@ -55,7 +63,26 @@ def check_block(block: Block, spec: EnvSpec, t: int, epoch: int) -> None:
     fields = [("observation", _shown(name, spec), leaf) for name, leaf in block.rows.obs.items()]
     for field, shown, array in (*fields, ("action", "action", block.rows.action)):
         if array.dtype.kind == "f" and not np.isfinite(array).all():
-            _raise(field, shown, torch.from_numpy(array)[None], spec, epoch, t, block.start)
+            one = Checked(field, torch.from_numpy(array)[None], None)
+            _raise(one, shown, spec, epoch, t, block.start)
+
+
+def check_choice(block: Block, logprob: Array, policy: nn.Module, spec: EnvSpec, t: int, epoch: int) -> None:
+    """Check a block in which `logprob` [n] is -inf: all logits of a head are. Masked rows do not count.
+
+    Raises:
+        NonFiniteError: naming the observation or the weight that caused it, else the environment.
+    """
+    rows = np.flatnonzero((logprob == -np.inf) & block.rows.mask)
+    if not len(rows):
+        return
+    check_block(block, spec, t, epoch)
+    check_weights(policy, epoch)
+    env, in_env = divmod(block.start + int(rows[0]), spec.agents_per_env)
+    raise NonFiniteError(
+        f"no action can be taken in environment {env} (agent {in_env} of it), row {t} of the rollout of epoch "
+        f"{epoch}: {NO_CHOICE}"
+    )
 
 
 def check_weights(policy: nn.Module, epoch: int) -> None:
@@ -78,22 +105,61 @@ def _shown(leaf: str, spec: EnvSpec) -> str:
     return "observation" if len(spec.obs) == 1 else f"observation {leaf!r}"
 
 
-def checked(buffers: Buffers, spec: EnvSpec) -> dict[str, tuple[str, Tensor]]:
-    """Returns what can be non-finite after a rollout, in the order of cause and effect: {shown: (field, array)}."""
-    fields = [("observation", _shown(name, spec), leaf) for name, leaf in buffers.obs.items()]
+class Checked(NamedTuple):
+    """An array that can be non-finite after a rollout."""
+
+    field: str
+    array: Tensor
+    """[T or T+1, N, …]."""
+    rows: Callable[[], Tensor] | None
+    """Returns the rows that count, bool of the array's first two axes; None: all do."""
+
+    def fault(self) -> Tensor:
+        """Returns [] bool on the array's device: an entry that counts is NaN or infinite."""
+        if self.rows is None or self.array.device.type == "cpu":
+            found = fault(self.array)
+            if self.rows is None or not found:  # nearly always
+                return found
+        return self.wrong().any()
+
+    def wrong(self) -> Tensor:
+        """Returns the entries that count and are not finite, bool in the array's shape."""
+        wrong = ~torch.isfinite(self.array)
+        if self.rows is None:
+            return wrong
+        rows = self.rows()
+        return wrong & rows.view(*rows.shape, *[1] * (wrong.dim() - 2))
+
+
+def checked(buffers: Buffers, spec: EnvSpec) -> dict[str, Checked]:
+    """Returns what can be non-finite after a rollout, by the name shown, in the order of cause and effect."""
+    b = buffers
+
+    def live() -> Tensor:
+        return b.mask[: b.horizon]
+
+    fields = [(_shown(name, spec), Checked("observation", leaf, None)) for name, leaf in b.obs.items()]
     fields += [
-        ("reward", "reward", buffers.reward),
-        ("action", "action", buffers.action),
-        ("log-probability", "log-probability", buffers.logprob),
-        ("value", "value", buffers.value),
+        ("reward", Checked("reward", b.reward, live)),
+        ("action", Checked("action", b.action, live)),
+        ("log-probability", Checked("log-probability", b.logprob, live)),
+        ("value", Checked("value", b.value, lambda: read_values(b, spec))),
     ]
-    if buffers.bootstrap is not None:
-        fields.append(("bootstrap", "value of a final observation", buffers.bootstrap))
+    if b.bootstrap is not None:
+        fields.append(("value of a final observation", Checked("bootstrap", b.bootstrap, None)))
     return {
-        shown: (field, array)
-        for field, shown, array in fields
-        if array.dtype.is_floating_point and array.numel()
+        shown: one for shown, one in fields if one.array.dtype.is_floating_point and one.array.numel()
     }
+
+
+def read_values(buffers: Buffers, spec: EnvSpec) -> Tensor:
+    """Returns [T+1, N] bool: rows whose value is learnt from, their own or as the next value of the row before."""
+    b = buffers
+    live, own = b.mask[: b.horizon], spec.has_final_obs and b.bootstrap is None
+    ended = b.terminal if own else b.terminal | b.truncation
+    read = b.mask.clone()
+    read[1:] |= live & ~ended
+    return read
 
 
 def fault(array: Tensor) -> Tensor:
@@ -134,16 +200,14 @@ def check_rollout(faults: Mapping[str, float], buffers: Buffers, spec: EnvSpec, 
     Raises:
         NonFiniteError: naming the first field that is not finite, and where.
     """
-    for shown, (field, array) in checked(buffers, spec).items():
+    for shown, one in checked(buffers, spec).items():
         if faults[shown]:
-            _raise(field, shown, array, spec, epoch)
+            _raise(one, shown, spec, epoch)
 
 
-def _raise(
-    field: str, shown: str, array: Tensor, spec: EnvSpec, epoch: int, t: int = 0, agent: int = 0
-) -> NoReturn:
-    """Name the first entry of `array` [rows, agents, …] that is not finite; t, agent: where it starts."""
-    entries = (~torch.isfinite(array)).nonzero()
+def _raise(one: Checked, shown: str, spec: EnvSpec, epoch: int, t: int = 0, agent: int = 0) -> NoReturn:
+    """Name the first entry of `one` that counts and is not finite; t, agent: where its array starts."""
+    field, array, entries = one.field, one.array, one.wrong().nonzero()
     if not len(entries):  # the rollout launched ahead has written over it
         raise NonFiniteError(f"{shown} is not finite in the rollout of epoch {epoch}: {CAUSES[field]}")
     first = entries[0].tolist()
@@ -151,9 +215,10 @@ def _raise(
     row, column, *place = first
     env, in_env = divmod(agent + column, spec.agents_per_env)
     where = f", entry {place}" if place else ""
+    cause = NO_CHOICE if field == "log-probability" and value == -math.inf else CAUSES[field]
     raise NonFiniteError(
         f"{shown} is {value} in environment {env} (agent {in_env} of it{where}), row {t + row} of the "
-        f"rollout of epoch {epoch}: {CAUSES[field]}"
+        f"rollout of epoch {epoch}: {cause}"
     )
 
 

@@ -12,6 +12,7 @@ from collections import deque
 from contextlib import AbstractContextManager, ExitStack
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -23,7 +24,7 @@ from metta_fast.policy.plan import described_by
 from metta_fast.rollout.act import Choose, make_act
 from metta_fast.rollout.base import RolloutBase
 from metta_fast.rollout.check_compiled import check_compiled
-from metta_fast.rollout.finite_checks import check_block, check_weights
+from metta_fast.rollout.finite_checks import check_block, check_choice
 from metta_fast.rollout.transfer import Transfer, make_transfer
 
 
@@ -63,6 +64,8 @@ class Rollout(RolloutBase[VectorEnv]):
         self._act: Choose = (
             torch.compile(act, mode=compile_mode, dynamic=False) if compile_mode is not None else act
         )
+        self._checks_choice = self.device.type == "cpu" and vec.spec.action.kind == "discrete"
+        """Before an action is sent; on a GPU, which would have to wait, the summary finds a row without a choice."""
         self._epoch = 0
         self._rows = [0] * len(vec.blocks)
         self._states: list[Tensor] = []
@@ -114,12 +117,7 @@ class Rollout(RolloutBase[VectorEnv]):
         self._rows[i] = t + 1
         transfer.load(block, t)
         timer.lap("copy")
-        try:
-            self._act_on(block, t)
-        except ValueError:  # an action head without a choice: name NaN if it is the cause
-            check_block(block, self.vec.spec, t, self._epoch)
-            check_weights(self.policy, self._epoch)
-            raise
+        self._act_on(block, t)
         transfer.load_rest(block, t)  # while the device works
         timer.lap("copy")
         if t == self.buffers.horizon:
@@ -158,6 +156,10 @@ class Rollout(RolloutBase[VectorEnv]):
             self._states[i] = new_state
         transfer.give(block, given)
         transfer.keep(block, t, action, logprob)
+        if self._checks_choice:
+            row = logprob[0].numpy()
+            if row.min() == -np.inf:
+                check_choice(block, row, self.policy, self.vec.spec, t, self._epoch)
         timer.lap("copy")
 
     def _keep_state(self, block: Block, t: int) -> None:

@@ -6,8 +6,8 @@ graph; `read` judges its figures once they are on the host:
     figures  [rows | episodes, return, length, *stats | faults]  float64
              rows      unmasked rows: agent steps
              episodes  that were counted, and their sums, as EpisodeStats gives them
-             faults    for each array that can be non-finite: not 0 where an entry is; last, with action masks:
-                       not 0 where a live row has no legal choice
+             faults    for each array that can be non-finite: not 0 where an entry is that is learnt from; last, with
+                       action masks: not 0 where a live row has no legal choice
 
 Faults and episodes are of the rewards as the environment gave them; the scale comes last.
 On a GPU with Triton two kernels do all of it (triton_summary.py), else torch operations.
@@ -26,7 +26,6 @@ from metta_fast.rollout.finite_checks import (
     check_action_mask,
     check_rollout,
     checked,
-    fault,
     illegal_rows,
 )
 from metta_fast.rollout.reward_scale import RewardScale
@@ -51,8 +50,8 @@ class Summary:
         """kernels: by triton_summary.py."""
         self.spec, self.buffers = spec, buffers
         self.episodes, self.reward_scale = episodes, reward_scale
-        arrays = {shown: array for shown, (_, array) in checked(buffers, spec).items()}
-        self._others = {shown: array for shown, array in arrays.items() if shown not in IN_KERNEL}
+        self._arrays = checked(buffers, spec)
+        self._others = {shown: one for shown, one in self._arrays.items() if shown not in IN_KERNEL}
         masked = () if buffers.action_mask is None else (ACTION_MASK,)
         self.faults = (*IN_KERNEL, *self._others, *masked)
         """Names of the faults, in the order of `figures`."""
@@ -64,11 +63,11 @@ class Summary:
         if kernels:
             from metta_fast.rollout.triton_summary import GpuSummary
 
-            self._kernels = GpuSummary(buffers, episodes, reward_scale, self.figures)
+            self._kernels = GpuSummary(spec, buffers, episodes, reward_scale, self.figures)
 
     def run(self) -> None:
         """Take in the rollout in the buffers: fill `figures`, then scale the rewards in place."""
-        others = [fault(array) for array in self._others.values()]
+        others = [one.fault() for one in self._others.values()]
         if self.buffers.action_mask is not None:
             others.append(illegal_rows(self.buffers, self.spec).any())
         if self._kernels is not None:
@@ -78,7 +77,7 @@ class Summary:
             return
         b = self.buffers
         rows = b.mask[: b.horizon].sum()
-        faults = torch.stack([fault(b.reward), fault(b.logprob), fault(b.value), *others])
+        faults = torch.stack([*(self._arrays[name].fault() for name in IN_KERNEL), *others])
         torch.cat([rows.view(1).double(), self.episodes.add(b), faults.double()], out=self.figures)
         if self.reward_scale:
             self.reward_scale.apply(b)

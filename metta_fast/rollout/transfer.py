@@ -8,6 +8,9 @@ The slab is pinned where the policy is on CUDA, so its rows go over without anot
 waiting. `zero_copy=false` puts a private copy of the observation in between.
 
 A row that carries obs[t] carries reward, terminal, truncation and stats of action[t−1].
+
+Observations of masked rows that are not finite are replaced by 0, unless a truncation bootstraps from them: the policy
+runs through these rows, but nothing is learnt from them.
 """
 
 from __future__ import annotations
@@ -35,6 +38,8 @@ class Transfer:
             self.small[name].numpy() for name in SMALL
         )
         self._private = not zero_copy
+        self._floats = [name for name, leaf in vec.spec.obs.items() if leaf.dtype.startswith("float")]
+        """Leaves that can hold NaN or infinity."""
         self._sources: list[dict[str, Array]] = [
             {name: self._host(leaf).numpy() for name, leaf in block.rows.obs.items()}
             if self._private
@@ -47,6 +52,8 @@ class Transfer:
     def load(self, block: Block, t: int) -> None:
         """Copy what the policy reads for row t."""
         rows = block.rows
+        if self._floats and not rows.mask.all():
+            self._clean(block, t)
         if self._private:
             for name, leaf in self._sources[block.index].items():
                 np.copyto(leaf, rows.obs[name])
@@ -89,6 +96,21 @@ class Transfer:
 
     def finish(self) -> None:
         """Complete the rollout: afterwards everything is in the buffers, in stream order."""
+
+    def _clean(self, block: Block, t: int) -> None:
+        """Puts 0 in place of entries that are not finite, in masked rows whose value is not used."""
+        rows = block.rows
+        unused = ~rows.mask
+        if t:  # V of row 0 is used by no row of this epoch, except its own
+            before = self._mask[t - 1, block.start : block.stop]
+            if self.vec.spec.has_final_obs:
+                unused &= ~(before & rows.truncation & ~rows.terminal)
+        which = np.flatnonzero(unused)
+        for name in self._floats:
+            leaf = rows.obs[name]
+            seen = leaf[which]
+            if not np.isfinite(seen).all():
+                leaf[which] = np.where(np.isfinite(seen), seen, 0)
 
     # ---- what the others change ----
 

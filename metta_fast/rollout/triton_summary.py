@@ -20,6 +20,7 @@ import triton.language as tl
 from torch import Tensor
 
 from metta_fast.buffers.rollout import Buffers
+from metta_fast.contracts.env import EnvSpec
 from metta_fast.rollout.episode_stats import EpisodeStats
 from metta_fast.rollout.reward_scale import EPSILON, RewardScale
 
@@ -111,9 +112,11 @@ def walk_returns(
 
 @triton.jit
 def count_faults(
-    reward, logprob, value, partials, columns, blocks, agents, HORIZON: tl.constexpr, BLOCK: tl.constexpr
-):
-    """Counts entries that are not finite, in masked rows too, of one block of agents."""
+    mask, reward, terminal, truncation, logprob, value, partials, columns, blocks, agents,
+    HORIZON: tl.constexpr, OWN_FINAL: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Counts entries that are not finite of one block of agents. Only if there are any, which is rare, a second walk
+    counts those that are learnt from (finite_checks.py: checked). OWN_FINAL: the row after a truncation gives its value."""
     block = tl.program_id(0)
     n = block * BLOCK + tl.arange(0, BLOCK)
     inside = n < agents
@@ -127,6 +130,24 @@ def count_faults(
         values += not_finite(tl.load(value + at, mask=inside, other=0.0))
         at += agents
     values += not_finite(tl.load(value + at, mask=inside, other=0.0))  # row T
+    if tl.sum(rewards + logprobs + values, 0) > 0:
+        at = n.to(tl.int64)
+        rewards = tl.zeros([BLOCK], tl.int32)
+        logprobs = tl.zeros([BLOCK], tl.int32)
+        values = tl.zeros([BLOCK], tl.int32)
+        read = tl.zeros([BLOCK], tl.int32)  # 1: the row before reads this row's value
+        for _ in tl.range(0, HORIZON):
+            live = (tl.load(mask + at, mask=inside, other=0) != 0).to(tl.int32)
+            over = tl.load(terminal + at, mask=inside, other=0) != 0
+            if not OWN_FINAL:
+                over |= tl.load(truncation + at, mask=inside, other=0) != 0
+            rewards += live * not_finite(tl.load(reward + at, mask=inside, other=0.0))
+            logprobs += live * not_finite(tl.load(logprob + at, mask=inside, other=0.0))
+            values += (live | read) * not_finite(tl.load(value + at, mask=inside, other=0.0))
+            read = live * (~over).to(tl.int32)
+            at += agents
+        live = (tl.load(mask + at, mask=inside, other=0) != 0).to(tl.int32)
+        values += (live | read) * not_finite(tl.load(value + at, mask=inside, other=0.0))
     put = partials + (columns - 5) * blocks + block
     tl.store(put, tl.sum(rewards, 0).to(tl.float64))
     tl.store(put + blocks, tl.sum(logprobs, 0).to(tl.float64))
@@ -163,7 +184,7 @@ def summarize(
     mask, reward, terminal, truncation, logprob, value, stats,
     returns, lengths, left_out, next_left_out, discounted, moments, before,
     partials, columns, blocks, agents, gamma, of,
-    HORIZON: tl.constexpr, NORMALIZE: tl.constexpr, BLOCK: tl.constexpr,
+    HORIZON: tl.constexpr, NORMALIZE: tl.constexpr, OWN_FINAL: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Summarizes blocks of agents (see the module). Grid (blocks, 2 + number of statistics `of`)."""
     part = tl.program_id(1)
@@ -174,7 +195,10 @@ def summarize(
             partials, columns, blocks, agents, gamma, HORIZON, NORMALIZE, BLOCK,
         )  # fmt: skip
     elif part == 1:
-        count_faults(reward, logprob, value, partials, columns, blocks, agents, HORIZON, BLOCK)
+        count_faults(
+            mask, reward, terminal, truncation, logprob, value, partials, columns, blocks, agents,
+            HORIZON, OWN_FINAL, BLOCK,
+        )  # fmt: skip
     else:
         walk_statistic(
             mask,
@@ -238,8 +262,14 @@ class GpuSummary:
     """
 
     def __init__(
-        self, buffers: Buffers, episodes: EpisodeStats, reward_scale: RewardScale | None, figures: Tensor
+        self,
+        spec: EnvSpec,
+        buffers: Buffers,
+        episodes: EpisodeStats,
+        reward_scale: RewardScale | None,
+        figures: Tensor,
     ) -> None:
+        self._own_final = spec.has_final_obs and buffers.bootstrap is None
         self.buffers, self.figures = buffers, figures
         self.episodes, self.reward_scale = episodes, reward_scale
         agents, device = buffers.num_agents, buffers.device
@@ -268,7 +298,7 @@ class GpuSummary:
             episodes.returns, episodes.lengths, episodes.left_out, self._left_out,
             discounted, moments, self._before, self._partials, self._columns, self._blocks, b.num_agents,
             scale.gamma if scale else 0.0, self._stats,
-            num_warps=min(self._block // 32, 8), **sizes,
+            OWN_FINAL=self._own_final, num_warps=min(self._block // 32, 8), **sizes,
         )  # fmt: skip
         chunks = triton.cdiv(b.horizon, CHUNK) if normalize else 1
         finish[(max(self._blocks, self._columns), chunks)](

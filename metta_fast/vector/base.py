@@ -100,7 +100,7 @@ class BaseVector(Closing):
                 raise ValueError(f"actions of block {index} have shape {actions.shape}, expected {to.shape}")
             np.copyto(to, actions, casting="same_kind")
         if self._box and not np.isfinite(block.rows.action).all():
-            self._refuse(block)
+            self._check_actions(block)
         self._step(index)
 
     def hold_all(self) -> list[Block]:
@@ -178,9 +178,15 @@ class BaseVector(Closing):
                 f"{call} with {self.ready.num_held} of {len(self.blocks)} blocks held: hold_all first"
             )
 
-    def _refuse(self, block: Block) -> NoReturn:
-        """Raises NonFiniteError, naming the first of the block's actions that is not finite."""
-        row, entry = np.argwhere(~np.isfinite(block.rows.action))[0].tolist()
+    def _check_actions(self, block: Block) -> None:
+        """Raises NonFiniteError, naming the first action of a live row that is not finite. Actions of masked rows, which
+        are never used, become 0."""
+        action, mask = block.rows.action, block.rows.mask
+        wrong = ~np.isfinite(action)
+        if not wrong[mask].any():
+            action[wrong] = 0
+            return
+        row, entry = np.argwhere(wrong & mask[:, None])[0].tolist()
         env, agent = divmod(block.start + row, self.spec.agents_per_env)
         raise NonFiniteError(
             f"action is {block.rows.action[row, entry]} in environment {self.first_env + env} "

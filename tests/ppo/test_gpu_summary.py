@@ -66,7 +66,7 @@ def by_kernels(spec: EnvSpec, b: Buffers, normalize: bool, staggered: bool) -> S
     from metta_fast.rollout.triton_summary import GpuSummary
 
     summary = Summary(spec, b, *fresh(spec, b.num_agents, normalize, staggered))
-    summary._kernels = GpuSummary(b, summary.episodes, summary.reward_scale, summary.figures)
+    summary._kernels = GpuSummary(spec, b, summary.episodes, summary.reward_scale, summary.figures)
     return summary
 
 
@@ -134,9 +134,11 @@ def test_a_large_mean_costs_no_variance() -> None:
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize("name", ["reward", "log-probability", "value", "observation", "action"])
 def test_what_is_not_finite_is_named_in_place(name: str, value: float) -> None:
-    """In a masked row too, and in row T of the values; the rewards are left as they were."""
+    """In row T of the values too; the rewards are left as they were. In a masked row, which nothing is learnt from,
+    only an observation matters: the rollout has put 0 where it is not used."""
     spec, b = make_buffers(5, 4, 1, box=True)
     fill(b, np.random.default_rng(2))
+    b.mask[:, 3], b.terminal[:, 3], b.mask[:, 1] = True, False, False
     summary = by_kernels(spec, b, True, False)
     array = {
         "reward": b.reward,
@@ -146,6 +148,10 @@ def test_what_is_not_finite_is_named_in_place(name: str, value: float) -> None:
         "action": b.action,
     }[name]
     row = 4 if name == "value" else 2
+    if name != "observation":
+        array[row, 1] = value
+        summary.run()
+        assert float(summary.bad()) == 0
     array[row, 3] = value
     summary.run()
     assert float(summary.bad()) == 1

@@ -124,7 +124,7 @@ class Gradients:
     def _forward(self, batch: Minibatch) -> tuple[Loss, PolicyOutput | None]:
         """Returns the loss, and the policy's output if anything needs it."""
         output: PolicyOutput = self.policy(batch.obs, batch.state, batch.reset)
-        params, head = output.params, self.policy.head
+        params, head = torch.where(batch.mask.unsqueeze(-1), output.params, 0.0), self.policy.head
         if batch.action_mask is not None:
             assert isinstance(head, ActionHead)
             params = head.masked(params, batch.action_mask)

@@ -21,7 +21,11 @@ from metta_fast.config.keys import TrainerConfig
 
 
 def masked_mean(x: Tensor, mask: Tensor) -> Tensor:
-    """Returns the mean of x over the rows where mask is True, or 0 if there are none. Other rows are not read."""
+    """Returns the mean of x over the rows where mask is True, or 0 if there are none. Other rows are not read.
+
+    Their gradient is 0, but autograd multiplies it on with the slopes of whatever made x: mask what is not finite
+    before it is squared, divided and the like.
+    """
     return torch.where(mask, x, 0.0).sum() / mask.sum().clamp(min=1)
 
 
@@ -52,7 +56,11 @@ def ppo_loss(
         clip: [] float32, ε.
     """
     mask = batch.mask
-    advantage = normalized(batch.advantage, mask) if config.normalize_advantage else batch.advantage
+    advantage = (
+        normalized(batch.advantage, mask)
+        if config.normalize_advantage
+        else torch.where(mask, batch.advantage, 0.0)
+    )
     if batch.weight is not None:
         advantage = advantage * batch.weight
     log_ratio = torch.where(mask, logprob - batch.logprob, 0.0)
@@ -60,12 +68,12 @@ def ppo_loss(
     clipped = ratio.clamp(1 - clip, 1 + clip)
     policy_loss = -masked_mean(torch.minimum(ratio * advantage, clipped * advantage), mask)
 
-    error = (value - batch.returns).square()
+    error = torch.where(mask, value - batch.returns, 0.0).square()
     if config.vf_clip_coef is not None:
         limit = config.vf_clip_coef
         near = batch.value + (value - batch.value).clamp(-limit, limit)
-        error = torch.maximum(error, (near - batch.returns).square())
-    value_loss = 0.5 * masked_mean(error, mask)
+        error = torch.maximum(error, torch.where(mask, near - batch.returns, 0.0).square())
+    value_loss = 0.5 * error.sum() / mask.sum().clamp(min=1)
     entropy_mean = masked_mean(entropy, mask)
     loss = policy_loss + config.vf_coef * value_loss - config.entropy_coef * entropy_mean
 
