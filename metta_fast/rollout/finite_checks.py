@@ -147,9 +147,7 @@ def checked(buffers: Buffers, spec: EnvSpec) -> dict[str, Checked]:
     ]
     if b.bootstrap is not None:
         fields.append(("value of a final observation", Checked("bootstrap", b.bootstrap, None)))
-    return {
-        shown: one for shown, one in fields if one.array.dtype.is_floating_point and one.array.numel()
-    }
+    return {shown: one for shown, one in fields if one.array.dtype.is_floating_point and one.array.numel()}
 
 
 def read_values(buffers: Buffers, spec: EnvSpec) -> Tensor:

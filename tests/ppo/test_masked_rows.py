@@ -100,7 +100,9 @@ def test_a_live_row_without_a_choice_names_its_environment(device: bool) -> None
     factory = lines(terminated=True)
     policy = Forbids(factory.spec, 2.0)
     ppo = on_device(factory, policy) if device else make_ppo(factory, 4, blocks=2, policy=policy)
-    with pytest.raises(NonFiniteError, match=r"environment 0 \(agent 0 of it\), row \d of .*no choice") as told:
+    with pytest.raises(
+        NonFiniteError, match=r"environment 0 \(agent 0 of it\), row \d of .*no choice"
+    ) as told:
         run(ppo, 1)
     assert "\n" not in str(told.value)
     assert "diverged" not in str(told.value)
