@@ -116,7 +116,8 @@ def count_faults(
     HORIZON: tl.constexpr, OWN_FINAL: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Counts entries that are not finite of one block of agents. Only if there are any, which is rare, a second walk
-    counts those that are learnt from (finite_checks.py: checked). OWN_FINAL: the row after a truncation gives its value."""
+    counts those that are learnt from (finite_checks.py: checked). OWN_FINAL: the value of the row after a truncation
+    is the final observation's."""
     block = tl.program_id(0)
     n = block * BLOCK + tl.arange(0, BLOCK)
     inside = n < agents

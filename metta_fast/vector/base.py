@@ -179,8 +179,8 @@ class BaseVector(Closing):
             )
 
     def _check_actions(self, block: Block) -> None:
-        """Raises NonFiniteError, naming the first action of a live row that is not finite. Actions of masked rows, which
-        are never used, become 0."""
+        """Raises NonFiniteError, naming the first action of a live row that is not finite. Actions of masked
+        rows, which are never used, become 0."""
         action, mask = block.rows.action, block.rows.mask
         wrong = ~np.isfinite(action)
         if not wrong[mask].any():

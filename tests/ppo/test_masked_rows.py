@@ -1,4 +1,4 @@
-"""Tests that rows which are not trained on never end a run, and that the same fault in a live row names its environment."""
+"""Tests that rows which are not trained on never end a run, and that a live row's fault names its environment."""
 
 from __future__ import annotations
 
