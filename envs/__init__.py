@@ -122,6 +122,14 @@ def _robot(config: EnvConfig) -> EnvFactory:
 
 
 _KNOWN: dict[str, Callable[[Any], EnvFactory]] = {"grid": _grid, "counter": _counter, "robot": _robot}
+OWN_STEP_COST = {"grid": "cheap", "counter": "cheap", "robot": "medium"}
+"""The class of step time (env.step_cost) of each of our environments."""
+
+
+def is_ours(config: EnvConfig) -> bool:
+    """Returns whether the environment comes with metta_fast, so that configs/ has values tuned for it. Those of any
+    other are derived (metta_fast/resolve/derived_defaults.py)."""
+    return config.factory in _KNOWN
 
 
 def _check_keys(name: str, params: Mapping[str, Any], known: Sequence[str]) -> None:

@@ -23,6 +23,9 @@ same-step (we keep the reset's observation for the next row, and read the last o
 (metta_fast/config/policy_inputs.py). `metadata["kinds"]` may set a leaf's kind, {"camera": "image"}: vector, image,
 symbols, tokens (metta_fast.contracts.env.KINDS); by default it depends on shape and dtype (spaces.py).
 
+The time limit of an episode is `spec.max_episode_steps`, a TimeLimit's, or the attribute `max_steps`
+(metta_fast/envs/episode_length.py).
+
 An environment with methods `state_dict()` and `load_state_dict(state)` for its whole state (arrays and plain values)
 can be checkpointed.
 """
@@ -33,6 +36,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -40,6 +44,7 @@ import numpy as np
 from metta_fast.contracts import batch_state as states
 from metta_fast.contracts.env import KINDS, EnvSpec, Rows
 from metta_fast.contracts.errors import UserError
+from metta_fast.envs.episode_length import episode_length
 from metta_fast.envs.python_slot import DISABLED, NEXT_STEP, SAME_STEP, OneAgent, SeveralAgents
 from metta_fast.envs.python_slot import make_env as make_once
 from metta_fast.envs.spaces import Part, action_spec, decode_actions, observation_parts
@@ -85,7 +90,7 @@ class PythonEnvFactory:
             self.parts = _with_kinds(env, observation_parts(env.observation_space))
             self.action_space = env.action_space
             privileged = _privileged(env, self.parts)
-            limit = getattr(getattr(env, "spec", None), "max_episode_steps", None)
+            limit = episode_length(env)
             cheap = hasattr(env, "state_dict") and hasattr(env, "load_state_dict")
             agents = int(env.num_agents) if self.several else 1
         finally:
@@ -101,7 +106,7 @@ class PythonEnvFactory:
             action=action_spec(self.action_space),
             privileged=privileged,
             stats=tuple(stats),
-            max_steps=limit or 0,
+            max_steps=limit,
             has_final_obs=has_final_obs,
             cheap_state=cheap,
         )
@@ -171,6 +176,11 @@ class PythonBatch:
     def native_job(self) -> None:
         return None
 
+    def time_steps(self, seconds: list[float]) -> None:
+        """From now on, appends the seconds of each call of an environment's own `step` to `seconds`."""
+        for env in self.envs:
+            env.call = _timed(env.call, seconds)
+
     def state_dict(self) -> dict[str, Any]:
         """Returns what the environments return, uncopied: the vector copies it, or sends it to another process."""
         self._check_states()
@@ -200,6 +210,16 @@ class PythonBatch:
         with ExitStack() as stack:
             for env in self.envs:
                 stack.callback(env.env.close)
+
+
+def _timed(step: Callable[[Any], Any], seconds: list[float]) -> Callable[[Any], Any]:
+    def timed(action: Any) -> Any:
+        start = perf_counter()
+        result = step(action)
+        seconds.append(perf_counter() - start)
+        return result
+
+    return timed
 
 
 def env_seed(seed: int, index: int) -> int:

@@ -187,7 +187,7 @@ class SeveralAgents(Slot):
 
     def step(self) -> None:
         rows = self.rows
-        obs, reward, terminal, truncation, info = _result(self.env.step(rows.action + self.start))
+        obs, reward, terminal, truncation, info = _result(self.call(rows.action + self.start))
         reward = self._array("reward", reward, "iuf")
         terminal, truncation = (
             self._array("terminal", terminal, "b"),

@@ -43,6 +43,13 @@ class EnvConfig:
         "how many times the environment repeats each action; rewards are summed, and it counts as one agent step",
         low=1,
     )
+    step_cost: str = key(
+        "auto",
+        "class of the time of one environment's step: cheap (under 20 µs), medium (under 1 ms), slow, or auto "
+        "(measured before the start for an environment that is not ours, and taken over at a resume); values derived "
+        "for such an environment depend on it",
+        ("auto", "cheap", "medium", "slow"),
+    )
     limit_is_terminal: bool = key(
         False, "true: reaching the time limit is a terminal (no bootstrap) instead of a truncation"
     )

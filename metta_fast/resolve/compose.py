@@ -2,6 +2,8 @@
 
     defaults (schema.py) < hardware profile < env and policy recipe < command line
 
+For an environment that is not ours, resolve.py puts derived values among these (derived_defaults.py).
+
 Hydra parses the arguments, then chooses and orders the files. Nothing is written and the working folder does not
 change. For your own profiles and recipes: `--config-dir DIR`, where DIR has hardware/, env/, policy/… like configs/.
 hydra and omegaconf are imported only here, inside functions; torch never is.
@@ -31,6 +33,7 @@ from metta_fast.config.keys import (
     shown,
 )
 from metta_fast.contracts.errors import UserError
+from metta_fast.envs import is_ours
 from metta_fast.machine import hardware
 from metta_fast.resolve import choose_profile as profiles
 
@@ -61,6 +64,10 @@ class Composed:
     """Messages for the user: the profile chosen by hardware=auto, and why."""
     machine: hardware.Machine | None = None
     """The machine, if it was inspected (hardware=auto)."""
+    profile_typed: bool = True
+    """False: the profile was chosen by hardware=auto, or is the program's default."""
+    from_profile: Mapping[str, str] = field(default_factory=dict)
+    """Keys that the profile gave → its file, also if another source has overridden the value."""
 
     def typed(self, path: str) -> bool:
         """Returns whether the user typed this key."""
@@ -83,7 +90,8 @@ def compose(
 
     Args:
         overrides: `key=value` and `group=option` arguments, and `--config-dir DIR`.
-        default_hardware: the profile to use without `hardware=`.
+        default_hardware: the profile to use without `hardware=`. On a machine without a GPU, an environment that is not
+            ours gets the profile of the machine (hardware=auto) instead.
         machine: the machine for hardware=auto; None: inspect this one.
 
     Raises:
@@ -91,6 +99,7 @@ def compose(
     """
     arguments = _parse(list(overrides))
     chosen = {"hardware": default_hardware} | arguments.groups
+    profile_typed = arguments.groups.get("hardware", "auto") != "auto"
     notes: list[str] = []
     scaled: dict[str, tuple[Any, str]] = {}
     if chosen["hardware"] == "auto":
@@ -107,6 +116,7 @@ def compose(
 
     merged = OmegaConf.create(config_to_dict(Config()))
     origins = dict.fromkeys(keys(), DEFAULT)
+    from_profile: dict[str, str] = {}
 
     def give(path: str, value: Any, where: str, origin: str) -> None:
         if find_key(path, where).kind == "named" and path in keys() and isinstance(value, str):
@@ -122,6 +132,8 @@ def compose(
     for name, values in files:
         for path, value in _leaves(values):
             give(path, value, f"{name}: ", name)
+            if name.startswith("hardware/"):
+                from_profile[path] = name
         if name.startswith("hardware/"):
             for path, (value, why) in scaled.items():
                 give(path, value, "", f"auto: {why}")
@@ -132,7 +144,14 @@ def compose(
     except OmegaConfBaseException as error:
         raise UserError(f"a ${{…}} reference cannot be resolved: {_first_line(error)}") from None
     _check(plain, origins)
-    return Composed(config_from_dict(plain), origins, groups | arguments.named, notes, machine)
+    config = config_from_dict(plain)
+    if "hardware" not in arguments.groups and default_hardware != "auto" and not is_ours(config.env):
+        machine = machine or hardware.detect()
+        if not machine.gpus:
+            return compose(overrides, default_hardware="auto", machine=machine)
+    return Composed(
+        config, origins, groups | arguments.named, notes, machine, profile_typed, from_profile
+    )
 
 
 def options(group: str, folders: Sequence[Path] = ()) -> list[str]:

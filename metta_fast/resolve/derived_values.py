@@ -11,7 +11,8 @@ Place in the flow: resolve/ puts these between the detected profile and a typed 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from math import prod
 from typing import Any, NamedTuple
 
@@ -38,6 +39,9 @@ class Facts:
     """The budget in agent steps."""
     core: str = "none"
     """The policy's recurrent core: none, lstm or mingru."""
+    given: Mapping[str, Any] = field(default_factory=dict)
+    """Values that the command line, a recipe or a typed profile has set, by key. What is derived for these keys has no
+    effect; other values may depend on them."""
 
 
 class Scale(NamedTuple):

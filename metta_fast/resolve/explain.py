@@ -15,6 +15,7 @@ import yaml
 
 from metta_fast.algorithms.registry import find_kind, kind_of, known_algorithms, own_keys
 from metta_fast.config.keys import GROUPS, Key, config_to_dict, get, keys, shown
+from metta_fast.envs import is_ours
 from metta_fast.machine.hardware import GIB
 from metta_fast.resolve.algorithm_keys import LEFT_OUT, unread
 from metta_fast.resolve.compose import CONFIGS, options
@@ -47,6 +48,8 @@ usage: python run_optimized.py [group=option …] [key=value …] [--help | --ex
   --config-dir DIR  a folder of your own with hardware/, env/, policy/ … files, chosen by name like ours
 
 Later sources override earlier ones: defaults < hardware profile < env and policy recipe < command line.
+An environment that is not ours gets values derived from what it is and from trainer.total_timesteps instead of a
+profile's, unless the profile is typed: --explain gives each value's reason.
 A policy or environment of your own: policy=package.module:Class, env=package.module:function.
 """
 
@@ -103,9 +106,10 @@ def explain_text(resolved: Resolved) -> str:
     lines += ["", "Values derived from these"]
     lines += [f"  {name:<{width}}  # {why}" for name, why in _derived(resolved)]
     lines += _fast_paths(resolved)
-    if resolved.notes:
+    notes = [*resolved.remarks, *resolved.notes]
+    if notes:
         lines += ["", "Notes"]
-        for note in resolved.notes:
+        for note in notes:
             lines += textwrap.wrap(note, WIDTH, initial_indent="  - ", subsequent_indent="    ")
     return "\n".join(lines) + "\n"
 
@@ -146,7 +150,18 @@ def _derived(resolved: Resolved) -> list[tuple[str, str]]:
             "env.num_envs / vector.async_factor: environments of one block",
         ),
         *kind_of(config).derived(config),
+        *_episode_length(resolved),
         *_memory(resolved),
+    ]
+
+
+def _episode_length(resolved: Resolved) -> list[tuple[str, str]]:
+    """Returns the line on the time limit that an environment that is not ours states."""
+    if is_ours(resolved.config.env):
+        return []
+    limit = resolved.factory.spec.max_steps
+    return [
+        (f"episode length = {limit or 'unknown'}", "the time limit that the environment states, in agent steps")
     ]
 
 

@@ -12,8 +12,10 @@ from typing import Any
 from metta_fast.config.keys import config_from_dict, config_to_dict, put, shown
 from metta_fast.contracts.env import EnvSpec
 from metta_fast.contracts.errors import UserError
+from metta_fast.envs import is_ours
 from metta_fast.machine.hardware import Machine
 from metta_fast.resolve.compose import Composed
+from metta_fast.resolve.derived_defaults import DERIVED
 from metta_fast.resolve.env_on_gpu import PREFERENCES, Obstacle, cpu_wishes, differing, obstacle, said
 
 OWN_GRAPHS = {"reduce-overhead": "default", "max-autotune": "max-autotune-no-cudagraphs"}
@@ -27,7 +29,11 @@ class Devices:
         self.config = config_from_dict(config_to_dict(composed.config))
         self.origins = dict(composed.origins)
         self.notes = list(composed.notes)
+        self.remarks: list[str] = []
         self.typed = composed.typed
+        ours = is_ours(self.config.env)
+        self.detected = None if ours or composed.profile_typed else composed.from_profile
+        """What a detected profile gave, key → file, for an environment that is not ours; else None."""
         self.machine = machine
 
     def _set(self, path: str, value: Any, why: str) -> None:
@@ -39,7 +45,7 @@ class Devices:
         source = self.origins[path]
         put(self.config, path, value)
         self.origins[path] = f"auto: {why} ({source})"
-        if tell:
+        if tell and not source.startswith(DERIVED):
             self.notes.append(f"{path}={shown(value)} ({source}: {why})")
 
     def device(self) -> None:

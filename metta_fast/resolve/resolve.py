@@ -1,7 +1,7 @@
 """Checks a composed configuration and resolves every `auto`, or raises UserError before anything starts.
 
-    compose ─► algorithm ─► environment ─► device ─► env_device ─► sizes ─► vector ─► graphs ─► policy
-            ─► features ─► memory ─► Resolved
+    compose ─► profile ─► algorithm ─► environment ─► derived ─► device ─► env_device ─► sizes ─► vector ─► graphs
+            ─► policy ─► features ─► memory ─► Resolved
 
 `origins` keeps the reason for every value that changes here, for --explain. torch is imported only if a feature is
 enabled: machine/hardware.py finds the cards without it.
@@ -20,14 +20,18 @@ from metta_fast.contracts.algorithm import MemoryPart
 from metta_fast.contracts.env import EnvFactory, EnvSpec, check_batches
 from metta_fast.contracts.env_answers import viewer as viewer_of
 from metta_fast.contracts.errors import UserError
+from metta_fast.envs import is_ours
 from metta_fast.machine import hardware
 from metta_fast.machine.hardware import Machine
 from metta_fast.metrics.wandb_logger import check_wandb
 from metta_fast.resolve import memory_estimate as memory
-from metta_fast.resolve.algorithm_keys import check_algorithm
+from metta_fast.resolve.algorithm_keys import check_algorithm, unread
 from metta_fast.resolve.compose import Composed
+from metta_fast.resolve.derived_defaults import given, leave_out_profile, put_derived
+from metta_fast.resolve.derived_values import Facts, derive
 from metta_fast.resolve.fit_devices import Devices
 from metta_fast.resolve.fit_sizes import fit_sizes
+from metta_fast.resolve.step_cost import step_cost
 
 NOT_BUILT_YET = ("contrastive", "kickstart")
 """Features that the guide's original configuration enables and this version lacks."""
@@ -49,6 +53,8 @@ class Resolved:
     """The estimated memory, by part."""
     made: EnvFactory | None = None
     """The environments' factory, if it was made already."""
+    remarks: list[str] = field(default_factory=list)
+    """Messages for --explain alone."""
 
     @cached_property
     def factory(self) -> EnvFactory:
@@ -69,9 +75,11 @@ def resolve(composed: Composed, *, machine: Machine | None = None) -> Resolved:
     """
     machine = machine or composed.machine or hardware.detect()
     work = _Resolve(composed, machine)
+    work.profile()
     work.algorithm()
     factory = work.environment()
     spec = factory.spec
+    work.derived(factory)
     work.device()
     work.env_device(spec)
     work.sizes()
@@ -87,11 +95,48 @@ def resolve(composed: Composed, *, machine: Machine | None = None) -> Resolved:
         work.notes.append(
             f"hardware=original runs without these features, which do not exist yet: {', '.join(NOT_BUILT_YET)}"
         )
-    return Resolved(work.config, work.origins, work.notes, dict(composed.groups), parts, factory)
+    groups = dict(composed.groups)
+    return Resolved(work.config, work.origins, work.notes, groups, parts, factory, work.remarks)
 
 
 class _Resolve(Devices):
     """Resolves a configuration: the steps that are not about devices."""
+
+    def profile(self) -> None:
+        """Leaves out what a detected profile sets beside the machine, for an environment that is not ours
+        (metta_fast/resolve/derived_defaults.py)."""
+        if self.detected is None:
+            return
+        left_out = leave_out_profile(self.config, self.origins, self.detected)
+        if left_out:
+            file = next(iter(self.detected.values()))
+            option = file.partition("/")[2]
+            self.remarks.append(
+                f"{file} was detected, not typed: for an environment that is not ours it sets only vector.*, "
+                f"trainer.device and trainer.precision, not {', '.join(left_out)}; hardware={option} sets all of its "
+                "values"
+            )
+
+    def derived(self, factory: EnvFactory) -> None:
+        """Finds env.step_cost, and derives values for an environment that is not ours from what it is."""
+        config, env = self.config, self.config.env
+        if env.step_cost == "auto":
+            cost, why, note = step_cost(env, factory)
+            self._set("env.step_cost", cost, why)
+            self.notes += [note] if note else []
+        if is_ours(env):
+            return
+        spec = factory.spec
+        limit = env.max_steps if self.typed("env.max_steps") else None
+        facts = Facts(
+            spec,
+            episode_length=spec.max_steps or limit,
+            step_cost=env.step_cost,
+            total_timesteps=config.trainer.total_timesteps,
+            core=config.policy.core,
+            given=given(config, self.origins, self.detected or {}),
+        )
+        put_derived(config, self.origins, derive(facts), facts.given, unread(self.kind))
 
     def algorithm(self) -> None:
         """Checks that the algorithm reads the keys that were typed (metta_fast/resolve/algorithm_keys.py)."""
@@ -135,6 +180,10 @@ class _Resolve(Devices):
                 self._set("vector.num_workers", min(cores, envs), f"{cores} cores allowed, {envs} envs")
             else:
                 self._set("vector.num_workers", 1, f"not used by vector.backend={vector.backend}")
+        for path in ("vector.num_workers", "vector.num_threads"):
+            count = get(self.config, path)
+            if path in (self.detected or {}) and not self.typed(path) and count != "auto" and count > cores:
+                self._adjust(path, cores, f"{count} lowered to the allowed cores", tell=False)
         self._at_most("vector.num_workers", envs, "env.num_envs")
         if vector.num_threads == "auto":
             if vector.backend == "threads":

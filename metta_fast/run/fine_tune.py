@@ -37,9 +37,8 @@ def adopt(composed: Composed, found: Checkpoint, words: Sequence[str]) -> Compos
         if isinstance(value, dict):  # policy.params: the typed ones win, one by one
             typed = [key for key in get(config, path) if _typed_inside(composed, f"{path}.{key}")]
             value = value | {key: get(config, path)[key] for key in typed}
-        if get(config, path) != value:
-            put(config, path, value)
-            origins[path] = f"init_from {name}"
+        put(config, path, value)
+        origins[path] = f"init_from {name}"
     config.init_from = str(found.path)
     note = f"starts with the policy of {found.path}; optimizer, schedule and counters are new"
     return dataclasses.replace(composed, config=config, origins=origins, notes=[*composed.notes, note])

@@ -44,6 +44,8 @@ FIXED = (
 """Keys (and beginnings of keys) that cannot change within a run, beside those that the algorithm says are fixed."""
 FREE = ("env.device",)
 """Exceptions from FIXED."""
+MEASURED = ("env.step_cost",)
+"""Keys whose `auto` was measured when the run began; a resume takes the value over."""
 STATES = ("algorithm", "env")
 """What a checkpoint must give to continue from it."""
 
@@ -264,6 +266,7 @@ def _merge(
             entry = schema.get(path)
             if (
                 entry is not None
+                and path not in MEASURED
                 and origin.startswith("auto")
                 and (entry.auto or "auto" in (entry.choices or ()))
             ):

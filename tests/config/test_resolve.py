@@ -190,7 +190,7 @@ def test_ones_own_environment_says_how_many_agents_it_has(
     assert done.config.env.agents_per_env == 3
     assert done.origins["env.agents_per_env"] == "auto: trio:Trio has this many (env/custom)"
     assert done.config.vector.backend == "workers"
-    assert done.config.trainer.batch_size % (256 * 3 * 32) == 0
+    assert done.config.trainer.batch_size == 32768 // (128 * 3) * (128 * 3)
     with pytest.raises(UserError, match=r"env\.agents_per_env=2, but trio:Trio has 3; remove it"):
         resolved("env=trio:Trio", "env.agents_per_env=2")
 

@@ -1,0 +1,49 @@
+"""Finds the time limit of a Python environment: the most steps that an episode can take.
+
+Place in the flow: python_env.py stores it as EnvSpec.max_steps. Values derived for an environment that is not ours
+(metta_fast/resolve/derived_values.py) and the patience of evaluations depend on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+
+ATTRIBUTES = ("_max_episode_steps", "max_episode_steps", "max_steps")
+"""Attributes of an environment or wrapper that give a limit: Gymnasium's TimeLimit, and customary names."""
+MOST_WRAPPERS = 100
+
+
+def episode_length(env: Any) -> int:
+    """Returns the smallest limit that the environment or one of its wrappers states; 0: none states one.
+
+    A limit is `spec.max_episode_steps` or one of ATTRIBUTES, a whole number above 0. A task of one step is one that
+    states a limit of 1.
+    """
+    found = []
+    for layer in _layers(env):
+        with suppress(Exception):  # properties are the user's code
+            found.append(layer.spec.max_episode_steps)
+        for name in ATTRIBUTES:
+            with suppress(Exception):
+                found.append(getattr(layer, name))
+    return min((int(limit) for limit in found if _is_limit(limit)), default=0)
+
+
+def _layers(env: Any) -> Iterator[Any]:
+    """Yields the environment and what it wraps, from the outside."""
+    for _ in range(MOST_WRAPPERS):
+        if env is None:
+            return
+        yield env
+        inside = None
+        with suppress(Exception):
+            inside = env.env
+        env = inside
+
+
+def _is_limit(value: Any) -> bool:
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool) and 0 < value < 1 << 31

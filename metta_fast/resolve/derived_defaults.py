@@ -1,0 +1,76 @@
+"""Puts derived values in their place among the sources of an environment that is not ours.
+
+    schema < detected profile (FROM_DETECTED only) < derived values < typed profile < recipes < command line
+
+A profile is typed by `hardware=name`; `hardware=auto` and a program's default profile are detected. Profiles were
+tuned for our own environments, so a detected one keeps only what describes the machine. derived_values.py has the
+values. Used by resolve.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from metta_fast.config.keys import Config, check_value, get, keys, put, shown
+from metta_fast.config.policy_inputs import OURS
+from metta_fast.resolve.compose import DEFAULT
+
+DERIVED = "derived: "
+"""Start of the origin of a derived value."""
+FROM_DETECTED = ("vector.", "trainer.device", "trainer.precision")
+"""Keys, and beginnings of keys, that a detected profile sets for an environment that is not ours."""
+
+
+def leave_out_profile(config: Config, origins: dict[str, str], detected: Mapping[str, str]) -> list[str]:
+    """Resets values of a detected profile that do not describe the machine to their defaults, in place.
+
+    Args:
+        detected: key → file of every value that the profile gave, also if another source has overridden it.
+
+    Returns:
+        The keys, in the file's order.
+    """
+    left_out = []
+    for path, file in detected.items():
+        entry = keys().get(path)
+        if entry is None or path.startswith(FROM_DETECTED) or not _is_of(origins.get(path), file):
+            continue
+        origins[path] = f"{DEFAULT} ({file} has {shown(get(config, path))})"
+        put(config, path, entry.default)
+        left_out.append(path)
+    return left_out
+
+
+def given(config: Config, origins: Mapping[str, str], detected: Mapping[str, str]) -> dict[str, Any]:
+    """Returns the values of sources with a higher priority than derived values, by key."""
+    return {
+        path: get(config, path)
+        for path, origin in origins.items()
+        if not origin.startswith(DEFAULT) and not _is_of(origin, detected.get(path))
+    }
+
+
+def put_derived(
+    config: Config,
+    origins: dict[str, str],
+    values: Mapping[str, tuple[Any, str]],
+    given: Collection[str],
+    unread: Collection[str],
+) -> None:
+    """Sets derived values, in place, except for keys that are given or that the algorithm does not read.
+
+    Those of policy.* describe a network of ours; a user's own policy class keeps its defaults.
+    """
+    own_policy = config.policy.name not in OURS
+    for path, (value, why) in values.items():
+        if path in given or path in unread or (own_policy and path.startswith("policy.")):
+            continue
+        instead = origins.get(path, DEFAULT).removeprefix(DEFAULT)
+        put(config, path, check_value(path, value, "derived values: "))
+        origins[path] = DERIVED + why + (instead if instead.startswith(" (") else "")
+
+
+def _is_of(origin: str | None, file: str | None) -> bool:
+    """Returns whether a value comes from this profile: from its file, or scaled from it for the card's memory."""
+    return file is not None and origin is not None and (origin == file or origin.startswith("auto: "))

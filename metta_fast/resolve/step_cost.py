@@ -1,0 +1,50 @@
+"""Finds the class of an environment's step time: env.step_cost=auto becomes cheap, medium or slow.
+
+Only the class has an effect on other keys, not the measured time, so a repeated command gives the same run unless the
+time is near a border of two classes; typing the class settles that. Used by resolve.py.
+"""
+
+from __future__ import annotations
+
+from metta_fast.config.keys import EnvConfig
+from metta_fast.contracts.device_vector import DeviceFactory
+from metta_fast.contracts.env import EnvFactory
+from metta_fast.envs import OWN_STEP_COST, is_ours
+from metta_fast.vector.step_time import TooSlow, Unmeasured, measure_step
+
+CHEAP_S, MEDIUM_S = 20e-6, 1e-3
+"""Seconds below which a step is cheap, and medium."""
+UNKNOWN = "medium"
+"""The class of an environment whose steps cannot be measured."""
+
+
+def step_cost(config: EnvConfig, factory: EnvFactory | DeviceFactory) -> tuple[str, str, str | None]:
+    """Returns the class, how it was found, and a note for the user or None.
+
+    Args:
+        config: of the environment; `step_cost` is auto.
+    """
+    if is_ours(config):
+        return OWN_STEP_COST[config.factory], f"known for {config.factory}", None
+    if not isinstance(factory, EnvFactory):
+        return "cheap", "not measured: they step together on the learner's device", None
+    try:
+        seconds = measure_step(factory)
+    except TooSlow as error:
+        return "slow", f"measured: {error}", None
+    except Unmeasured as error:
+        note = (
+            f"env.step_cost={UNKNOWN} is assumed: the time of a step of {factory.spec.name} could not be measured: "
+            f"{error}. env.step_cost=cheap, medium or slow sets it"
+        )
+        return UNKNOWN, f"assumed: {error}", note
+    return classify(seconds), f"measured: {_in_words(seconds)} a step", None
+
+
+def classify(seconds: float) -> str:
+    """Returns the class of a step that takes so many seconds."""
+    return "cheap" if seconds < CHEAP_S else "medium" if seconds < MEDIUM_S else "slow"
+
+
+def _in_words(seconds: float) -> str:
+    return f"{seconds * 1e6:.0f} µs" if seconds < 1e-3 else f"{seconds * 1e3:.3g} ms"

@@ -1,0 +1,89 @@
+"""Tests how the time of a step is measured, and that an environment that misbehaves is harmless meanwhile."""
+
+from __future__ import annotations
+
+import subprocess
+import threading
+import time
+
+import pytest
+
+from metta_fast.config.keys import EnvConfig
+from metta_fast.envs import make_factory
+from metta_fast.vector import step_time
+from metta_fast.vector.step_time import TooSlow, Unmeasured, fastest_stretch, measure_step
+from tests import strangers
+
+
+def seconds(name: str, **params: object) -> float:
+    return measure_step(make_factory(EnvConfig(factory=f"tests.strangers:{name}", params=params)))
+
+
+def children() -> list[str]:
+    shown = subprocess.run(["ps", "-e", "-o", "comm="], capture_output=True, text=True).stdout
+    return [line for line in shown.split("\n") if line.startswith("mf-step-time")]
+
+
+def test_the_time_is_that_of_one_step() -> None:
+    assert seconds("cheap") < 20e-6
+    assert 50e-6 <= seconds("medium") < 1e-3
+    assert 5e-3 <= seconds("slow") < 20e-3
+    assert 2e-3 <= seconds("team") < 10e-3  # all agents together
+
+
+def test_measuring_is_quick_and_leaves_nothing() -> None:
+    start, threads = time.monotonic(), threading.active_count()
+    seconds("cheap")
+    assert time.monotonic() - start < 3  # below 1 on an idle machine
+    assert threading.active_count() == threads
+    assert not children()
+
+
+@pytest.mark.parametrize(
+    ("how", "why"),
+    [
+        ("raises", "environment 0 raised ValueError: no such room"),
+        ("quits", "environment 0 raised SystemExit: 3"),
+        ("exits", "it ended its process"),
+    ],
+)
+def test_an_environment_that_fails_says_how(how: str, why: str) -> None:
+    with pytest.raises(Unmeasured) as caught:
+        seconds("bad", how=how)
+    assert str(caught.value) == why
+    assert not children()
+
+
+def test_an_environment_that_prints_is_not_heard(capfd: pytest.CaptureFixture[str]) -> None:
+    assert seconds("bad", how="prints") < 20e-6
+    assert capfd.readouterr() == ("", "")
+
+
+def test_an_environment_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(step_time, "STEPS_S", 0.3)
+    with pytest.raises(TooSlow, match="do not end within 0.3 s"):
+        seconds("bad", how="hangs")
+    assert not children()
+    monkeypatch.setattr(step_time, "MAKE_S", 0.01)
+    with pytest.raises(Unmeasured, match="not ready after 0.01 s"):
+        seconds("cheap")
+    assert not children()
+
+
+def test_an_environment_that_cannot_be_sent_is_not_measured() -> None:
+    from metta_fast.envs.python_env import PythonEnvFactory
+
+    lock = threading.Lock()
+
+    def make(index: int) -> strangers.Cheap:
+        lock.locked()
+        return strangers.Cheap()
+
+    with pytest.raises(Unmeasured, match="cannot be sent to another process: TypeError"):
+        measure_step(PythonEnvFactory(make))
+
+
+def test_a_busy_machine_hardly_changes_the_time() -> None:
+    quiet = [10e-6] * 100
+    assert fastest_stretch(quiet + [50e-6] * 400) == pytest.approx(10e-6)
+    assert fastest_stretch([1.0]) == 1.0
