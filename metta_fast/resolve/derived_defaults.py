@@ -10,6 +10,7 @@ values. Used by resolve.py.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from math import lcm
 from typing import Any
 
 from metta_fast.config.keys import Config, check_value, get, keys, put, shown
@@ -60,7 +61,8 @@ def put_derived(
 ) -> None:
     """Sets derived values, in place, except for keys that are given or that the algorithm does not read.
 
-    Those of policy.* describe a network of ours; a user's own policy class keeps its defaults.
+    Those of policy.* describe a network of ours; a user's own policy class keeps its defaults. A derived batch is
+    rounded to whole minibatches.
     """
     own_policy = config.policy.name not in OURS
     for path, (value, why) in values.items():
@@ -69,6 +71,20 @@ def put_derived(
         instead = origins.get(path, DEFAULT).removeprefix(DEFAULT)
         put(config, path, check_value(path, value, "derived values: "))
         origins[path] = DERIVED + why + (instead if instead.startswith(" (") else "")
+    if origins.get("trainer.batch_size", "").startswith(DERIVED):
+        _round_batch(config, origins)
+
+
+def _round_batch(config: Config, origins: dict[str, str]) -> None:
+    """Rounds the batch so that segments of all agents and the minibatch divide it: fit_sizes.py would keep the batch
+    and take the largest minibatch that divides it, which for 13 agents is 13 rows."""
+    trainer, env = config.trainer, config.env
+    agents, batch = env.num_envs * env.agents_per_env, trainer.batch_size
+    unit = lcm(agents * trainer.bptt_horizon, trainer.minibatch_size)
+    rounded = max(1, round(batch / unit)) * unit
+    if rounded != batch and rounded <= 2 * batch:
+        trainer.batch_size = rounded
+        origins["trainer.batch_size"] += f"; {batch} in whole minibatches of {agents} agents"
 
 
 def _is_of(origin: str | None, file: str | None) -> bool:

@@ -79,7 +79,7 @@ def _sizes(facts: Facts) -> Values:
     total, each = facts.total_timesteps, facts.spec.agents_per_env
     fitting = [s for s in SCALES if s.steps <= total and s.batch <= LARGEST[facts.step_cost]]
     scale = fitting[-1]
-    envs = max(1, scale.agents // each)
+    envs = facts.given.get("env.num_envs", max(1, scale.agents // each))
     batch = max(scale.batch, envs * each * LEAST_HORIZON)
     budget = f"trainer.total_timesteps={total} and a {facts.step_cost} step"
     values: Values = {
