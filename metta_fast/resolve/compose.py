@@ -149,9 +149,7 @@ def compose(
         machine = machine or hardware.detect()
         if not machine.gpus:
             return compose(overrides, default_hardware="auto", machine=machine)
-    return Composed(
-        config, origins, groups | arguments.named, notes, machine, profile_typed, from_profile
-    )
+    return Composed(config, origins, groups | arguments.named, notes, machine, profile_typed, from_profile)
 
 
 def options(group: str, folders: Sequence[Path] = ()) -> list[str]:

@@ -161,7 +161,10 @@ def _episode_length(resolved: Resolved) -> list[tuple[str, str]]:
         return []
     limit = resolved.factory.spec.max_steps
     return [
-        (f"episode length = {limit or 'unknown'}", "the time limit that the environment states, in agent steps")
+        (
+            f"episode length = {limit or 'unknown'}",
+            "the time limit that the environment states, in agent steps",
+        )
     ]
 
 

@@ -33,7 +33,9 @@ def value(done: Resolved, path: str) -> object:
 @pytest.mark.parametrize("env", [CHEAP, TEAM])
 @pytest.mark.parametrize("hardware", [[], ["hardware=auto"]])
 @pytest.mark.parametrize("machine", [LAPTOP, H100, CARD])
-def test_derived_values_win_over_a_detected_profile(env: list[str], hardware: list[str], machine: Machine) -> None:
+def test_derived_values_win_over_a_detected_profile(
+    env: list[str], hardware: list[str], machine: Machine
+) -> None:
     done = resolved(*env, *hardware, machine=machine)
     spec = done.factory.spec
     values = derive(Facts(spec, spec.max_steps or None, done.config.env.step_cost, 50_000))
@@ -93,10 +95,19 @@ def test_a_policys_recipe_wins_over_derived_values() -> None:
 
 
 def test_the_command_line_wins_over_all() -> None:
-    typed = ["trainer.learning_rate=0.01", "env.num_envs=4", "trainer.batch_size=256", "trainer.minibatch_size=64"]
+    typed = [
+        "trainer.learning_rate=0.01",
+        "env.num_envs=4",
+        "trainer.batch_size=256",
+        "trainer.minibatch_size=64",
+    ]
     for hardware in ([], ["hardware=cpu"]):
         config = resolved(*CHEAP, *hardware, *typed).config
-        assert (config.trainer.learning_rate, config.env.num_envs, config.trainer.batch_size) == (0.01, 4, 256)
+        assert (config.trainer.learning_rate, config.env.num_envs, config.trainer.batch_size) == (
+            0.01,
+            4,
+            256,
+        )
 
 
 def test_a_key_that_the_algorithm_does_not_read_is_left_out_not_refused() -> None:

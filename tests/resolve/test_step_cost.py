@@ -26,7 +26,9 @@ def test_the_classes() -> None:
     assert list(map(classify, times)) == ["cheap", "cheap", "medium", "medium", "slow", "slow"]
 
 
-@pytest.mark.parametrize(("name", "cost"), [("cheap", "cheap"), ("medium", "medium"), ("slow", "slow"), ("team", "slow")])
+@pytest.mark.parametrize(
+    ("name", "cost"), [("cheap", "cheap"), ("medium", "medium"), ("slow", "slow"), ("team", "slow")]
+)
 def test_a_step_is_measured_and_shown(name: str, cost: str) -> None:
     done = resolved(f"env=tests.strangers:{name}")
     assert done.config.env.step_cost == cost
@@ -53,7 +55,12 @@ def test_what_cannot_be_measured_is_assumed_and_said() -> None:
 def test_a_resume_takes_the_class_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from metta_fast.run.resume import prepare
 
-    where = {"run__dir": str(tmp_path), "run__name": "one", "run__dashboard": "none", "run__tensorboard": False}
+    where = {
+        "run__dir": str(tmp_path),
+        "run__name": "one",
+        "run__dashboard": "none",
+        "run__tensorboard": False,
+    }
     train("tests.strangers:medium", trainer__total_timesteps=600, vector__backend="serial", **where)
     monkeypatch.setattr(module, "measure_step", lambda factory: pytest.fail("measured"))
     words = [f"resume={tmp_path / 'one'}", "trainer.total_timesteps=900000"]
