@@ -61,11 +61,11 @@ def test_an_environment_that_prints_is_not_heard(capfd: pytest.CaptureFixture[st
 
 def test_an_environment_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(step_time, "STEPS_S", 0.3)
-    with pytest.raises(TooSlow, match="do not end within 0.3 s"):
+    with pytest.raises(TooSlow, match="do not end within"):
         seconds("bad", how="hangs")
     assert not children()
     monkeypatch.setattr(step_time, "MAKE_S", 0.01)
-    with pytest.raises(Unmeasured, match="not ready after 0.01 s"):
+    with pytest.raises(Unmeasured, match="not ready after"):
         seconds("cheap")
     assert not children()
 
