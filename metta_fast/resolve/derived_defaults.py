@@ -43,7 +43,7 @@ def leave_out_profile(config: Config, origins: dict[str, str], detected: Mapping
     return left_out
 
 
-def given(config: Config, origins: Mapping[str, str], detected: Mapping[str, str]) -> dict[str, Any]:
+def given_values(config: Config, origins: Mapping[str, str], detected: Mapping[str, str]) -> dict[str, Any]:
     """Returns the values of sources with a higher priority than derived values, by key."""
     return {
         path: get(config, path)

@@ -27,7 +27,7 @@ from metta_fast.metrics.wandb_logger import check_wandb
 from metta_fast.resolve import memory_estimate as memory
 from metta_fast.resolve.algorithm_keys import check_algorithm, unread
 from metta_fast.resolve.compose import Composed
-from metta_fast.resolve.derived_defaults import given, leave_out_profile, put_derived
+from metta_fast.resolve.derived_defaults import given_values, leave_out_profile, put_derived
 from metta_fast.resolve.derived_values import Facts, derive
 from metta_fast.resolve.fit_devices import Devices
 from metta_fast.resolve.fit_sizes import fit_sizes
@@ -134,7 +134,7 @@ class _Resolve(Devices):
             step_cost=env.step_cost,
             total_timesteps=config.trainer.total_timesteps,
             core=config.policy.core,
-            given=given(config, self.origins, self.detected or {}),
+            given=given_values(config, self.origins, self.detected or {}),
         )
         put_derived(config, self.origins, derive(facts), facts.given, unread(self.kind))
 
