@@ -14,6 +14,7 @@ hydra and omegaconf are imported only here, inside functions; torch never is.
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -47,6 +48,20 @@ OWN = {
     "features": ", or your own as package.module:function",
 }
 """Text that messages add to the names of a group."""
+NAMED = "named after env.factory"
+"""Origin of env.name for a user's own environment."""
+MAKERS = (
+    "make",
+    "make_env",
+    "make_environment",
+    "create",
+    "create_env",
+    "build",
+    "get_env",
+    "env",
+    "factory",
+)
+"""Names of functions that say nothing of the environment."""
 ENTRY_POINTS = {"env": ENVS, "policy": POLICIES, "algorithm": ALGORITHMS, "features": FEATURES}
 
 
@@ -139,6 +154,10 @@ def compose(
                 give(path, value, "", f"auto: {why}")
     for path, value in arguments.values:
         give(path, value, "", COMMAND_LINE)
+    if groups.get("env") == "custom" and origins["env.name"] == "env/custom":
+        factories = [value for path, value in arguments.values if path == "env.factory"]
+        if factories and isinstance(factories[-1], str):
+            give("env.name", own_name(factories[-1]), "", NAMED)
     try:
         plain: Any = OmegaConf.to_container(merged, resolve=True)
     except OmegaConfBaseException as error:
@@ -150,6 +169,21 @@ def compose(
         if not machine.gpus:
             return compose(overrides, default_hardware="auto", machine=machine)
     return Composed(config, origins, groups | arguments.named, notes, machine, profile_typed, from_profile)
+
+
+def own_name(factory: str) -> str:
+    """Returns the name of a user's own environment: its module's, with the function's unless that is `make` or such.
+
+    A script's is the file's name; an installed package's is the entry point's.
+    """
+    module, colon, function = factory.rpartition(":")
+    if not colon:
+        return factory
+    last = module.rpartition(".")[2]
+    if last == "__main__":
+        file = getattr(sys.modules.get("__main__"), "__file__", None)
+        last = Path(file).stem if file else ""
+    return last if last and function in MAKERS else "-".join(filter(None, (last, function)))
 
 
 def options(group: str, folders: Sequence[Path] = ()) -> list[str]:
@@ -268,7 +302,7 @@ def _choose(group: str, value: Any, found: _Arguments) -> None:
         return
     if own and group == "env":
         found.groups["env"] = "custom"
-        found.values[:0] = [("env.factory", value), ("env.name", value.rpartition(":")[2])]
+        found.values[:0] = [("env.factory", value)]
         return
     found.values[:0] = [(f"features.{name}", {}) for name in own]
     choices = [choice for choice in choices if choice not in own]

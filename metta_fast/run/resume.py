@@ -305,11 +305,17 @@ def _put_features(saved: Config, composed: Composed, now: dict[str, Any], origin
 
 
 def _check_groups(before: dict[str, Any], now: dict[str, Any], words: Sequence[str]) -> None:
-    """Raises UserError if a typed `env=…`, `policy=…` or `algorithm=…` is not the run's own."""
+    """Raises UserError if a typed `env=…`, `policy=…` or `algorithm=…` is not the run's own.
+
+    The name of a user's own environment is a label: only its factory counts.
+    """
     groups = {word.partition("=")[0] for word in words}
     for path in ("env.name", "env.factory", "policy.name", "policy.core", "algorithm.name"):
         group = path.partition(".")[0]
-        if group in groups and before[path] != now[path]:
+        label = (
+            path == "env.name" and before["env.factory"] == now["env.factory"] and ":" in now["env.factory"]
+        )
+        if group in groups and before[path] != now[path] and not label:
             raise UserError(
                 f"{group}=… gives {path}={now[path]}, but the run to resume has {before[path]}; remove it, "
                 f"or start a new run without resume="

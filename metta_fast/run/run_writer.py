@@ -110,7 +110,6 @@ class RunWriter:
         self._metrics = metrics = JsonlLogger(folder.metrics, resume_step)
         self.add(metrics)
         if config.run.tensorboard:
-            folder.tensorboard.mkdir(exist_ok=True)
             self.add(Later(lambda: TensorBoardLogger(folder.tensorboard, resume_step)))
         self._dashboard = _dashboard(config, folder)
         self._closing.callback(self._dashboard.close)

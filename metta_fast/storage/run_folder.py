@@ -4,7 +4,7 @@
         config.yaml      the resolved configuration
         id               tells its checkpoints from those of other runs (run_identity.py)
         metrics.jsonl    one row per logged epoch
-        tensorboard/     the same rows as TensorBoard events
+        events.out.…     the same rows as TensorBoard events (in tensorboard/ in older runs)
         wandb/           with wandb.mode=offline or online
         checkpoints/     see checkpoint.py
         replays/         pages that play an episode (metta_fast/episodes)
@@ -42,7 +42,9 @@ class RunDir:
         self.config = self.path / "config.yaml"
         self.id = self.path / "id"
         self.metrics = self.path / "metrics.jsonl"
-        self.tensorboard = self.path / "tensorboard"
+        older = self.path / "tensorboard"
+        self.tensorboard = older if older.is_dir() and not older.is_symlink() else self.path
+        """Folder of the events: the run's own, since TensorBoard names a run by it."""
         self.wandb = self.path / "wandb"
         self.checkpoints = self.path / "checkpoints"
         self.replays = self.path / "replays"

@@ -162,7 +162,7 @@ def test_ones_own_policy_and_environment_by_their_dotted_names() -> None:
     composed = compose(["policy=my_package.nets.MyNet", "env=my_package.envs:make"])
     assert composed.config.policy.name == "my_package.nets.MyNet"
     assert composed.config.env.factory == "my_package.envs:make"
-    assert composed.config.env.name == "make"
+    assert composed.config.env.name == "envs"
     assert composed.config.env.observation == "default"
 
 
@@ -322,3 +322,21 @@ def test_nothing_is_written_and_torch_stays_out(tmp_path: Path) -> None:
     )
     assert done.stdout.split() == [str(tmp_path), "False", "True"], done.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("words", "name"), [
+    (["env=cart:make"], "cart"),
+    (["env=my_package.cart:make_env"], "cart"),
+    (["env=robots:arm"], "robots-arm"),
+    (["env=__main__:cart"], "cart"),
+    (["env=custom", "env.factory=cart:make"], "cart"),
+    (["env=cart:make", "env.factory=pole:make"], "pole"),
+    (["env=cart:make", "env.name=mine"], "mine"),
+])  # fmt: skip
+def test_an_environment_of_ones_own_is_named_after_its_module(
+    words: list[str], name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(sys.modules["__main__"], "__file__", raising=False)
+    assert compose(words).config.env.name == name
+    monkeypatch.setattr(sys.modules["__main__"], "__file__", "/x/carts.py", raising=False)
+    assert compose(["env=__main__:make"]).config.env.name == "carts"

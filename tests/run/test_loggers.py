@@ -7,6 +7,7 @@ import pytest
 
 from metta_fast.contracts.errors import UserError
 from metta_fast.metrics.loggers import JsonlLogger, Later, TensorBoardLogger, Thinned, read_rows
+from metta_fast.storage.run_folder import RunDir
 
 
 def write(path, steps, resume=None):
@@ -200,6 +201,21 @@ def test_a_later_logger_is_made_with_the_first_row(tmp_path, caplog):
         impossible.write(step, {"env/return": 1.0})
     impossible.close()
     assert [record.message for record in caplog.records] == ["no TensorBoard events: File exists"]
+
+
+def test_tensorboard_names_a_run_by_its_folder(tmp_path):
+    from tensorboard.backend.event_processing.event_multiplexer import EventMultiplexer
+
+    (tmp_path / "older/tensorboard").mkdir(parents=True)  # where runs of before go on
+    (tmp_path / "first").mkdir()
+    for name in ("first", "older"):
+        logger = TensorBoardLogger(RunDir(tmp_path / name).tensorboard)
+        logger.write(10, {"env/return": 1.0})
+        logger.close()
+    assert set(EventMultiplexer().AddRunsFromDirectory(str(tmp_path)).Runs()) == {
+        "first",
+        "older/tensorboard",
+    }
 
 
 def test_tensorboard_writes_the_last_row_whatever_the_gap(tmp_path):

@@ -176,3 +176,12 @@ def test_what_the_state_depends_on_cannot_change(tmp_path, word):
     make_run(tmp_path, "r")
     with pytest.raises(UserError, match=r"remove it,\s+or start"):
         start(tmp_path, "resume=r", word)
+
+
+def test_the_name_of_ones_own_environment_is_a_label(tmp_path):
+    """A run of before, whose environment was named after the function, is resumed by the same command."""
+    make_run(tmp_path, "r", words=["env=cart:make", "env.name=make"])
+    composed = start(tmp_path, "resume=r", "env=cart:make").composed
+    assert composed.config.env.name == "make"
+    with pytest.raises(UserError, match=r"env=… gives env\.name=pole, but the run to resume has make"):
+        start(tmp_path, "resume=r", "env=pole:make")

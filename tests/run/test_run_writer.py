@@ -24,7 +24,8 @@ def test_only_rank_0_writes(tmp_path, capfd):
     writer, other = Builder(), Builder()
     assert Trainer(resolved(tmp_path, tensorboard=True, dashboard="plain"), build=writer).run() == 0
     written = files(tmp_path / "fake")
-    assert {"metrics.jsonl", "train.log", "config.yaml", "tensorboard", "checkpoints"} <= set(written)
+    assert {"metrics.jsonl", "train.log", "config.yaml", "checkpoints"} <= set(written)
+    assert len([name for name in written if name.startswith("events.out.tfevents.")]) == 1
     assert "trained to 1000 steps" in capfd.readouterr().err
     shared = tmp_path / "shared"
     shared.mkdir()
