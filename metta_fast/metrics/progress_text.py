@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import math
 
+RECENT = "env/return_100"
+"""Mean return of the last 100 episodes (rollout/episode_stats.py)."""
 READINGS: dict[str, tuple[str, ...]] = {
     "GPU busy": ("{perf/gpu_utilization:.0f} %",),
     "GPU memory": ("{perf/gpu_memory_mib:.0f} MiB {perf/gpu_memory_percent:3.0f} %",),
@@ -42,7 +44,7 @@ def keep(row: dict[str, float]) -> dict[str, float]:
 def line(seen: dict[str, float], total: int) -> str:
     """Formats one plain line of progress.
 
-    `1.2M/50M steps  2 %  512K/s  return 0.31  length 210  entropy 1.5  [env 40% update 35%]  left 80s`
+    `1.2M/50M steps  2 %  512K/s  return 0.31 (last 100 episodes 0.28)  length 210  [env 40% update 35%]  left 80s`
     """
     steps = seen.get("train/steps", 0.0)
     parts = [
@@ -54,6 +56,8 @@ def line(seen: dict[str, float], total: int) -> str:
         if name in seen:
             label = name.split("/")[1] if not name.startswith("eval") else "evaluation"
             parts.append(f"{label} {short(seen[name])}")
+        if name == "env/return" and RECENT in seen:
+            parts[-1] += f" (last 100 episodes {short(seen[RECENT])})"
     shares = sorted(time_shares(seen).items(), key=lambda item: -item[1])[:4]
     if shares:
         parts.append("[" + " ".join(f"{phase} {100 * share:.0f}%" for phase, share in shares) + "]")

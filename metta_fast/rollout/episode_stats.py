@@ -6,6 +6,8 @@ episode of each agent is left out where environments start it in the middle (Env
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -14,12 +16,47 @@ from torch import Tensor
 from metta_fast.buffers.rollout import Buffers
 from metta_fast.contracts.env import EnvSpec
 
+LAST = 100
+"""Number of episodes whose mean return is env/return_100."""
+
+
+class RecentReturns:
+    """Keeps the mean return of the last LAST episodes, from the number and the mean of each epoch's.
+
+    The oldest epoch counts with as many episodes as are missing, at its mean: its single returns stay on the device.
+    """
+
+    def __init__(self) -> None:
+        self._epochs: deque[tuple[float, float]] = deque()
+
+    def add(self, episodes: float, mean: float) -> None:
+        """Takes an epoch in which `episodes` episodes ended with this mean return."""
+        self._epochs.append((episodes, mean))
+        count = sum(number for number, _ in self._epochs)
+        while count - self._epochs[0][0] >= LAST:
+            count -= self._epochs.popleft()[0]
+
+    def mean(self) -> float:
+        """Returns the mean of the last LAST episodes, or of all as long as they are fewer."""
+        total, missing = 0.0, float(LAST)
+        for number, mean in reversed(self._epochs):
+            total += mean * min(number, missing)
+            missing -= min(number, missing)
+        return total / (LAST - missing)
+
+    def state(self) -> list[list[float]]:
+        return [[number, mean] for number, mean in self._epochs]
+
+    def load(self, state: Iterable[Iterable[float]]) -> None:
+        self._epochs = deque((number, mean) for number, mean in state)
+
 
 class EpisodeStats:
     """Keeps sums over the episodes that ended in a rollout, and what unfinished episodes have so far."""
 
     def __init__(self, spec: EnvSpec, num_agents: int, device: torch.device) -> None:
         self.names = ("return", "length", *spec.stats)
+        self.recent = RecentReturns()
         n = num_agents
         self.returns = torch.zeros(n, dtype=torch.float64, device=device)
         """[N] return so far of the unfinished episodes; `lengths` likewise."""
@@ -67,10 +104,13 @@ class EpisodeStats:
         return torch.cat([sums, torch.where(counted.unsqueeze(2), buffers.stats, 0).sum((0, 1)).double()])
 
     def means(self, sums: list[float]) -> dict[str, float]:
-        """Returns `add`'s figures as metrics: env/return, env/length, env/<stat>; empty if no episode ended."""
+        """Returns `add`'s figures of an epoch as metrics: env/return, env/length, env/<stat>, and env/return_100, the
+        mean of the last LAST episodes. Empty if no episode ended. Call it once an epoch, in order."""
         if not sums[0]:
             return {}
-        return {f"env/{name}": total / sums[0] for name, total in zip(self.names, sums[1:])}
+        found = {f"env/{name}": total / sums[0] for name, total in zip(self.names, sums[1:])}
+        self.recent.add(sums[0], found["env/return"])
+        return found | {"env/return_100": self.recent.mean()}
 
     def state_dict(self) -> dict[str, Any]:
         return {

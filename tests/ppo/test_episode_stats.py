@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from metta_fast.buffers.rollout import Buffers
 from metta_fast.contracts.env import ActionSpec, EnvSpec, Leaf
-from metta_fast.rollout.episode_stats import EpisodeStats
+from metta_fast.rollout.episode_stats import EpisodeStats, RecentReturns
 from tests.ppo.envs import tickers
 from tests.ppo.stand_in import make_ppo, run
 
@@ -56,8 +59,37 @@ def test_equals_a_plain_loop(seed: int, staggered: bool, horizon: int) -> None:
 
 def test_means_by_name() -> None:
     stats = EpisodeStats(SPEC, AGENTS, CPU)
-    assert stats.means([2.0, 6.0, 10.0, 1.0]) == {"env/return": 3.0, "env/length": 5.0, "env/hearts": 0.5}
+    first = {"env/return": 3.0, "env/length": 5.0, "env/hearts": 0.5}
+    assert stats.means([2.0, 6.0, 10.0, 1.0]) == first | {"env/return_100": 3.0}
     assert stats.means([0.0, 0.0, 0.0, 0.0]) == {}
+
+
+def test_the_mean_of_the_last_100_episodes() -> None:
+    """Exact where the 100th last is an epoch's first; inside an epoch, its episodes count with its mean."""
+    random, recent, returns = np.random.default_rng(0), RecentReturns(), []
+    for _ in range(50):
+        returns.append(random.normal(size=5))
+        recent.add(5, returns[-1].mean())
+        assert recent.mean() == pytest.approx(np.concatenate(returns)[-100:].mean())
+    recent.add(30, 1.0)
+    recent.add(90, 2.0)
+    assert recent.mean() == pytest.approx(0.1 * 1.0 + 0.9 * 2.0)
+    again = RecentReturns()
+    again.load(json.loads(json.dumps(recent.state())))
+    assert again.mean() == recent.mean()
+    assert len(recent.state()) == 2
+    recent.add(5000, 7.0)
+    assert recent.mean() == 7.0
+
+
+def test_a_resumed_run_goes_on_with_the_last_episodes() -> None:
+    ppo, other = make_ppo(tickers(1), horizon=64), make_ppo(tickers(1), horizon=64)
+    run(ppo, 2)
+    other.load_state_dict(ppo.state_dict())
+    assert other.episodes.recent.state() == ppo.episodes.recent.state() != []
+    old = {name: value for name, value in ppo.state_dict().items() if name != "recent_returns"}
+    other.load_state_dict(old)  # a checkpoint of before
+    assert other.episodes.recent.state() == []
 
 
 def test_a_run_reports_whole_episodes() -> None:

@@ -124,3 +124,9 @@ def test_rich_shows_everything_and_is_cheap(monkeypatch, width):
     for part in ("grid-1", "250K / 1M", "GPU busy", "450 / 700 W", "pace", "policy", "75 %", "[not markup]"):
         assert part in text
     assert each < 1e-3
+
+
+def test_the_mean_of_the_last_episodes_is_beside_the_epochs_return(capsys):
+    plain = make_dashboard("plain", title="x", total_steps=1000)
+    plain.update({"env/return": 3.25, "env/return_100": 2.5})
+    assert "return 3.25 (last 100 episodes 2.5)" in capsys.readouterr().err

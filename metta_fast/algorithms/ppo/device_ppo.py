@@ -95,7 +95,7 @@ class DevicePPO(PPO):
     def state_dict(self) -> dict[str, Any]:
         if self._boundary is None:
             return super().state_dict()
-        return {**self._boundary[0], "steps": self.steps, "epoch": self.epoch}
+        return {**self._boundary[0], **self._counters()}
 
     def env_state(self) -> Any:
         return self.vec.snapshot() if self._boundary is None else self._boundary[1]

@@ -302,7 +302,12 @@ class PPO:
 
         The held row's state is included if the run is deterministic or the environments' state is cheap.
         """
-        return {**self._tensors(), "steps": self.steps, "epoch": self.epoch}
+        return {**self._tensors(), **self._counters()}
+
+    def _counters(self) -> dict[str, Any]:
+        """Returns the state that is kept on the host, as of the last boundary."""
+        recent = self.episodes.recent.state()
+        return {"steps": self.steps, "epoch": self.epoch, "recent_returns": recent}
 
     def env_state(self) -> Any:
         """Returns a function that returns the environments' state as of the last boundary."""
@@ -327,6 +332,7 @@ class PPO:
         """Continues from `state`. Load the vector's state first; without one, new episodes start."""
         self.learner.load_state_dict(state)
         self.steps, self.epoch = state["steps"], state["epoch"]
+        self.episodes.recent.load(state.get("recent_returns", ()))  # not in a checkpoint of before
         if self.reward_scale and "reward_scale" in state:
             self.reward_scale.load_state_dict(state["reward_scale"])
         rollout = state.get("rollout")
