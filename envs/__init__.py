@@ -22,12 +22,20 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
-from metta_fast.config.extension import ENVS, described, entry_point, entry_point_names, load_named, place
+from metta_fast.config.extension import (
+    ENVS,
+    check_call,
+    described,
+    entry_point,
+    entry_point_names,
+    load_named,
+)
 from metta_fast.config.keys import did_you_mean
 from metta_fast.contracts.device_vector import DeviceFactory, check_device_factory
 from metta_fast.contracts.env import EnvError, EnvFactory, check_factory
 from metta_fast.contracts.env_answers import observations
 from metta_fast.contracts.errors import UserError
+from metta_fast.contracts.interrupt import is_interrupt
 
 if TYPE_CHECKING:
     from metta_fast.config.keys import EnvConfig
@@ -158,28 +166,48 @@ def _custom(config: EnvConfig) -> EnvFactory | DeviceFactory:
         if ":" in config.factory
         else entry_point(ENVS, config.factory, "env.factory")
     )
-    try:
-        made = function(config)
-    except UserError:
-        raise
-    except Exception as error:
-        name = getattr(function, "__name__", config.factory)
-        raise UserError(f"{where}: {name}(config) failed: {described(error)}") from error
+    made = _called(function, config, where)
     if isinstance(made, DeviceFactory) and not isinstance(made, EnvFactory):
         check_device_factory(made)
         return made  # environments only on the learner's device
     if isinstance(made, EnvFactory):
         factory = made
-    elif callable(made):
+    elif callable(made) and not hasattr(made, "action_space"):
         from metta_fast.envs.python_env import PythonEnvFactory
 
+        wrong = check_call(made, "a function of the environment's index, as in return lambda index: MyEnv()")
+        if wrong:
+            raise UserError(f"{where} gave a maker of environments that does not fit: {wrong}")
         try:
             factory = PythonEnvFactory(made, name=config.name)
         except EnvError as error:
-            raise UserError(f"{where}: {error}{place(error.__cause__)}") from error
+            raise UserError(f"{where}: {error}") from error
+    elif hasattr(made, "action_space"):
+        raise UserError(
+            f"{where} gave the environment {type(made).__name__} itself: return a maker of environments, as in "
+            "return lambda index: MyEnv()"
+        )
     else:
         raise UserError(
-            f"{where} gave {type(made).__name__}: expected an EnvFactory or callable that makes environment i"
+            f"{where} gave {type(made).__name__}, expected an EnvFactory or a callable that makes environment i: "
+            "return a maker, as in return lambda index: MyEnv()"
         )
     check_factory(factory)
     return factory
+
+
+def _called(function: Callable[..., Any], config: EnvConfig, where: str) -> Any:
+    """Returns what the user's function makes of the configuration."""
+    if wrong := check_call(function, "make(config), where config is the environment's configuration"):
+        raise UserError(f"{where}: {wrong}")
+    try:
+        return function(config)
+    except UserError:
+        raise
+    except BaseException as error:
+        if is_interrupt(error):
+            raise
+        if isinstance(error, EnvError):
+            raise UserError(f"{where}: {error}") from error
+        name = getattr(function, "__name__", config.factory)
+        raise UserError(f"{where}: {name}(config) failed: {described(error)}") from error

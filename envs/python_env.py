@@ -42,12 +42,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from metta_fast.contracts import batch_state as states
-from metta_fast.contracts.env import KINDS, EnvSpec, Rows
+from metta_fast.contracts.env import KINDS, EnvError, EnvSpec, Rows
 from metta_fast.contracts.errors import UserError
+from metta_fast.envs.actions import ActionDecoder, action_spec
 from metta_fast.envs.episode_length import episode_length
+from metta_fast.envs.python_checks import close_env, num_agents
+from metta_fast.envs.python_checks import make_env as made
 from metta_fast.envs.python_slot import DISABLED, NEXT_STEP, SAME_STEP, OneAgent, SeveralAgents
-from metta_fast.envs.python_slot import make_env as make_once
-from metta_fast.envs.spaces import Part, action_spec, decode_actions, observation_parts
+from metta_fast.envs.spaces import Part, observation_parts
 
 if TYPE_CHECKING:
     from metta_fast.contracts.recording import Recorder
@@ -83,27 +85,28 @@ class PythonEnvFactory:
                 "env.num_envs, or make_vector(factory, num_envs), sets the number of environments",
                 num_envs,
             )
-        env = make_once(make_env, 0)
+        env = made(make_env, 0)
         try:
             self.autoreset = _autoreset_mode(env)
-            self.several = hasattr(env, "num_agents")
             self.parts = _with_kinds(env, observation_parts(env.observation_space))
             self.action_space = env.action_space
+            action = action_spec(self.action_space)
             privileged = _privileged(env, self.parts)
             limit = episode_length(env)
             cheap = hasattr(env, "state_dict") and hasattr(env, "load_state_dict")
-            agents = int(env.num_agents) if self.several else 1
+            agents = num_agents(env, self.parts)
         finally:
-            env.close()
+            _close(env)
+        self.several = agents is not None
         if self.autoreset != SAME_STEP and not has_final_obs:
             raise UserError(f"has_final_obs=False is for same-step environments; {name} is {self.autoreset}")
         if self.several and self.autoreset != DISABLED:
             raise UserError(f"{name}: an environment of several agents must not reset itself")
         self.spec = EnvSpec(
             name=name,
-            agents_per_env=agents,
+            agents_per_env=agents or 1,
             obs={part.name: part.leaf for part in self.parts},
-            action=action_spec(self.action_space),
+            action=action,
             privileged=privileged,
             stats=tuple(stats),
             max_steps=limit,
@@ -130,6 +133,7 @@ class PythonBatch:
 
     def __init__(self, factory: PythonEnvFactory, first_env: int, num_envs: int) -> None:
         self.factory, self.spec = factory, factory.spec
+        self._decoder = ActionDecoder(factory.action_space)
         kind = SeveralAgents if factory.several else OneAgent
         self.envs: list[Any] = []
         try:
@@ -162,7 +166,7 @@ class PythonBatch:
         """Steps environments of one agent. Writes the numbers of all environments at once: NumPy is slow for single
         ones."""
         rows = self.rows
-        actions = decode_actions(self.factory.action_space, self.spec.action, rows.action)
+        actions = self._decoder.each(rows.action)
         rows.terminal[:] = rows.truncation[:] = rows.reset[:] = False
         rows.mask[:] = True
         rewards = []
@@ -185,7 +189,7 @@ class PythonBatch:
         """Returns what the environments return, uncopied: the vector copies it, or sends it to another process."""
         self._check_states()
         return {
-            "env": [env.env.state_dict() for env in self.envs],
+            "env": [env.guarded("state_dict", env.env.state_dict) for env in self.envs],
             "held": [env.held for env in self.envs],
             "ended": np.array([env.ended for env in self.envs]),
             "gone": np.array([env.gone for env in self.envs]),
@@ -195,7 +199,7 @@ class PythonBatch:
         """Gives each environment a copy of its state: it may keep the arrays and go on in them."""
         self._check_states()
         for i, env in enumerate(self.envs):
-            env.env.load_state_dict(states.copied(state["env"][i]))
+            env.guarded("load_state_dict", env.env.load_state_dict, states.copied(state["env"][i]))
             env.held, env.ended = states.copied(state["held"][i]), bool(state["ended"][i])
             env.gone[...] = state["gone"][i]
 
@@ -207,9 +211,18 @@ class PythonBatch:
             )
 
     def close(self) -> None:
+        """Closes all environments. Raises EnvError if one raises, after all were closed."""
         with ExitStack() as stack:
             for env in self.envs:
-                stack.callback(env.env.close)
+                stack.callback(close_env, env.env, env.index)
+
+
+def _close(env: Any) -> None:
+    """Closes the environment whose spaces were read. One that cannot be closed is only reported: it can be trained."""
+    try:
+        close_env(env, 0)
+    except EnvError as error:
+        LOG.warning("warning: %s", error)
 
 
 def _timed(step: Callable[[Any], Any], seconds: list[float]) -> Callable[[Any], Any]:

@@ -11,7 +11,11 @@ from typing import Any, NoReturn, Protocol
 import numpy as np
 from numpy import ndarray
 
-from metta_fast.contracts.env import Array, EnvError, EnvSpec, Rows, is_interrupt
+from metta_fast.config.extension import described
+from metta_fast.contracts.env import Array, EnvError, EnvSpec, Rows
+from metta_fast.contracts.interrupt import is_interrupt
+from metta_fast.envs.actions import ActionDecoder
+from metta_fast.envs.python_checks import make_env, reset_result, step_result
 from metta_fast.envs.spaces import FieldError, Part
 
 DISABLED, NEXT_STEP, SAME_STEP = "Disabled", "NextStep", "SameStep"
@@ -23,6 +27,7 @@ class Made(Protocol):
 
     spec: EnvSpec
     parts: tuple[Part, ...]
+    action_space: Any
     autoreset: str
     make_env: Callable[[int], Any]
 
@@ -65,15 +70,24 @@ class Slot:
         except BaseException as error:
             self.fail(error)
 
+    def guarded(self, name: str, call: Callable[..., Any], *arguments: Any) -> Any:
+        """Calls a method of the environment; an error names the environment and the method."""
+        try:
+            return call(*arguments)
+        except BaseException as error:
+            if is_interrupt(error):
+                raise
+            raise EnvError(
+                f"environment {self.index}: {name}() raised {described(error)}", self.index
+            ) from error
+
     def fail(self, error: BaseException) -> NoReturn:
         """Raises EnvError for an error in a call, with this environment's index. The user's Ctrl-C stays what it is."""
         if is_interrupt(error):
             raise error
         if isinstance(error, FieldError):
             raise EnvError(f"environment {self.index} gave a wrong value: {error}", self.index) from None
-        raise EnvError(
-            f"environment {self.index} raised {type(error).__name__}: {error}", self.index
-        ) from error
+        raise EnvError(f"environment {self.index} raised {described(error)}", self.index) from error
 
     def reset(self, seed: int | None) -> None:
         """Writes a new episode's first row."""
@@ -81,10 +95,7 @@ class Slot:
 
     def _fresh(self, seed: int | None) -> Any:
         """Returns the first observation of a new episode."""
-        result = self.env.reset() if seed is None else self.env.reset(seed=seed)
-        if not (isinstance(result, tuple) and len(result) == 2):
-            raise FieldError(f"reset() gave {type(result).__name__}, expected (observation, info)")
-        return result[0]
+        return reset_result(self.env.reset() if seed is None else self.env.reset(seed=seed))
 
     def _first(self, obs: Any) -> None:
         rows = self.rows
@@ -112,14 +123,6 @@ class Slot:
             self.rows.stats[which, column] = np.broadcast_to(value, self.gone.shape)[which]
 
 
-def _result(result: Any) -> tuple[Any, Any, Any, Any, Any]:
-    if not (isinstance(result, tuple) and len(result) == 5):
-        raise FieldError(
-            f"step() gave {type(result).__name__}, expected (obs, reward, terminated, truncated, info)"
-        )
-    return result  # type: ignore[return-value]
-
-
 class OneAgent(Slot):
     """Steps an environment with Gymnasium's API. `step` and `restart` write the row and return the reward."""
 
@@ -127,7 +130,7 @@ class OneAgent(Slot):
         """Steps and returns the reward. Writes flags only at an episode's end: the batch has cleared them."""
         result = self.call(action)
         if type(result) is not tuple or len(result) != 5:
-            result = _result(result)
+            result = step_result(result)
         obs, reward, terminal, truncation, info = result
         if type(terminal) is not bool or type(truncation) is not bool:
             terminal, truncation = _flag("terminated", terminal), _flag("truncated", truncation)
@@ -167,7 +170,7 @@ class OneAgent(Slot):
         if factory.autoreset == SAME_STEP:
             obs, self.held = self.held, None
         elif factory.autoreset == NEXT_STEP:
-            obs = _result(self.call(action))[0]
+            obs = step_result(self.call(action))[0]
         else:
             obs = self._fresh(None)
         self._write(obs)
@@ -182,12 +185,11 @@ class SeveralAgents(Slot):
     def __init__(self, factory: Made, index: int) -> None:
         super().__init__(factory, index)
         self.agents = self.gone.shape
-        start = factory.spec.action.start
-        self.start = np.array(start, np.int32) if start else np.float32(0)
+        self._decoder = ActionDecoder(factory.action_space)
 
     def step(self) -> None:
         rows = self.rows
-        obs, reward, terminal, truncation, info = _result(self.call(rows.action + self.start))
+        obs, reward, terminal, truncation, info = step_result(self.call(self._actions()))
         reward = self._array("reward", reward, "iuf")
         terminal, truncation = (
             self._array("terminal", terminal, "b"),
@@ -206,11 +208,18 @@ class SeveralAgents(Slot):
             self._stats(info, ends)
         self.ended = bool(self.gone.all())
 
+    def _actions(self) -> Array:
+        """Returns the actions of all agents, [n, *shape of the action space]; [n, 1] where that is ()."""
+        actions = self._decoder.decode(self.rows.action)
+        return actions if actions.ndim > 1 else actions[:, None]
+
     def restart(self) -> None:
         self.reset(None)
 
     def _array(self, name: str, value: Any, kinds: str) -> Array:
         value = np.asarray(value)
+        if value.shape == ():  # one for all, as a time limit's wrapper gives it
+            value = np.broadcast_to(value, self.agents)
         if value.shape != self.agents or value.dtype.kind not in kinds:
             raise FieldError(
                 f"{name} is {value.dtype} {value.shape}, not a {'bool' if kinds == 'b' else 'number'} for "
@@ -231,15 +240,3 @@ def _number(name: str, value: Any) -> float:
     if np.ndim(value) or np.asarray(value).dtype.kind not in "biuf":
         raise FieldError(f"{name} is {value!r}, expected a number")
     return float(value)
-
-
-def make_env(make: Callable[[int], Any], index: int) -> Any:
-    """Makes environment `index`. Errors name it."""
-    try:
-        return make(index)
-    except BaseException as error:
-        if is_interrupt(error):
-            raise
-        raise EnvError(
-            f"environment {index} could not be made: {type(error).__name__}: {error}", index
-        ) from error

@@ -1,4 +1,4 @@
-"""Converts Gymnasium spaces to leaves and action rows, for python_env.py.
+"""Converts Gymnasium observation spaces to leaves, for python_env.py.
 
 observation space                     leaf
 Box                                   as it is, dtype kept (shape () becomes (1,)); uint8 of 24 × 24 pixels or more
@@ -7,11 +7,7 @@ Discrete(n), MultiDiscrete            uint8 one-hot [n], [sum of n]; `start` is 
 MultiBinary                           int8 as it is
 Dict, Tuple (nested)                  leaves "key", "key/inner", "0", "1/key"; by name, in sorted order
 
-action space                          row
-Discrete(n, start=k)                  one head of n; the environment gets k … k+n−1
-MultiDiscrete                         one head per entry, each with its start
-MultiBinary(n)                        n heads of 2
-Box                                   float32 [size]; the environment gets its own shape and dtype
+Actions: actions.py.
 """
 
 from __future__ import annotations
@@ -23,13 +19,33 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from metta_fast.contracts.env import ActionSpec, Array, Leaf
+from metta_fast.contracts.env import Array, Leaf
 from metta_fast.contracts.errors import UserError
+from metta_fast.envs.actions import action_spec, decode_action, decode_actions
+
+__all__ = ["FieldError", "Part", "action_spec", "decode_action", "decode_actions", "observation_parts"]
 
 CHANNELS = (1, 3, 4)
 """Sizes of the axis that is an image's channels: grey, colour, four (colour with depth, or a stack of grey)."""
 LEAST_PIXELS = 24
 """Smallest side of an array that counts as an image, unless the environment sets its kind."""
+DTYPES = frozenset(
+    (
+        "bool",
+        "int8",
+        "int16",
+        "int32",
+        "int64",
+        "uint8",
+        "uint16",
+        "uint32",
+        "uint64",
+        "float16",
+        "float32",
+        "float64",
+    )
+)
+"""Names of the dtypes that a leaf may have: torch has no others."""
 
 
 def _channel_axis(shape: tuple[int, ...]) -> int | None:
@@ -61,6 +77,8 @@ class Part:
     nvec: tuple[int, ...] = ()
     """One-hot: sizes of the parts; empty: written unchanged."""
     start: tuple[int, ...] = ()
+    binary: bool = False
+    """MultiBinary: zeros and ones of any dtype."""
     kind: str = ""
     """The kind set by the environment (metta_fast.contracts.env.KINDS); empty: chosen by shape and dtype."""
 
@@ -77,20 +95,30 @@ class Part:
         """Returns a view of one environment's rows, [n, *leaf.shape], for `write`. agents: () or (n,)."""
         return rows.reshape((*agents, *((sum(self.nvec),) if self.nvec else self.shape)))
 
-    def write(self, obs: Any, to: Array, agents: tuple[int, ...]) -> None:
-        """Writes the leaf's value in obs to a view. Raises FieldError."""
-        value = obs
+    def find(self, obs: Any) -> Any:
+        """Returns the leaf's value in obs. Raises FieldError."""
         for key in self.path:
             try:
-                value = value[key]
+                obs = obs[key]
             except (KeyError, IndexError, TypeError):
                 raise FieldError(
                     f"observation {self.name!r}: the space has it, the environment did not give it"
                 ) from None
-        value = np.asarray(value)
-        if value.dtype == self.dtype and value.shape == to.shape and not self.nvec:  # the common, fast case
+        return obs
+
+    def write(self, obs: Any, to: Array, agents: tuple[int, ...]) -> None:
+        """Writes the leaf's value in obs to a view: whatever the space accepts, in the space's dtype. Raises
+        FieldError."""
+        value = self.find(obs)
+        if (
+            isinstance(value, np.ndarray)
+            and value.dtype == self.dtype
+            and value.shape == to.shape
+            and not self.nvec
+        ):  # the common, fast case
             to[...] = value
             return
+        value = self._array(value)
         if value.shape != (*agents, *self.shape):
             raise FieldError(
                 f"observation {self.name!r} has shape {value.shape}, expected {(*agents, *self.shape)}"
@@ -98,29 +126,55 @@ class Part:
         if self.nvec:
             self._one_hot(value, to)
             return
-        if value.dtype != self.dtype:
+        if self.binary:
+            if not ((value == 0) | (value == 1)).all():
+                raise FieldError(
+                    f"observation {self.name!r} is {value.tolist()}, outside its space of 0 and 1"
+                )
+        elif not np.can_cast(value.dtype, self.dtype):
             raise FieldError(
                 f"observation {self.name!r} has dtype {value.dtype}, its space says {self.dtype}: cast it in "
                 "the environment, or declare the space with the dtype that it gives"
             )
         to[...] = value
 
+    def _array(self, value: Any) -> Array:
+        """Converts numbers and lists as the space does. Raises FieldError."""
+        if isinstance(value, np.ndarray):
+            return value
+        try:
+            array = np.asarray(value, None if self.nvec or self.binary else self.dtype)
+        except (ValueError, TypeError, OverflowError) as error:
+            raise FieldError(
+                f"observation {self.name!r} is a {type(value).__name__} that cannot be converted to an array of "
+                f"{self.dtype} ({error})"
+            ) from None
+        if array.dtype.kind not in "biuf":
+            raise FieldError(f"observation {self.name!r} is {value!r}, expected numbers")
+        return array
+
     def _one_hot(self, value: Array, to: Array) -> None:
-        if value.dtype.kind not in "iu":
+        if value.dtype.kind not in "biu":
             raise FieldError(f"observation {self.name!r} has dtype {value.dtype}, expected whole numbers")
-        index = value.astype(np.int64).reshape(-1, len(self.nvec)) - self.start
-        if (index < 0).any() or (index >= self.nvec).any():
+        wide = np.uint64 if value.dtype.kind == "u" else np.int64
+        start = np.array([first % 2**64 for first in self.start], np.uint64)
+        index = (
+            value.astype(wide).view(np.uint64).reshape(-1, len(self.nvec)) - start
+        )  # below start: it wraps
+        if (index >= np.array(self.nvec, np.uint64)).any():
             raise FieldError(f"observation {self.name!r} is {value.tolist()}, outside its space")
-        index += np.cumsum((0, *self.nvec[:-1]))
-        flat = to.reshape(len(index), -1)
+        places = index.astype(np.int64) + np.cumsum((0, *self.nvec[:-1]))
+        flat = to.reshape(len(places), -1)
         flat[...] = 0
-        np.put_along_axis(flat, index, 1, axis=1)
+        np.put_along_axis(flat, places, 1, axis=1)
 
 
 def observation_parts(space: spaces.Space[Any]) -> tuple[Part, ...]:
     """Returns all leaves of an observation space, sorted by name. Raises UserError for an unsupported space."""
     parts = sorted(_parts(space, ()), key=lambda part: part.name)
     names = [part.name for part in parts]
+    if not parts:
+        raise UserError(f"the observation space {space} is empty: the policy would see nothing")
     if len(set(names)) != len(names):
         raise UserError(f"observation leaves {names} share a name: avoid '/' in the keys of Dict spaces")
     return tuple(parts)
@@ -131,65 +185,31 @@ def _parts(space: spaces.Space[Any], path: tuple[Any, ...]) -> Iterator[Part]:
     if isinstance(space, spaces.Dict):
         for key in space.spaces:
             yield from _parts(space[key], (*path, key))
-    elif isinstance(space, spaces.Tuple):
+        return
+    if isinstance(space, spaces.Tuple):
         for index, inner in enumerate(space.spaces):
             yield from _parts(inner, (*path, index))
-    elif isinstance(space, spaces.Discrete):
+        return
+    shape = tuple(space.shape or ())
+    if 0 in shape:
+        raise UserError(
+            f"observation {name!r} has shape {shape}, which holds no numbers: leave it out of the observation space"
+        )
+    if isinstance(space, spaces.Discrete):
         yield Part(name, path, (), np.dtype(np.int64), (int(space.n),), (int(space.start),))
     elif isinstance(space, spaces.MultiDiscrete):
         yield Part(
             name, path, space.nvec.shape, np.dtype(np.int64), _numbers(space.nvec), _numbers(space.start)
         )
-    elif (
-        isinstance(space, (spaces.Box, spaces.MultiBinary))
-        and space.dtype is not None
-        and space.dtype.kind in "biuf"
-    ):
-        yield Part(name, path, tuple(space.shape or ()), np.dtype(space.dtype))
+    elif isinstance(space, spaces.MultiBinary):
+        yield Part(name, path, shape, np.dtype(space.dtype), binary=True)
+    elif isinstance(space, spaces.Box) and np.dtype(space.dtype).name in DTYPES:
+        yield Part(name, path, shape, np.dtype(space.dtype))
     else:
         raise UserError(
-            f"observation {name!r} is of {space}: give Box, Discrete, MultiDiscrete, MultiBinary or a "
-            "Dict or Tuple of them (wrap the environment)"
+            f"observation {name!r} is of {space}: give Box ({', '.join(sorted(DTYPES))}), Discrete, MultiDiscrete, "
+            "MultiBinary or a Dict or Tuple of them (wrap the environment)"
         )
-
-
-def action_spec(space: spaces.Space[Any]) -> ActionSpec:
-    """Returns the spec of one agent's action space. Raises UserError for an unsupported space."""
-    if isinstance(space, spaces.Discrete):
-        return ActionSpec("discrete", nvec=(int(space.n),), start=(int(space.start),))
-    if isinstance(space, spaces.MultiDiscrete):
-        return ActionSpec("discrete", nvec=_numbers(space.nvec), start=_numbers(space.start))
-    if isinstance(space, spaces.MultiBinary):
-        heads = int(np.prod(space.shape))
-        return ActionSpec("discrete", nvec=(2,) * heads, start=(0,) * heads)
-    if isinstance(space, spaces.Box):
-        return ActionSpec(
-            "box",
-            low=tuple(space.low.astype(float).reshape(-1).tolist()),
-            high=tuple(space.high.astype(float).reshape(-1).tolist()),
-        )
-    raise UserError(
-        f"action space {space}: expected Discrete, MultiDiscrete, MultiBinary or Box (wrap the environment)"
-    )
-
-
-def decode_action(space: spaces.Space[Any], spec: ActionSpec, row: Array) -> Any:
-    """Converts one agent's row [width] to an action in the environment's space; Discrete: an int."""
-    action = decode_actions(space, spec, row[None])[0]
-    return int(action) if isinstance(space, spaces.Discrete) else action
-
-
-def decode_actions(space: spaces.Space[Any], spec: ActionSpec, rows: Array) -> list[Any]:
-    """Converts the rows [n, width] of n environments. The actions share no memory with the rows.
-
-    Discrete actions are scalars of the space's dtype, which the space checks faster than an int.
-    """
-    if isinstance(space, spaces.Discrete):
-        return list(rows[:, 0].astype(space.dtype) + spec.start[0])
-    if isinstance(space, spaces.MultiDiscrete):
-        rows = rows + space.start.reshape(-1)
-    values = rows.astype(space.dtype).reshape(len(rows), *(space.shape or ()))
-    return [values[i, ...] for i in range(len(values))]
 
 
 def _numbers(array: Array) -> tuple[int, ...]:

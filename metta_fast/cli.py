@@ -240,3 +240,11 @@ def main(words: Sequence[str] | None = None, *, default_hardware: str = "auto") 
         return 2
     except KeyboardInterrupt:
         return 130
+    except RuntimeError as error:
+        from metta_fast.contracts.env import EnvError
+        from metta_fast.contracts.vector import VectorError
+
+        if not isinstance(error, (EnvError, VectorError)):
+            raise
+        print(f"error: {error}", file=sys.stderr)  # an environment's failure in eval, replay, export or bench
+        return 1

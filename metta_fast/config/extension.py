@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import sysconfig
 import traceback
 from collections.abc import Callable, Mapping
 from importlib.metadata import EntryPoint, entry_points
@@ -22,9 +23,11 @@ from typing import Any
 
 from metta_fast.config.keys import did_you_mean
 from metta_fast.contracts.errors import UserError
+from metta_fast.contracts.interrupt import is_interrupt
 
 ENVS, POLICIES, ENCODERS = "metta_fast.envs", "metta_fast.policies", "metta_fast.encoders"
 ALGORITHMS, FEATURES = "metta_fast.algorithms", "metta_fast.features"
+_NOT_OWN = ("<", sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), sysconfig.get_path("stdlib"))
 MOST_NAMES = 8
 """Names of a module that a message lists."""
 
@@ -85,7 +88,9 @@ def entry_point(group: str, name: str, key: str | None = None) -> Any:
         return None
     try:
         return found.load()
-    except Exception as error:
+    except BaseException as error:  # a script may call sys.exit
+        if is_interrupt(error):
+            raise
         raise UserError(
             f"{key or group.rpartition('.')[2]}={name}: the entry point {found.value} of group {group} cannot be "
             f"loaded: {described(error)}"
@@ -123,23 +128,54 @@ def has_keywords(function: Callable[..., Any], positional: int) -> bool:
     return any(p.kind is not p.VAR_POSITIONAL for p in parameters)
 
 
+def takes(function: Callable[..., Any], *arguments: Any, **keys: Any) -> bool:
+    """Returns whether the function can be called so, True if it has no signature to read."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return True
+    try:
+        signature.bind(*arguments, **keys)
+    except TypeError:
+        return False
+    return True
+
+
+def check_call(function: Callable[..., Any], expected: str) -> str:
+    """Returns what is wrong with a function that we call with one argument, or "".
+
+    Args:
+        expected: the call, for the message: "make(config)".
+    """
+    if takes(function, None):
+        return ""
+    name = getattr(function, "__name__", type(function).__name__)
+    return f"{name}{inspect.signature(function)} cannot be called with one argument: expected {expected}"
+
+
 def described(error: BaseException) -> str:
     """Returns `ValueError: its message (file.py:12)`."""
-    return f"{type(error).__name__}: {error}{place(error)}"
+    text = str(error)
+    return f"{type(error).__name__}{': ' if text else ''}{text}{place(error)}"
 
 
 def place(error: BaseException | None) -> str:
-    """Returns where a user's code failed, as ` (file:line)`; a syntax error's message says it already."""
+    """Returns where a user's code failed, as ` (file:line)`: the last line that belongs to no installed package, else
+    the last one. A syntax error's message says it already."""
     frames = traceback.extract_tb(error.__traceback__) if error else []
     if not frames or isinstance(error, SyntaxError):
         return ""
-    return f" ({frames[-1].filename}:{frames[-1].lineno})"
+    own = [frame for frame in frames if not frame.filename.startswith(_NOT_OWN)]
+    frame = own[-1] if own else frames[-1]
+    return f" ({frame.filename}:{frame.lineno})"
 
 
 def _module(name: str, where: str) -> ModuleType:
     try:
         return importlib.import_module(name)
-    except Exception as error:
+    except BaseException as error:  # a script may call sys.exit
+        if is_interrupt(error):
+            raise
         missing = error.name if isinstance(error, ModuleNotFoundError) else None
         why = described(error)
         if missing and f"{name}.".startswith(f"{missing}."):

@@ -10,7 +10,6 @@ To add an environment, write an `EnvFactory`; `metta_fast.envs.python_env` has o
 from __future__ import annotations
 
 import inspect
-import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, runtime_checkable
@@ -256,11 +255,3 @@ class EnvError(RuntimeError):
     def __init__(self, message: str, env: int | None = None) -> None:
         super().__init__(message)
         self.env = env
-
-
-def is_interrupt(error: BaseException) -> bool:
-    """Returns whether an exception that came out of an environment's code is the user's Ctrl-C or signal.
-
-    Signals raise in the main thread alone. Everything else is the environment's failure, SystemExit included.
-    """
-    return isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread()

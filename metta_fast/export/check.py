@@ -17,7 +17,7 @@ from metta_fast.contracts.env import EnvFactory, EnvSpec, check_batches
 from metta_fast.contracts.slab import new_rows
 from metta_fast.export.formats import Function
 from metta_fast.export.step import Step, has_memory, output_names
-from metta_fast.inference.players import RandomPlayer
+from metta_fast.inference.players import RandomPlayer, close_batch
 from metta_fast.policy import ActionHead, Policy
 
 TOLERANCE = 1e-4
@@ -65,7 +65,7 @@ def played(factory: EnvFactory, num_envs: int, wanted: EnvSpec, seed: int = 0) -
             rows.action[...] = player.act(rows, batch)
             batch.step()
     finally:
-        batch.close()
+        close_batch(batch)
     return found
 
 

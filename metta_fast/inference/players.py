@@ -22,6 +22,7 @@ from metta_fast.contracts.env import (
     ActionSpec,
     Array,
     EnvBatch,
+    EnvError,
     EnvFactory,
     EnvSpec,
     NotingBatch,
@@ -125,9 +126,17 @@ def play(
         for text in cast("NotingBatch", batch).notes().values() if spec.notes else ():
             LOG.warning("warning: %s", text)
     finally:
-        batch.close()
+        close_batch(batch)
     named = {name: stats[:, i] for i, name in enumerate(spec.stats)}
     return Episodes(spec.agents_per_env, returns, lengths, named, int(alive.sum()))
+
+
+def close_batch(batch: EnvBatch) -> None:
+    """Closes environments after their last step. One that cannot be closed is reported: it changes no result."""
+    try:
+        batch.close()
+    except EnvError as error:
+        LOG.warning("warning: %s", error)
 
 
 def uniform(action: ActionSpec, agents: int, rng: np.random.Generator) -> Array:

@@ -8,6 +8,7 @@ Place in the flow: trainer.py builds a run with it; tests hand the trainer anoth
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -58,11 +59,13 @@ class Parts:
         self.algorithm.load_state_dict(algorithm_state)
 
     def close(self) -> None:
-        self.vec.close()
-        if self.viewer is not None:
-            self.viewer.close()
-        for hook in self.on_close:
-            hook()
+        """Raises WorkerError if an environment cannot be closed, after everything was ended."""
+        with ExitStack() as stack:
+            for hook in reversed(self.on_close):
+                stack.callback(hook)
+            if self.viewer is not None:
+                stack.callback(self.viewer.close)
+            stack.callback(self.vec.close)
 
 
 def build_parts(config: Config, factory: EnvFactory | None = None) -> Parts:

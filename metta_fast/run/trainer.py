@@ -195,7 +195,7 @@ class Trainer:
             raise UserError(
                 f"{error}\n(the policy's keys are those of init_from={self.init.path})"
             ) from error
-        self._closing.callback(parts.close)
+        self._closing.callback(self._close_parts, parts)
         self.log.say(f"run {self.folder.path}" + (f", continuing from step {start.step}" if start else ""))
         self.algorithm, self.vec = parts.algorithm, parts.vec
         self._writer.fast_paths(self.algorithm.fast_paths)
@@ -211,6 +211,14 @@ class Trainer:
         self._unused = False
         if start is None:
             self._take(with_env=False)  # no block is held yet; a reset repeats it
+
+    def _close_parts(self, parts: Parts) -> None:
+        """Closes the parts. An environment that cannot be closed changes nothing about what was trained."""
+        try:
+            parts.close()
+        except VectorError as error:
+            self.log.note(traceback.format_exc())
+            self.log.warn(str(error).partition("\n")[0])
 
     def _load(self, start: Checkpoint) -> None:
         env = start.load("env")

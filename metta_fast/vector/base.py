@@ -13,10 +13,12 @@ from typing import Any, NoReturn, cast
 
 import numpy as np
 
+from metta_fast.config.extension import described
 from metta_fast.contracts import batch_state as states
 from metta_fast.contracts.closing import Closing
-from metta_fast.contracts.env import Array, EnvBatch, EnvError, EnvFactory, NotingBatch, is_interrupt
+from metta_fast.contracts.env import Array, EnvBatch, EnvError, EnvFactory, NotingBatch
 from metta_fast.contracts.errors import NonFiniteError
+from metta_fast.contracts.interrupt import is_interrupt
 from metta_fast.contracts.slab import EnvRange, slab_rows, slab_size, split
 from metta_fast.contracts.vector import Block, VectorError, WorkerError
 from metta_fast.envs.native._sync import FAULT, NOTHING, Memory, Ready
@@ -206,7 +208,7 @@ class BaseVector(Closing):
         try:
             self._break(f"the vector is closed since an error: {message}")
         except Exception as error:
-            message += f"\n(closing the environments raised too: {type(error).__name__}: {error})"
+            message += f"\n(and then {error})"
         raise WorkerError(message, env=env, worker=worker) from cause
 
     def _break(self, why: str) -> None:
@@ -220,7 +222,7 @@ class BaseVector(Closing):
         environments if the exception names none."""
         env = error.env if isinstance(error, EnvError) else None
         self._fail(
-            str(error) if env is not None else f"{what} raised {type(error).__name__}: {error}",
+            str(error) if env is not None else f"{what} raised {described(error)}",
             env=env,
             cause=error,
         )
@@ -241,9 +243,15 @@ class BaseVector(Closing):
 
     def _close_batches(self) -> None:
         """Closes all batches of this process, also if one raises."""
-        with self._no_exit("closing the environments raised"), ExitStack() as stack:
-            for batch in self.batches:
-                stack.callback(batch.close)
+        what = "closing the environments raised"
+        try:
+            with self._named(what), ExitStack() as stack:
+                for batch in self.batches:
+                    stack.callback(batch.close)
+        except (KeyboardInterrupt, WorkerError):
+            raise
+        except Exception as error:  # of a batch that names no environment
+            raise WorkerError(f"{what} {described(error)}") from error
 
     @contextmanager
     def _no_exit(self, what: str) -> Iterator[None]:
@@ -255,7 +263,18 @@ class BaseVector(Closing):
         except BaseException as error:
             if is_interrupt(error):
                 raise
-            raise WorkerError(f"{what} {type(error).__name__}: {error}") from error
+            raise WorkerError(f"{what} {described(error)}") from error
+
+    @contextmanager
+    def _named(self, what: str) -> Iterator[None]:
+        """Turns what an environment raises in a call other than reset and step into WorkerError."""
+        try:
+            with self._no_exit(what):
+                yield
+        except EnvError as error:
+            cause = error.__cause__
+            text = f"environment {error.env}: {what} {described(cause)}" if cause is not None else str(error)
+            raise WorkerError(text, env=error.env) from error
 
     # ---- hooks ----
 
@@ -284,18 +303,18 @@ class BaseVector(Closing):
 
     def _env_states(self) -> list[states.State]:
         """Returns copies of the batches' states, in order of environments. Native batches copy them themselves."""
-        with self._no_exit("state_dict of an environment raised"):
+        with self._named("state_dict() raised"):
             parts = [batch.state_dict() for batch in self.batches]
         return parts if self.spec.native else states.copied(parts)
 
     def _notes(self) -> list[dict[str, str]]:
         """Returns the batches' notes, in order of environments."""
-        with self._no_exit("notes of an environment raised"):
+        with self._named("notes() raised"):
             return [cast("NotingBatch", batch).notes() for batch in self.batches]
 
     def _load_env_states(self, state: states.State) -> None:
         """Loads a state into all environments: each batch gets its part."""
-        with self._no_exit("load_state_dict of an environment raised"):
+        with self._named("load_state_dict() raised"):
             for batch, (start, stop) in zip(self.batches, self.batch_ranges):
                 batch.load_state_dict(states.cut(state, start, stop))
 

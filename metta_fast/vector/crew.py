@@ -161,18 +161,17 @@ class Crew:
             words = self.last_words(worker)
         return words
 
-    def dismiss(self, patience_s: float) -> None:
-        """Ends the launcher and its workers, also stopped ones. May be called twice.
+    def wait(self, patience_s: float) -> None:
+        """Waits for workers that were asked to close; at most patience_s seconds."""
+        self.process.send_signal(signal.SIGCONT)  # a stopped launcher could not end
+        self._ended(patience_s)
 
-        Args:
-            patience_s: seconds that workers have to end by themselves, since they were asked to close.
-        """
+    def dismiss(self) -> None:
+        """Ends the launcher and its workers, also stopped ones. May be called twice."""
         if not self.is_mine():
             return
         try:
             self.process.send_signal(signal.SIGCONT)  # a stopped launcher could not end its workers
-            if patience_s:
-                self._ended(patience_s)
         finally:
             self._open.close()  # the launcher kills all workers then
             if not self._ended(END_S):

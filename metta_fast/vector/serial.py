@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from metta_fast.contracts.env import EnvFactory, is_interrupt
+from metta_fast.contracts.env import EnvFactory
+from metta_fast.contracts.interrupt import is_interrupt
 from metta_fast.contracts.slab import EnvRange
 from metta_fast.envs.native._sync import Ready
 from metta_fast.vector.base import BaseVector

@@ -10,7 +10,9 @@ vector that is dropped without being closed is collected, and its finalizer stop
 from __future__ import annotations
 
 import errno
+import os
 import queue
+import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -60,6 +62,13 @@ class ThreadPool:
         """Returns the numbers of the tasks that are running, in order."""
         return sorted(number for number in self._current if number is not None)
 
+    def lost(self) -> int | None:
+        """Returns the number of a task whose thread has ended within it (pthread_exit), or None."""
+        for number, thread in zip(self._current, self._threads):
+            if number is not None and not _lives(thread):
+                return number
+        return None
+
     def stop(self, patience_s: float) -> bool:
         """Ends the threads, each after its present task. Returns False if one has not ended after patience_s."""
         self._stopping = True
@@ -67,9 +76,11 @@ class ThreadPool:
             self._tasks.put(None)
         end = time.monotonic() + patience_s
         for thread in self._threads:
-            if thread is not threading.current_thread():  # the garbage collector may run in one of them
+            if thread is not threading.current_thread() and _lives(
+                thread
+            ):  # the garbage collector may run in one of them
                 thread.join(max(0.0, end - time.monotonic()))
-        return not any(thread.is_alive() for thread in self._threads)
+        return not any(thread.is_alive() and _lives(thread) for thread in self._threads)
 
     def _serve(self, thread: int) -> None:
         """Runs a thread."""
@@ -88,3 +99,10 @@ class ThreadPool:
                 done = self._remaining[block] == 0
             if done:
                 self._ready.push(block)
+
+
+def _lives(thread: threading.Thread) -> bool:
+    """Returns whether the system still runs the thread. Python does not notice an end from C."""
+    if sys.platform.startswith("linux") and os.path.isdir("/proc/self/task"):
+        return os.path.exists(f"/proc/self/task/{thread.native_id}")
+    return thread.is_alive()

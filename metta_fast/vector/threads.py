@@ -12,7 +12,8 @@ import weakref
 from functools import partial
 from typing import NoReturn, cast
 
-from metta_fast.contracts.env import EnvError, EnvFactory, NativeBatch, is_interrupt
+from metta_fast.contracts.env import EnvError, EnvFactory, NativeBatch
+from metta_fast.contracts.interrupt import is_interrupt
 from metta_fast.contracts.slab import EnvRange, Slice, split
 from metta_fast.contracts.vector import VectorError
 from metta_fast.envs.native._pool import PATIENCE_S, Pool
@@ -108,6 +109,13 @@ class PythonThreadsVector(BaseVector):
         assert self._pool.error is not None
         error, i = self._pool.error
         self._fail_from(error, self.envs.describe(*self.batch_ranges[i]))
+
+    def _look(self) -> None:
+        lost = self._pool.lost()
+        if lost is not None:
+            self._fail(
+                f"{self.envs.describe(*self.batch_ranges[lost])} ended the thread that stepped it (pthread_exit)"
+            )
 
     def _hung(self) -> NoReturn:
         busy = [self.envs.describe(*self.batch_ranges[i]) for i in self._pool.running()]

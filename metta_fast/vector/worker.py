@@ -12,11 +12,13 @@ import signal
 import sys
 import time
 import traceback
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, NoReturn, cast
 
 import cloudpickle
 import numpy as np
 
+from metta_fast.config.extension import described
 from metta_fast.contracts.env import EnvBatch, EnvError, NativeBatch, NotingBatch
 from metta_fast.contracts.slab import slab_rows, slab_size
 from metta_fast.envs.native._pool import Pool
@@ -61,12 +63,10 @@ def main(index: int, job: Job, memory: Memory, link: Link, words: int, launcher:
         faulthandler.enable(words)
         faulthandler.register(signal.SIGUSR1, words)
         try:
-            _serve(index, job, memory, link, launcher)
+            _serve(index, job, memory, link, launcher, words)
             code = 0
         except BaseException as error:
-            env = error.env if isinstance(error, EnvError) else None
-            report_fault(memory, index, -1 if env is None else env)
-            _write_traceback(words, error)
+            _report(memory, index, words, error)
             while os.getppid() == launcher:
                 time.sleep(LOOK_S)  # the parent ends us
     finally:
@@ -75,16 +75,27 @@ def main(index: int, job: Job, memory: Memory, link: Link, words: int, launcher:
         os._exit(code)
 
 
+def _report(memory: Memory, index: int, words: int, error: BaseException) -> None:
+    """Reports an exception to the parent: first on the board, then its message and traceback through the pipe."""
+    env = error.env if isinstance(error, EnvError) else None
+    report_fault(memory, index, -1 if env is None else env)
+    _write_traceback(words, error)
+
+
 def _write_traceback(words: int, error: BaseException) -> None:
-    """Writes the exception's traceback and a 0 at its end. Waits while the pipe is full: the parent, which knows of
-    the exception already, reads it."""
-    text = "".join(traceback.format_exception(error)).encode(errors="replace")[-WORDS:] + b"\0"
+    """Writes one line that says what happened, the exception's traceback, and a 0 at its end. Waits while the pipe is
+    full: the parent, which knows of the exception already, reads it."""
+    named = isinstance(error, EnvError)
+    what = str(error) if named else f"raised {described(error)}"
+    trace = "".join(traceback.format_exception(error.__cause__ if named and error.__cause__ else error))
+    head = (what.partition("\n")[0] + "\n").encode(errors="replace")[:WORDS]
+    text = head + trace.encode(errors="replace")[-WORDS:] + b"\0"
     os.set_blocking(words, True)
     while text:
         text = text[os.write(words, text) :]
 
 
-def _serve(index: int, job: Job, memory: Memory, link: Link, launcher: int) -> None:
+def _serve(index: int, job: Job, memory: Memory, link: Link, launcher: int, words: int) -> None:
     factory = cloudpickle.loads(job.factory)
     agents = job.spec.agents_per_env
     total = job.envs.count * agents
@@ -114,8 +125,12 @@ def _serve(index: int, job: Job, memory: Memory, link: Link, launcher: int) -> N
         if kind == MESSAGE:
             command, argument = link.recv()
             if command == "close":
-                for batch in batches.values():
-                    batch.close()
+                try:
+                    with ExitStack() as stack:
+                        for batch in batches.values():
+                            stack.callback(batch.close)
+                except BaseException as error:
+                    _report(memory, index, words, error)  # the parent reads it when this process has ended
                 return
             if command == "state":
                 link.send((index, [batch.state_dict() for batch in batches.values()]))

@@ -25,6 +25,7 @@ import cloudpickle
 from metta_fast.contracts import batch_state as states
 from metta_fast.contracts.env import EnvFactory
 from metta_fast.contracts.slab import EnvRange, slab_size, slices, split
+from metta_fast.contracts.vector import WorkerError
 from metta_fast.envs.native._sync import NOTHING, Board, Memory, board_size
 from metta_fast.machine.spin import spin_seconds
 from metta_fast.vector.base import LOOK_S, BaseVector
@@ -85,7 +86,7 @@ class WorkersVector(BaseVector):
         finally:
             if fd >= 0:
                 os.close(fd)
-        self._finalizer = weakref.finalize(self, Crew.dismiss, self._crew, 0.0)
+        self._finalizer = weakref.finalize(self, Crew.dismiss, self._crew)
         self._waiting = [0.0] * num_workers
         """For each worker: seconds that recv has waited while it was busy and finished nothing."""
         self._progress = [0] * num_workers
@@ -139,12 +140,7 @@ class WorkersVector(BaseVector):
             for w in range(len(self.worker_ranges)):
                 if self.board.raised(w):
                     env = self.board.fault_env(w)
-                    which = f": environment {env} raised" if env >= 0 else " raised"
-                    self._fail(
-                        f"{self._name(w)}{which}\n{self._crew.traceback(w)}",
-                        env=env if env >= 0 else None,
-                        worker=w,
-                    )
+                    self._fail(self._raised(w), env=env if env >= 0 else None, worker=w)
             death = self._crew.death()
             if death is not None:
                 self._died(*death)
@@ -152,6 +148,13 @@ class WorkersVector(BaseVector):
         if closed is not None:
             self._name_hung(closed, "")
         self._fail("a worker failed without a traceback or an exit status")
+
+    def _raised(self, w: int) -> str:
+        """Describes the exception that a worker has reported: one line, then its traceback."""
+        env, text = self.board.fault_env(w), self._crew.traceback(w)
+        if env < 0:
+            return f"{self._name(w)} {text or 'raised an exception'}"
+        return f"{self._name(w)}: {text or f'environment {env} raised an exception'}"
 
     def _died(self, w: int, status: int | None) -> NoReturn:
         """Raises WorkerError for a death that the launcher reported, or for its own (w = −1)."""
@@ -186,14 +189,32 @@ class WorkersVector(BaseVector):
         )
 
     def _stop(self, broken: bool = False) -> None:
-        if not broken and self._crew.is_mine():
-            for w, link in enumerate(self._crew.links):
-                with suppress(OSError):  # it died: the launcher ends the others
-                    link.post(("close", None))
-                    link.push()  # the socket is empty; what it does not take is not sent, and the worker is killed
-                    self.board.message(w)
-        self._crew.dismiss(0.0 if broken else CLOSE_S)
-        self._finalizer.detach()
+        raised: list[int] = []
+        try:
+            if not broken and self._crew.is_mine():
+                raised = self._close_environments()
+            text = "\n".join(self._raised(w) for w in raised)
+            env = self.board.fault_env(raised[0]) if raised else -1
+        finally:
+            self._crew.dismiss()
+            self._finalizer.detach()
+        if raised:
+            raise WorkerError(
+                f"closing the environments raised an exception: {text}",
+                env=env if env >= 0 else None,
+                worker=raised[0],
+            )
+
+    def _close_environments(self) -> list[int]:
+        """Has the workers close their environments and end. Returns the workers in which that raised."""
+        before = {w for w in range(len(self.worker_ranges)) if self.board.raised(w)}
+        for w, link in enumerate(self._crew.links):
+            with suppress(OSError):  # it died: the launcher ends the others
+                link.post(("close", None))
+                link.push()  # the socket is empty; what it does not take is not sent, and the worker is killed
+                self.board.message(w)
+        self._crew.wait(CLOSE_S)
+        return [w for w in range(len(self.worker_ranges)) if self.board.raised(w) and w not in before]
 
     # ---- messages by socket ----
 

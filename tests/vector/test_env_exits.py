@@ -4,7 +4,11 @@ named as its failure, wherever they are raised. Tests that threads end with thei
 from __future__ import annotations
 
 import gc
+import signal
+import subprocess
+import sys
 import threading
+import time
 import weakref
 
 import numpy as np
@@ -79,26 +83,71 @@ def play(vec):
     vec.recv(20.0)
 
 
-@pytest.mark.parametrize("error", [SystemExit, GeneratorExit, KeyboardInterrupt, Unheard])
+@pytest.mark.parametrize("error", [SystemExit, GeneratorExit, KeyboardInterrupt, StopIteration, Unheard])
 @pytest.mark.parametrize("where", ["reset", "step"])
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_whatever_an_environment_raises_is_named_at_once(backend, where, error):
-    if (backend, error) == ("serial", KeyboardInterrupt):
-        pytest.skip("in the main thread it is Ctrl-C")
     vec = vector(backend, where, error, worker_timeout_s=600.0)
     with pytest.raises(WorkerError, match=f"{error.__name__}: simulator gave up") as told:
         play(vec)
-    if (backend, error) != ("workers", KeyboardInterrupt):  # there the traceback alone tells which it is
-        assert told.value.env == FAULTY
-        assert f"environment {FAULTY} raised" in str(told.value)
+    assert told.value.env == FAULTY
+    assert f"environment {FAULTY} raised {error.__name__}" in str(told.value).splitlines()[0]
+    assert f"{__file__}:" in str(told.value).splitlines()[0]
     with pytest.raises(VectorError, match="closed since an error"):
         vec.recv()
 
 
-def test_ctrl_c_within_a_step_stays_ctrl_c():
-    vec = vector("serial", "step", KeyboardInterrupt)
-    with pytest.raises(KeyboardInterrupt):
-        play(vec)
+def handler(*_):
+    raise KeyboardInterrupt
+
+
+def busy():
+    signal.raise_signal(signal.SIGINT)
+
+
+def caught_and_raised_again():
+    try:
+        busy()
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt("while the simulator ran") from None
+
+
+@pytest.mark.parametrize("how", [busy, caught_and_raised_again])
+@pytest.mark.parametrize("handle", [signal.default_int_handler, handler])
+def test_ctrl_c_within_a_step_stays_ctrl_c(how, handle):
+    vec = vector("serial", "step", lambda _: how())
+    before = signal.signal(signal.SIGINT, handle)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            play(vec)
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_a_thread_that_an_environment_ends_is_noticed():
+    """pthread_exit ends the thread without an exception."""
+    code = """
+import ctypes, time, numpy as np
+from tests.vector.test_env_exits import Env, FAULTY, make_vector
+from metta_fast.envs.python_env import PythonEnvFactory
+
+class Ends(Env):
+    def may_raise(self, where):
+        if (where, self.index) == ("step", FAULTY):
+            ctypes.CDLL(None).pthread_exit(None)
+
+factory = PythonEnvFactory(lambda index: Ends(index, "", None, []))
+vec = make_vector(factory, 4, backend="threads", num_threads=2)
+vec.async_reset(0)
+start = time.monotonic()
+vec.send(vec.recv(20.0), np.zeros((4, 1), np.int32))
+try:
+    vec.recv()
+except RuntimeError as error:
+    print(error, time.monotonic() - start < 1.0, flush=True)
+"""
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert "environments 2…3 ended the thread that stepped it (pthread_exit) True" in out.stdout, out.stderr
 
 
 @pytest.mark.parametrize("error", [SystemExit, GeneratorExit, Unheard, ValueError])
@@ -148,14 +197,28 @@ def test_a_state_that_cannot_be_had_does_not_end_the_program(backend, where, err
     vec.close()
 
 
+@pytest.mark.parametrize("error", [SystemExit, ValueError])
 @pytest.mark.parametrize("num_blocks", [1, ENVS])
 @pytest.mark.parametrize("backend", ["serial", "threads"])
-def test_every_environment_is_closed_when_one_raises(backend, num_blocks):
+def test_every_environment_is_closed_when_one_raises(backend, num_blocks, error):
     closed = []
-    vec = vector(backend, "close", SystemExit, closed, num_blocks=num_blocks)
-    with pytest.raises(WorkerError, match="closing the environments raised SystemExit: simulator gave up"):
+    vec = vector(backend, "close", error, closed, num_blocks=num_blocks)
+    words = f"environment {FAULTY}: closing the environments raised {error.__name__}: simulator gave up"
+    with pytest.raises(WorkerError, match=words) as told:
         vec.close()
+    assert told.value.env == FAULTY
     assert sorted(closed) == list(range(ENVS))
+
+
+def test_an_environment_that_cannot_be_closed_in_a_worker_is_named():
+    vec = vector("workers", "close", ValueError)
+    play(vec)
+    start = time.monotonic()
+    with pytest.raises(
+        WorkerError, match=f"environment {FAULTY}: close\\(\\) raised ValueError: simulator gave up"
+    ):
+        vec.close()
+    assert time.monotonic() - start < 2.0
 
 
 # ── threads end with their vector ──
