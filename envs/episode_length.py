@@ -24,7 +24,7 @@ def episode_length(env: Any) -> int:
     states a limit of 1.
     """
     found = []
-    for layer in _layers(env):
+    for layer in layers(env):
         with suppress(Exception):  # properties are the user's code
             found.append(layer.spec.max_episode_steps)
         for name in ATTRIBUTES:
@@ -33,8 +33,8 @@ def episode_length(env: Any) -> int:
     return min((int(limit) for limit in found if _is_limit(limit)), default=0)
 
 
-def _layers(env: Any) -> Iterator[Any]:
-    """Yields the environment and what it wraps, from the outside."""
+def layers(env: Any) -> Iterator[Any]:
+    """Yields an environment and those that it wraps, from the outside."""
     for _ in range(MOST_WRAPPERS):
         if env is None:
             return

@@ -10,7 +10,7 @@ Place in the flow: python_env.py and python_slot.py make, count and close enviro
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import gymnasium
@@ -20,6 +20,7 @@ from gymnasium import spaces
 from metta_fast.config.extension import described, takes
 from metta_fast.contracts.env import EnvError
 from metta_fast.contracts.interrupt import is_interrupt
+from metta_fast.envs.episode_length import layers
 from metta_fast.envs.spaces import FieldError, Part
 
 API = "observation_space, action_space, reset(seed=…), step(action)"
@@ -175,20 +176,11 @@ def _fits(obs: Any, part: Part, agents: tuple[int, ...]) -> bool:
 
 def _counted(env: Any) -> int | None:
     """Returns the whole number `num_agents` of the environment, or of one that it wraps."""
-    for layer in _layers(env):
+    for layer in layers(env):
         count = getattr(layer, "num_agents", None)
         if isinstance(count, (int, np.integer)) and not isinstance(count, bool) and count >= 1:
             return int(count)
     return None
-
-
-def _layers(env: Any) -> Iterator[Any]:
-    """Yields an environment and those that it wraps, from the outside."""
-    seen: list[Any] = []
-    while env is not None and not any(env is other for other in seen):
-        yield env
-        seen.append(env)
-        env = getattr(env, "env", None)
 
 
 # ── what reset and step give ──
