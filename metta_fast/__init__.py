@@ -6,9 +6,11 @@ Every public name is `metta_fast.X`; X is imported when it is first used, so imp
 processes rely on it never importing torch.
 """
 
-from __future__ import annotations
+from metta_fast.machine.run_imports import stay_out as _stay_out
 
-from typing import TYPE_CHECKING, Any
+_stay_out()  # before all other imports, also of `__future__`: they could come from a run's folder
+
+from typing import TYPE_CHECKING, Any  # noqa: E402
 
 if TYPE_CHECKING:
     from metta_fast.algorithms import hooks as hooks
@@ -44,9 +46,9 @@ if TYPE_CHECKING:
     from metta_fast.run.train_function import train as train
     from metta_fast.vector import make_vector as make_vector
 
-from metta_fast.compat.old_paths import install as _install_old_paths
-from metta_fast.machine.processor import check_processor as _check_processor
-from metta_fast.version import __version__ as __version__
+from metta_fast.compat.old_paths import install as _install_old_paths  # noqa: E402
+from metta_fast.machine.processor import check_processor as _check_processor  # noqa: E402
+from metta_fast.version import __version__ as __version__  # noqa: E402
 
 _PLACES = {
     "ActionSpec": "metta_fast.contracts.env",

@@ -18,7 +18,6 @@ command is known.
 from __future__ import annotations
 
 import gc
-import os
 import re
 import signal
 import sys
@@ -27,6 +26,7 @@ from contextlib import ExitStack, contextmanager
 
 from metta_fast.contracts.errors import UserError
 from metta_fast.machine.idle_threads import let_idle_threads_sleep
+from metta_fast.machine.run_imports import see_current_folder
 from metta_fast.version import __version__
 
 USAGE = """usage: metta-fast COMMAND …
@@ -52,19 +52,21 @@ def train(words: Sequence[str], default_hardware: str = "auto") -> int:
     """
     from metta_fast.resolve.explain import cfg_text, explain_text, help_text
 
-    words, show = _split(words)
+    words, show, trust = _split(words)
     if show == "--help":
         typed = [word.partition("=")[2] for word in words if word.startswith("algorithm=")]
         print(help_text([name for name in typed if name]), end="")
         return 0
     with ExitStack() as closing:
         with _uncollected():
+            from metta_fast.config.trust import Given
             from metta_fast.resolve.compose import compose
             from metta_fast.resolve.resolve import resolve
             from metta_fast.run.early_start import begin
             from metta_fast.run.resume import prepare
 
             composed = compose(words, default_hardware=default_hardware)
+            composed.given = Given(trust=trust)
             start = prepare(composed, words, lock=show is None)
             closing.callback(start.release)
             resolved = resolve(start.composed)
@@ -93,9 +95,9 @@ def _uncollected() -> Iterator[None]:
             gc.enable()
 
 
-def _split(words: Sequence[str]) -> tuple[list[str], str | None]:
-    """Separates --help, --explain or --cfg job from the other arguments."""
-    rest, show = list(words), None
+def _split(words: Sequence[str]) -> tuple[list[str], str | None, bool]:
+    """Separates --help, --explain or --cfg job, and --trust, from the other arguments."""
+    rest, show = [word for word in words if word != "--trust"], None
     for flag in ("--cfg", "--explain", "-h", "--help"):
         while flag in rest:
             place = rest.index(flag)
@@ -103,7 +105,7 @@ def _split(words: Sequence[str]) -> tuple[list[str], str | None]:
                 raise UserError("--cfg needs the argument job: --cfg job")
             del rest[place : place + (2 if flag == "--cfg" else 1)]
             show = "--help" if flag == "-h" else flag
-    return rest, show
+    return rest, show, "--trust" in words
 
 
 def evaluate(words: Sequence[str]) -> int:
@@ -146,15 +148,6 @@ def bench(words: Sequence[str]) -> int:
     from metta_fast.bench.main import main as measure
 
     return measure(list(words))
-
-
-def _see_current_folder() -> None:
-    """Adds the current folder to the end of sys.path, so that its modules can be named (env=my_module:make).
-
-    Python does this for `python -m` only; a console command or a script adds its own folder instead.
-    """
-    if not {"", os.getcwd()} & set(sys.path):
-        sys.path.append(os.getcwd())
 
 
 def _interruptible(command: Callable[[Sequence[str]], int], words: Sequence[str]) -> int:
@@ -217,7 +210,7 @@ def main(words: Sequence[str] | None = None, *, default_hardware: str = "auto") 
         default_hardware: the profile that `train` uses if no `hardware=` is given.
     """
     let_idle_threads_sleep()
-    _see_current_folder()
+    see_current_folder()
     words = list(sys.argv[1:] if words is None else words)
     if not words or words[0] in ("-h", "--help", "help"):
         print(USAGE)

@@ -19,6 +19,15 @@ settings.register_profile(
 settings.load_profile("fast")
 
 
+@pytest.fixture(autouse=True, scope="session")
+def users_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A configuration folder for the user's token, also of programs that tests start."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("config")))
+        patch.delenv("METTA_FAST_TOKEN", raising=False)
+        yield
+
+
 @pytest.fixture(autouse=os.environ.get("MF_GC_STRESS") == "1")
 def gc_stress(request: pytest.FixtureRequest) -> Iterator[None]:
     """Collects the youngest objects at each allocation of one: what is freed too early is freed at once."""

@@ -8,6 +8,8 @@
         my_feature = "my_package.my_module:add"
 
 Entry points belong to a group: ENVS, POLICIES, ENCODERS, ALGORITHMS or FEATURES. No torch here.
+
+Whether a name that comes from a run may be loaded, trust.py decides before anything here is called.
 """
 
 from __future__ import annotations
@@ -15,21 +17,39 @@ from __future__ import annotations
 import importlib
 import inspect
 import sysconfig
+import os
+import sys
 import traceback
 from collections.abc import Callable, Mapping
 from importlib.metadata import EntryPoint, entry_points
 from types import ModuleType
 from typing import Any
 
-from metta_fast.config.keys import did_you_mean
+from metta_fast.config.keys import did_you_mean, find_key
 from metta_fast.contracts.errors import UserError
 from metta_fast.contracts.interrupt import is_interrupt
+from metta_fast.machine.run_imports import add_named_folder, named_folder, refused
 
 ENVS, POLICIES, ENCODERS = "metta_fast.envs", "metta_fast.policies", "metta_fast.encoders"
 ALGORITHMS, FEATURES = "metta_fast.algorithms", "metta_fast.features"
 _NOT_OWN = ("<", sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), sysconfig.get_path("stdlib"))
 MOST_NAMES = 8
 """Names of a module that a message lists."""
+
+
+def place_of(package: str) -> str:
+    """Returns where a top-level module or package is, or would be found; "" if nowhere. Imports nothing."""
+    add_named_folder()
+    module = sys.modules.get(package)
+    file: str | None = getattr(module, "__file__", None)
+    paths = list(getattr(module, "__path__", ()))
+    if module is None:
+        spec = next(
+            (s for finder in sys.meta_path if (s := finder.find_spec(package, None)) is not None), None
+        )
+        file = spec.origin if spec and spec.has_location else None
+        paths = list(spec.submodule_search_locations or ()) if spec else []
+    return os.path.realpath(file) if file else os.pathsep.join(map(os.path.realpath, paths))
 
 
 def is_module_name(text: str) -> bool:
@@ -47,7 +67,11 @@ def load_named(text: str, key: str) -> Any:
         UserError: malformed name, no such module, a module that cannot be imported, no such name in it, or
             the name is not callable.
     """
+    entry = find_key(key)
+    assert entry.names_code, f"mark {key} in the schema with names_code=True: config/trust.py decides on it"
     where = f"{key}={text}"
+    if ":" not in text and key.removesuffix(".name") != entry.path.removesuffix(".name"):
+        raise UserError(f"{where}: expected package.module:name, for example my_module:make")
     module_name, _, name = text.partition(":") if ":" in text else text.rpartition(".")
     if not all(part.isidentifier() for part in (*module_name.split("."), name)):
         raise UserError(
@@ -71,7 +95,17 @@ def load_named(text: str, key: str) -> Any:
 
 def entry_point_names(group: str) -> list[str]:
     """Returns the names that installed packages give in this group of entry points."""
-    return sorted({point.name for point in entry_points(group=group)})
+    return sorted({point.name for point in _installed(group)})
+
+
+def _installed(group: str) -> list[EntryPoint]:
+    """Returns the entry points of installed packages. A package's description that lies in the current folder, which
+    is on sys.path for named modules only, does not make it installed."""
+    return [
+        point
+        for point in entry_points(group=group)
+        if point.dist is None or str(point.dist.locate_file("")) not in named_folder
+    ]
 
 
 def entry_point(group: str, name: str, key: str | None = None) -> Any:
@@ -83,7 +117,7 @@ def entry_point(group: str, name: str, key: str | None = None) -> Any:
     Raises:
         UserError: its module cannot be imported, or lacks what the entry point names.
     """
-    found: EntryPoint | None = next((p for p in entry_points(group=group) if p.name == name), None)
+    found: EntryPoint | None = next((p for p in _installed(group) if p.name == name), None)
     if found is None:
         return None
     try:
@@ -171,6 +205,7 @@ def place(error: BaseException | None) -> str:
 
 
 def _module(name: str, where: str) -> ModuleType:
+    add_named_folder()
     try:
         return importlib.import_module(name)
     except BaseException as error:  # a script may call sys.exit
@@ -178,7 +213,9 @@ def _module(name: str, where: str) -> ModuleType:
             raise
         missing = error.name if isinstance(error, ModuleNotFoundError) else None
         why = described(error)
-        if missing and f"{name}.".startswith(f"{missing}."):
+        if missing and f"{name}.".startswith(f"{missing}.") and refused(name.partition(".")[0]):
+            why = "it is in a run's folder, from which nothing is imported: move it elsewhere"
+        elif missing and f"{name}.".startswith(f"{missing}."):
             why = (
                 f"there is no module {missing!r} (searched: the current folder, PYTHONPATH and installed "
                 "packages; expected package.module:name)"

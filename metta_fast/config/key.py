@@ -21,6 +21,7 @@ def key(
     null: bool = False,
     low: float | None = None,
     high: float | None = None,
+    names_code: bool = False,
 ) -> Any:
     """Returns a field of a dataclass of keys.
 
@@ -30,9 +31,19 @@ def key(
             own); by default the kind of `default`.
         auto, null: the word `auto`, or null, is allowed as well.
         low, high: the least and greatest value, both included.
+        names_code: values may name code to import, as module:name. Where they come from a run, config/trust.py decides
+            whether that is done; load_named refuses other keys.
     """
     metadata = key_metadata(
-        default, help=help, choices=choices, kind=kind, auto=auto, null=null, low=low, high=high
+        default,
+        help=help,
+        choices=choices,
+        kind=kind,
+        auto=auto,
+        null=null,
+        low=low,
+        high=high,
+        names_code=names_code,
     )
     if isinstance(default, dict):
         return field(default_factory=lambda: dict(default), metadata=metadata)
@@ -43,4 +54,4 @@ def key_metadata(default: Any, **given: Any) -> dict[str, Any]:
     """Returns the metadata of a field: what `key` was given, the rest as for a key without limits."""
     kind = given.pop("kind", None) or type(default).__name__
     plain = {"help": "", "choices": None, "auto": False, "null": False, "low": None, "high": None}
-    return plain | given | {"kind": kind}
+    return plain | {"names_code": False} | given | {"kind": kind}

@@ -69,6 +69,8 @@ class Key:
     null: bool
     low: float | None
     high: float | None
+    names_code: bool = False
+    """Values may name code to import."""
 
     def expected(self) -> str:
         """Returns which values this key takes, in words."""

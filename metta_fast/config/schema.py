@@ -22,7 +22,9 @@ from metta_fast.config.run_schema import RunConfig, WandbConfig
 class EnvConfig:
     name: str = key("grid", "name of the recipe; the run's name begins with it")
     factory: str = key(
-        "grid", "what makes the environments: grid, counter, robot, or your own as package.module:function"
+        "grid",
+        "what makes the environments: grid, counter, robot, or your own as package.module:function",
+        names_code=True,
     )
     num_envs: int = key(64, "number of environments", low=1)
     agents_per_env: int = key(4, "agents in each environment; num_agents = num_envs * agents_per_env", low=1)
@@ -104,12 +106,14 @@ class PolicyConfig:
     name: str = key(
         "mlp",
         "mlp (compact, dense and flat observations), tokens (token encoder), or your own as module:Class",
+        names_code=True,
     )
     encoder: str | None = key(
         None,
         "your own encoder as module:Class; null: by policy.name and the kinds of the leaves",
         kind="str",
         null=True,
+        names_code=True,
     )
     hidden_size: int = key(128, "width of the encoder and the core", low=1)
     core: str = key("none", "recurrent core: none, lstm or mingru", ("none", "lstm", "mingru"))
@@ -285,11 +289,12 @@ class Config:
         {"name": "ppo"},
         "the learning algorithm, or your own as package.module:Kind; its own keys are algorithm.<key>",
         kind="named",
+        names_code=True,
     )
     run: RunConfig = field(default_factory=RunConfig)
     wandb: WandbConfig = field(default_factory=WandbConfig)
     features: dict[str, Any] = key(
-        {}, "plug-ins of the learner by name, each with its own keys (configs/features)"
+        {}, "plug-ins of the learner by name, each with its own keys (configs/features)", names_code=True
     )
     seed: int = key(0, "seed of environments, policy and sampling", low=0, high=(1 << 63) - 1)
     resume: str | None = key(

@@ -19,6 +19,7 @@ import numpy as np
 
 from metta_fast.config.keys import Config
 from metta_fast.config.option_parser import OptionParser
+from metta_fast.config.trust import add_code_arguments, given_code
 from metta_fast.contracts.env import EVAL_SEED_BIT, EnvFactory
 from metta_fast.contracts.env_answers import scripted_player
 from metta_fast.contracts.errors import UserError
@@ -51,9 +52,11 @@ def run_replay_command(words: Sequence[str]) -> int:
     Raises:
         UserError: an option is wrong, the run cannot be loaded, or a file cannot be written.
     """
-    given = parser().parse_args(words)
+    given = parser().parse_intermixed_args(words)
     _check(given)
-    config, policy, device, found, factory = load_run(given.run, best=given.best, device="cpu")
+    config, policy, device, found, factory = load_run(
+        given.run, best=given.best, device="cpu", given=given_code(given)
+    )
     source = found.path
     files = _files(given, source)
     player, how = _player(given, config, factory, policy, device)
@@ -140,6 +143,7 @@ def parser() -> argparse.ArgumentParser:
         help="terminal: first step shown (in a pipe, the only one); picture: its step (default: the middle)",
     )
     add("--agent", type=int, help="terminal: the agent to highlight")
+    add_code_arguments(found)
     return found
 
 

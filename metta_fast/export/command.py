@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from metta_fast.config.option_parser import OptionParser
+from metta_fast.config.trust import add_code_arguments, given_code
 
 SLOW = {"onnx": " (ONNX takes up to a minute)"}
 """Format → what is said of its duration."""
@@ -20,14 +21,21 @@ SLOW = {"onnx": " (ONNX takes up to a minute)"}
 
 def run_export_command(words: Sequence[str]) -> int:
     """Runs `metta-fast export`. Returns 0, or raises UserError."""
-    given = parser().parse_args(words)
+    given = parser().parse_intermixed_args(words)
     from metta_fast.export.formats import choose_format
 
     form = choose_format(given.format, given.out)
-    from metta_fast.export.main import export_policy
+    from metta_fast.export.main import export_run
 
     print(f"{form}: writing and checking{SLOW.get(form, '')} …", file=sys.stderr, flush=True)
-    done = export_policy(given.run, given.out, format=form, best=given.best, overwrite=given.overwrite)
+    done = export_run(
+        given.run,
+        given.out,
+        format=form,
+        best=given.best,
+        overwrite=given.overwrite,
+        given=given_code(given),
+    )
     if given.json:
         print(json.dumps(done.metadata, indent=1))
     else:
@@ -58,6 +66,7 @@ def parser() -> argparse.ArgumentParser:
     )
     found.add_argument("--overwrite", action="store_true", help="replace an existing FILE")
     found.add_argument("--json", action="store_true", help="print FILE.json's content")
+    add_code_arguments(found)
     return found
 
 

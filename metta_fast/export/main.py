@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from metta_fast.config.policy_inputs import only
+from metta_fast.config.trust import Given, given_in_call
 from metta_fast.contracts.env import EnvSpec
 from metta_fast.contracts.errors import UserError
 from metta_fast.export.check import TOLERANCE, Batch, Different, compare, played
@@ -42,6 +43,8 @@ def export_policy(
     format: str | None = None,
     best: bool = False,
     overwrite: bool = False,
+    trust: bool = False,
+    **code: Any,
 ) -> Exported:
     """Writes a run's policy as one file, which computes on the CPU, and its description as `out`.json.
 
@@ -51,15 +54,31 @@ def export_policy(
         format: torchscript, torch_export or onnx; overrides the ending.
         best: export the run's checkpoint with the best score instead of the newest.
         overwrite: replace an existing file.
+        trust, code: as in `load_policy`.
 
     Raises:
         UserError: no such run or format, a missing package, a file that exists or cannot be written, a policy
             that the format does not support, or a file whose outputs differ (nothing is kept then).
     """
+    return export_run(
+        run, out, format=format, best=best, overwrite=overwrite, given=given_in_call(trust, code)
+    )
+
+
+def export_run(
+    run: str | PathLike[str],
+    out: str | PathLike[str],
+    *,
+    format: str | None,
+    best: bool,
+    overwrite: bool,
+    given: Given,
+) -> Exported:
+    """Implements `export_policy` and the command. given: what the user says about the code that the run names."""
     form = choose_format(format, str(out))
     FORMATS[form].check_packages(form)
     target = _target(Path(out).expanduser(), overwrite=overwrite)
-    config, policy, _, found, factory = load_run(str(run), best=best, device="cpu")
+    config, policy, _, found, factory = load_run(str(run), best=best, device="cpu", given=given)
     spec = only(factory.spec, policy.actor_leaves)
     seen = played(factory, ENVS, spec)
     metadata = describe(config, policy, spec, form=form, run=found.path.parent.parent.name, step=found.step)

@@ -21,8 +21,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from metta_fast.config.keys import Config, RunConfig, config_from_dict
+from metta_fast.config.keys import Config, RunConfig, config_from_dict, config_to_dict
 from metta_fast.config.option_parser import OptionParser
+from metta_fast.config.trust import (
+    Given,
+    add_code_arguments,
+    check_code,
+    check_typed,
+    code_named,
+    given_code,
+)
 from metta_fast.contracts.algorithm import POLICY_STATE
 from metta_fast.contracts.env import EVAL_SEED_BIT, EnvFactory
 from metta_fast.contracts.env_answers import scripted_player
@@ -96,12 +104,12 @@ class Standing:
 
 def run_eval_command(words: Sequence[str]) -> int:
     """Runs `metta-fast eval`. Returns 0, or raises UserError."""
-    given = parser().parse_args(words)
+    given = parser().parse_intermixed_args(words)
     if given.episodes < 1:
         raise UserError(f"--episodes {given.episodes}: expected at least 1")
     if not 0 <= given.seed < EVAL_SEED_BIT:
         raise UserError(f"--seed {given.seed}: expected 0 … {EVAL_SEED_BIT - 1}")
-    config, policy, device, found, factory = load_run(given.run, best=given.best)
+    config, policy, device, found, factory = load_run(given.run, best=given.best, given=given_code(given))
     _use_all_cores()
     spec = factory.spec
     players: dict[str, Player] = {
@@ -147,6 +155,7 @@ def parser() -> argparse.ArgumentParser:
         "--best", action="store_true", help="use the checkpoint with the best score instead of the newest"
     )
     found.add_argument("--json", action="store_true", help="print JSON")
+    add_code_arguments(found)
     return found
 
 
@@ -170,22 +179,29 @@ class LoadedRun(NamedTuple):
     """Makes the run's environments."""
 
 
-def load_run(name: str, *, best: bool, device: str | None = None) -> LoadedRun:
+def load_run(
+    name: str, *, best: bool, device: str | None = None, given: Given = Given(in_python=True)
+) -> LoadedRun:
     """Loads a checkpoint's configuration and policy, and makes the factory of its environments.
 
     Args:
         name: a run's folder, a run's name in runs/, or one of a run's checkpoints.
         best: load the checkpoint with the best score instead of the newest.
         device: None: the training's device, or the CPU if this machine lacks it.
+        given: what the user says about the code that the run names.
 
     Raises:
-        UserError: no such run or checkpoint, a damaged checkpoint, weights of another policy, or no such device.
+        UserError: no such run or checkpoint, a damaged checkpoint, code that may not be imported, weights of another
+            policy, or no such device.
     """
+    found = find_checkpoint(name, best=best)
+    config = config_from_dict(found.meta["config"])
+    names = code_named(config_to_dict(config))
+    check_typed(names, found.run, given)
+    check_code(names, found.meta, found.run, given)
     from metta_fast.policy import make_policy
     from metta_fast.policy.weights import load_weights
 
-    found = find_checkpoint(name, best=best)
-    config = config_from_dict(found.meta["config"])
     place = _place(config, device)
     factory = make_factory(config.env)
     policy = make_policy(config.policy, factory.spec)

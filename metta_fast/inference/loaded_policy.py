@@ -19,6 +19,7 @@ import numpy as np
 
 from metta_fast.config.policy_inputs import only
 from metta_fast.config.schema import PolicyConfig
+from metta_fast.config.trust import given_in_call
 from metta_fast.contracts.env import ActionSpec, Array, EnvFactory
 from metta_fast.contracts.errors import UserError
 from metta_fast.inference.evaluate import load_run
@@ -38,6 +39,8 @@ def load_policy(
     deterministic: bool = False,
     seed: int = 0,
     device: str | None = None,
+    trust: bool = False,
+    **code: Any,
 ) -> LoadedPolicy:
     """Loads the policy of a run's newest checkpoint, or of one checkpoint.
 
@@ -47,11 +50,16 @@ def load_policy(
         deterministic: `act` returns the most likely action instead of a sample.
         seed: seed of the samples.
         device: cpu, cuda, cuda:1, …; None: the training's device, or the CPU without a GPU.
+        trust: import whatever code the run names. It may come from a stranger; your own runs do not need this.
+        code: the code that the run names, as given to `train`: env="my_module:make", policy="my_module.Net",
+            policy__encoder="my_module:Cnn", or the functions and classes themselves.
 
     Raises:
-        UserError: no such run or checkpoint, a damaged checkpoint, weights of another policy, or no such device.
+        UserError: no such run or checkpoint, a damaged checkpoint, code that may not be imported, weights of another
+            policy, or no such device.
     """
-    config, policy, place, found, factory = load_run(str(path), best=best, device=device)
+    given = given_in_call(trust, code)
+    config, policy, place, found, factory = load_run(str(path), best=best, device=device, given=given)
     trained = {
         "environment": config.env.name,
         "network": _network(config.policy, policy),

@@ -16,7 +16,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,7 @@ from metta_fast.config.keys import (
     path_parts,
     shown,
 )
+from metta_fast.config.trust import Given, check_code, code_named
 from metta_fast.contracts.errors import UserError
 from metta_fast.envs import is_ours
 from metta_fast.machine import hardware
@@ -83,10 +84,26 @@ class Composed:
     """False: the profile was chosen by hardware=auto, or is the program's default."""
     from_profile: Mapping[str, str] = field(default_factory=dict)
     """Keys that the profile gave → its file, also if another source has overridden the value."""
+    given: Given = Given()
+    """Whether code that another run names is trusted (resume=, init_from=)."""
 
     def typed(self, path: str) -> bool:
         """Returns whether the user typed this key."""
         return self.origins.get(path) == COMMAND_LINE
+
+    def check_code(self, config: Config, meta: Mapping[str, Any], run: Path) -> None:
+        """Raises UserError if `config` names code that may not be imported (metta_fast/config/trust.py).
+
+        Code that this configuration, which comes from the command alone, names as well may be.
+
+        Args:
+            config: with keys of a run.
+            meta: of the run's checkpoint.
+            run: its folder, for the message.
+        """
+        own = code_named(config_to_dict(self.config))
+        given = replace(self.given, typed=frozenset(own))
+        check_code(code_named(config_to_dict(config)), meta, run, given)
 
 
 @dataclass
@@ -222,7 +239,7 @@ def _parse(arguments: list[str]) -> _Arguments:
                 )
             found.folders.append(folder.resolve())
         elif word.startswith("-"):
-            known = ("--help", "--explain", "--cfg", "--config-dir")
+            known = ("--help", "--explain", "--cfg", "--config-dir", "--trust")
             guess = nearest(name, known)
             hint = f"did you mean '{guess}'?" if guess else "known: " + ", ".join(known)
             raise UserError(f"unknown option '{word}'; {hint}")

@@ -37,7 +37,7 @@ SECTIONS = {
 
 USAGE = """\
 usage: python run_optimized.py [group=option …] [key=value …] [--help | --explain | --cfg job]
-                               [--config-dir DIR]
+                               [--config-dir DIR] [--trust]
 
   python run_optimized.py                                      # hardware=ultra_fast env=grid policy=mlp
   python run_optimized.py hardware=auto env=grid_arena policy=lstm
@@ -46,6 +46,7 @@ usage: python run_optimized.py [group=option …] [key=value …] [--help | --ex
   --explain         print each value and where it comes from, and stop
   --cfg job         print the resolved configuration as YAML, and stop
   --config-dir DIR  a folder of your own with hardware/, env/, policy/ … files, chosen by name like ours
+  --trust           with resume= or init_from=: import whatever code that run names, also if somebody else began it
 
 Later sources override earlier ones: defaults < hardware profile < env and policy recipe < command line.
 An environment that is not ours gets values derived from what it is and from trainer.total_timesteps instead of a

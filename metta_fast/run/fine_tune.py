@@ -24,6 +24,9 @@ def adopt(composed: Composed, found: Checkpoint, words: Sequence[str]) -> Compos
 
     Args:
         words: the arguments as typed: keys of a typed `policy=…` are the user's.
+
+    Raises:
+        UserError: the policy's keys of `found` name code that may not be imported.
     """
     other = config_from_dict(found.meta["config"])
     config = config_from_dict(config_to_dict(composed.config))
@@ -39,6 +42,7 @@ def adopt(composed: Composed, found: Checkpoint, words: Sequence[str]) -> Compos
             value = value | {key: get(config, path)[key] for key in typed}
         put(config, path, value)
         origins[path] = f"init_from {name}"
+    composed.check_code(config, found.meta, found.run)
     config.init_from = str(found.path)
     note = f"starts with the policy of {found.path}; optimizer, schedule and counters are new"
     return dataclasses.replace(composed, config=config, origins=origins, notes=[*composed.notes, note])

@@ -77,7 +77,7 @@ def prepare(composed: Composed, words: Sequence[str] = (), *, lock: bool = True)
 
     Raises:
         RunLocked: another process trains the run.
-        UserError: nothing there, no checkpoint that can be used, or a typed value that cannot change.
+        UserError: nothing there, code that may not be imported, no checkpoint that can be used, or a typed value that cannot change.
     """
     resume = composed.config.resume
     if resume is None:
@@ -249,11 +249,14 @@ def _merge(
     """Returns the checkpoint's configuration, overridden by the typed values. folder None: for a new run."""
     whose = f"run {folder.name}" if folder else f"checkpoint {found.path.name}"
     saved = config_from_dict(found.meta["config"])
+    composed.check_code(saved, found.meta, found.run)
     before, now = leaves(saved), leaves(composed.config)
     _check_groups(before, now, words)
     kind = kind_of(saved)
     fixed = (*FIXED, *kind.fixed)
     for path in (path for path in composed.origins if composed.typed(path)):
+        if path == "env.name" and not any(word.startswith("env.name=") for word in words):
+            continue  # of `env=my_module:make`: the run has a name
         if path.startswith(fixed) and path not in FREE and before.get(path) != now.get(path):
             raise UserError(
                 f"{path}={now.get(path)}: the {whose} has {before.get(path)} and its saved state "
@@ -273,6 +276,8 @@ def _merge(
                 put(saved, path, "auto")
     settable = (path for path in composed.origins if path in origins or path.startswith("algorithm."))
     for path in filter(composed.typed, settable):
+        if path == "env.name":  # fixed
+            continue
         if path == "init_from":
             notes.append(f"init_from={now[path]} is ignored: the run continues from its own checkpoint")
             continue

@@ -23,6 +23,7 @@ import torch
 import yaml
 
 from metta_fast.config.keys import Config, config_to_dict
+from metta_fast.config.trust import mark
 from metta_fast.contracts.algorithm import Choice
 from metta_fast.contracts.errors import UserError
 from metta_fast.metrics.dashboard import Dashboard, NoDashboard, make_dashboard
@@ -180,6 +181,7 @@ class RunWriter:
             "seconds": snapshot.seconds,
             "score": score,
             "config": config_to_dict(config),
+            "code": mark(config_to_dict(config)),
             "origins": self._resolved.origins,
             "version": __version__,
             "torch": torch.__version__,

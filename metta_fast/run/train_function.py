@@ -49,7 +49,7 @@ class TrainResult:
         """The trained policy, as `metta_fast.load_policy(folder)` returns it."""
         from metta_fast.inference.loaded_policy import load_policy
 
-        return load_policy(self.checkpoint or self.folder)
+        return load_policy(self.checkpoint or self.folder, trust=True)  # its code was just used
 
 
 def train(
@@ -58,6 +58,7 @@ def train(
     hardware: str = "auto",
     policy: str | type | Mapping[str, Any] | None = None,
     callbacks: Sequence[Callback] = (),
+    trust: bool = False,
     **overrides: Any,
 ) -> TrainResult:
     """Trains as `metta-fast train` does, and returns when it is done. It can be called repeatedly.
@@ -70,6 +71,7 @@ def train(
         hardware: a profile.
         policy: a name, or your own as "package.module.Class" or the class itself.
         callbacks: see metta_fast.Callback.
+        trust: with resume= or init_from=, import whatever code the other run names, also if somebody else began it.
         overrides: any key of the configuration, trainer__learning_rate=1e-3 or trainer={"learning_rate": 1e-3}.
 
     Raises:
@@ -85,11 +87,14 @@ def train(
     if policy is not None:
         given["policy"] = _dotted(policy, "policy", ".") if callable(policy) else policy
     words = words_of(given | overrides)
+    from metta_fast.config.trust import Given
     from metta_fast.resolve.compose import compose
     from metta_fast.resolve.resolve import resolve
     from metta_fast.run.resume import prepare
 
-    start = prepare(compose(words), words)
+    composed = compose(words)
+    composed.given = Given(trust=trust, in_python=True)
+    start = prepare(composed, words)
     with ExitStack() as closing:
         closing.callback(start.release)
         resolved = resolve(start.composed)

@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 from metta_fast.contracts.errors import UserError
+from metta_fast.machine.run_imports import run_of, stay_out
 from metta_fast.storage.durable import HashedFile, sync_folder
 from metta_fast.storage.encoding import decode, encode
 
@@ -53,6 +54,11 @@ class Checkpoint:
     """Names of the verified files."""
     _ready: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
     """States that were loaded already."""
+
+    @property
+    def run(self) -> Path:
+        """The run's folder, or the checkpoint itself if it is in none."""
+        return Path(run_of(self.path))
 
     @property
     def step(self) -> int:
@@ -188,12 +194,13 @@ def _here(path: Path) -> Path:
 
 
 def read(path: Path) -> Checkpoint:
-    """Verifies and opens one checkpoint folder.
+    """Verifies and opens one checkpoint folder. From now on nothing is imported from its run's folder.
 
     Raises:
         DamagedCheckpoint: a file is damaged; the message names it.
         UserError: a newer version of metta_fast wrote it.
     """
+    stay_out(run_of(path))
     try:
         manifest = json.loads((path / "manifest.json").read_bytes())
         if manifest["schema"] > SCHEMA:

@@ -31,7 +31,8 @@ def fake_run(folder: Path, *words: str, card: bool = False) -> Path:
     with torch.no_grad():
         for weight in policy.parameters():  # heads start near zero: all actions would be about as good
             weight.add_(0.1 * torch.randn_like(weight))
-    meta = {"config": config_to_dict(config), "origins": {}, "seconds": 0.0}
+    values = config_to_dict(config)
+    meta = {"config": values, "code": mark(values), "origins": {}, "seconds": 0.0}
     folder.mkdir(parents=True)
     (folder / "config.yaml").write_text("{}")
     checkpoint.save(folder / "checkpoints", 1000, {"algorithm": {"policy": policy.state_dict()}}, meta)
