@@ -285,3 +285,35 @@ def test_nothing_in_a_runs_folder_is_imported(where, how, command, project, tmp_
     assert "module my_cart cannot be imported" in done.stderr
     assert ("is in a run's folder" in done.stderr) == (where != "path")
     assert done.stderr.count("\n") == 1, done.stderr
+
+
+def test_a_fine_tuning_takes_no_code_of_a_stranger(project, counter, tmp_path, monkeypatch, capsys):
+    """init_from= takes the policy's keys of the other run; its environment is not used."""
+    (project / "my_net.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
+    run = shutil.copytree(counter, tmp_path / "sent")
+    rewrite(run, lambda meta: meta["config"]["policy"].update(encoder="my_net:Cnn"))
+    words = ["train", *COUNTER, *named(tmp_path, "new"), f"init_from={run}"]
+    assert main(words) == 2
+    assert "type policy.encoder=my_net:Cnn" in capsys.readouterr().err
+    rewrite(run, lambda meta: meta["config"]["policy"].update(encoder=None))
+    rewrite(run, lambda meta: meta["config"]["env"].update(factory="my_net:make"))
+    assert main([*words, "trainer.total_timesteps=256"]) == 0, capsys.readouterr().err
+    assert not (tmp_path / "ran").exists()
+
+
+def test_an_installed_package_is_no_folder_that_lies_around(counter, tmp_path, monkeypatch, capsys):
+    """Entry points need no trust, for their packages are installed: not so what describes itself in the folder."""
+    info = tmp_path / "evil-1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: evil\nVersion: 1\n")
+    (info / "entry_points.txt").write_text("[metta_fast.envs]\nevil = evil_envs:make\n")
+    (tmp_path / "evil_envs.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
+    (tmp_path / "my_net.py").write_text("def add(hooks): ...\n")
+    run = shutil.copytree(counter, tmp_path / "sent")
+    rewrite(run, lambda meta: meta["config"]["env"].update(factory="evil"))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
+    assert main(["eval", str(run), "--episodes", "2"]) == 2
+    assert main(["train", *COUNTER, f"resume={run}", "trainer.total_timesteps=512", "features=my_net:add"]) == 2
+    assert "env.factory='evil' is not known" in capsys.readouterr().err
+    assert not (tmp_path / "ran").exists()
