@@ -66,6 +66,12 @@ class Given:
     """A call, not a command: for messages."""
 
 
+NOTHING = Given()
+"""A command that says nothing."""
+A_CALL = Given(in_python=True)
+"""A call that says nothing."""
+
+
 def code_named(config: Mapping[str, Any]) -> list[Named]:
     """Returns all code that a configuration, as nested dicts, names."""
     found: list[Named] = []
@@ -117,6 +123,7 @@ def add_code_arguments(parser: argparse.ArgumentParser) -> None:
         "names",
         metavar="KEY=NAME",
         nargs="*",
+        default=[],
         help="code that the run names, to allow its import: env=my_module:make, policy=my_module.Net. Runs that you "
         "began on this machine do not need it",
     )

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from metta_fast.config.keys import Config, RunConfig, config_from_dict, config_to_dict
 from metta_fast.config.option_parser import OptionParser
 from metta_fast.config.trust import (
+    A_CALL,
     Given,
     add_code_arguments,
     check_code,
@@ -180,7 +181,7 @@ class LoadedRun(NamedTuple):
 
 
 def load_run(
-    name: str, *, best: bool, device: str | None = None, given: Given = Given(in_python=True)
+    name: str, *, best: bool, device: str | None = None, given: Given = A_CALL
 ) -> LoadedRun:
     """Loads a checkpoint's configuration and policy, and makes the factory of its environments.
 

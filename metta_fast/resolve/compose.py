@@ -33,7 +33,7 @@ from metta_fast.config.keys import (
     path_parts,
     shown,
 )
-from metta_fast.config.trust import Given, check_code, code_named
+from metta_fast.config.trust import NOTHING, Given, check_code, code_named
 from metta_fast.contracts.errors import UserError
 from metta_fast.envs import is_ours
 from metta_fast.machine import hardware
@@ -84,7 +84,7 @@ class Composed:
     """False: the profile was chosen by hardware=auto, or is the program's default."""
     from_profile: Mapping[str, str] = field(default_factory=dict)
     """Keys that the profile gave → its file, also if another source has overridden the value."""
-    given: Given = Given()
+    given: Given = NOTHING
     """Whether code that another run names is trusted (resume=, init_from=)."""
 
     def typed(self, path: str) -> bool:

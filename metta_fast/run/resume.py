@@ -77,7 +77,8 @@ def prepare(composed: Composed, words: Sequence[str] = (), *, lock: bool = True)
 
     Raises:
         RunLocked: another process trains the run.
-        UserError: nothing there, code that may not be imported, no checkpoint that can be used, or a typed value that cannot change.
+        UserError: nothing there, code that may not be imported, no checkpoint that can be used, or a typed value that
+            cannot change.
     """
     resume = composed.config.resume
     if resume is None:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from metta_fast.config.keys import PolicyConfig, config_to_dict
+from metta_fast.config.trust import mark
 from metta_fast.contracts.env import EnvSpec
 from metta_fast.envs import make_factory
 from metta_fast.policy import Policy, PolicyOutput, make_policy

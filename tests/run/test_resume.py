@@ -5,6 +5,7 @@ import os
 import pytest
 
 from metta_fast.config.keys import config_to_dict
+from metta_fast.config.trust import mark
 from metta_fast.contracts.errors import UserError
 from metta_fast.machine.hardware import Machine
 from metta_fast.resolve.compose import compose
@@ -35,7 +36,9 @@ def make_run(folder, name, steps=(100,), words=(), env_device="cpu", **values):
         "trainer.batch_size": "auto: 5000 rounded down (hardware/cpu)",
     }
     for step in steps:
-        checkpoint.save(run.checkpoints, step, {}, {"config": config_to_dict(config), "origins": origins})
+        values = config_to_dict(config)
+        meta = {"config": values, "code": mark(values), "origins": origins}
+        checkpoint.save(run.checkpoints, step, {}, meta)
     return run
 
 

@@ -102,7 +102,7 @@ def test_a_strangers_run_is_refused_with_the_three_ways(project, tmp_path, monke
         for way in ("env.factory=my_cart:make", "type env=my_cart:make", "--trust", "METTA_FAST_TOKEN"):
             assert way in error
     assert "my_cart" not in sys.modules
-    with pytest.raises(UserError, match="env='my_cart:make'.*trust=True"):
+    with pytest.raises(UserError, match=r"env='my_cart:make'.*trust=True"):
         metta_fast.load_policy(run)
     for words in commands(run, tmp_path):
         assert main([*words, "--trust"]) == 0, capsys.readouterr().err
@@ -157,7 +157,8 @@ def test_a_token_that_others_can_read_is_none(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     assert user_token.user_token() is None
     made = user_token.user_token(make=True)
-    assert made == user_token.user_token(make=True) and len(made) == 64
+    assert made == user_token.user_token(make=True)
+    assert len(made) == 64
     path = user_token.token_file()
     path.chmod(0o644)
     assert user_token.user_token(make=True) is None
@@ -223,7 +224,7 @@ def test_code_is_loaded_for_marked_keys_only():
             with pytest.raises(AssertionError, match="names_code"):
                 load_named("os:getcwd", path)
     assert load_named("os:getcwd", "features.kick.teacher") is os.getcwd
-    with pytest.raises(UserError, match="expected package.module:name"):
+    with pytest.raises(UserError, match=r"expected package\.module:name"):
         load_named("os.getcwd", "features.kick.teacher")
 
 
