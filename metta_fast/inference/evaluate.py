@@ -180,9 +180,7 @@ class LoadedRun(NamedTuple):
     """Makes the run's environments."""
 
 
-def load_run(
-    name: str, *, best: bool, device: str | None = None, given: Given = A_CALL
-) -> LoadedRun:
+def load_run(name: str, *, best: bool, device: str | None = None, given: Given = A_CALL) -> LoadedRun:
     """Loads a checkpoint's configuration and policy, and makes the factory of its environments.
 
     Args:

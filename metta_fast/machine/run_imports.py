@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 else:
     PathFinder = sys.modules["_frozen_importlib_external"].PathFinder
 
+
 def _own() -> tuple[str, ...]:
     """Returns the folders of Python, of installed packages and of metta_fast: also if they are within a run's."""
     site = sys.modules.get("site")

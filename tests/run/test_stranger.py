@@ -166,7 +166,9 @@ def test_a_token_that_others_can_read_is_none(tmp_path, monkeypatch):
     path.symlink_to(tmp_path / "elsewhere")
     (tmp_path / "elsewhere").write_text("x" * 64)
     assert user_token.user_token(make=True) is None
-    monkeypatch.setenv("XDG_CONFIG_HOME", "/proc/nowhere")  # cannot be made: runs are not marked, training goes on
+    monkeypatch.setenv(
+        "XDG_CONFIG_HOME", "/proc/nowhere"
+    )  # cannot be made: runs are not marked, training goes on
     assert mark({"env": {"factory": "my:make"}}) is None
 
 
@@ -315,6 +317,8 @@ def test_an_installed_package_is_no_folder_that_lies_around(counter, tmp_path, m
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
     assert main(["eval", str(run), "--episodes", "2"]) == 2
-    assert main(["train", *COUNTER, f"resume={run}", "trainer.total_timesteps=512", "features=my_net:add"]) == 2
+    assert (
+        main(["train", *COUNTER, f"resume={run}", "trainer.total_timesteps=512", "features=my_net:add"]) == 2
+    )
     assert "env.factory='evil' is not known" in capsys.readouterr().err
     assert not (tmp_path / "ran").exists()
