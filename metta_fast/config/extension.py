@@ -16,9 +16,9 @@ from __future__ import annotations
 
 import importlib
 import inspect
-import sysconfig
 import os
 import sys
+import sysconfig
 import traceback
 from collections.abc import Callable, Mapping
 from importlib.metadata import EntryPoint, entry_points
