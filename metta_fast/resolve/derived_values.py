@@ -39,6 +39,8 @@ class Facts:
     """The budget in agent steps."""
     core: str = "none"
     """The policy's recurrent core: none, lstm or mingru."""
+    own_policy: bool = False
+    """The network is the user's class, of which nothing is known."""
     given: Mapping[str, Any] = field(default_factory=dict)
     """Values that the command line, a recipe or a typed profile has set, by key. What is derived for these keys has no
     effect; other values may depend on them."""
@@ -67,12 +69,26 @@ larger batches only save time."""
 LARGEST = {"cheap": 32768, "medium": 8192, "slow": 4096}
 """The largest batch by step cost: where stepping takes the time, small batches cost none."""
 LEAST_HORIZON = 64
-"""Rows that each agent gives in a rollout, at least, where there are many agents in an environment."""
+"""Rows that each of many agents gives in a rollout, unless the budget is then less than LEAST_UPDATES rollouts."""
+LEAST_UPDATES = 16
+SEGMENT = 32
+"""Rows of a segment of a recurrent core."""
+SMALL = 512
+"""Numbers observed, and rows of a minibatch, up to which a feed-forward network learns faster on the CPU."""
+
+NEED_A_GPU = (
+    "env.device",
+    "trainer.precision",
+    "trainer.compile",
+    "trainer.cuda_graphs",
+    "trainer.cpu_offload",
+)
+"""Keys that a user gives with a GPU in mind: trainer.device is then left to the machine."""
 
 
 def derive(facts: Facts) -> Values:
     """Returns the derived values: key → (value, reason)."""
-    return {**_sizes(facts), **_learning(facts), **_policy(facts)}
+    return {**_sizes(facts), **_learning(facts), **_policy(facts), **_machine(facts)}
 
 
 def _sizes(facts: Facts) -> Values:
@@ -80,7 +96,8 @@ def _sizes(facts: Facts) -> Values:
     fitting = [s for s in SCALES if s.steps <= total and s.batch <= LARGEST[facts.step_cost]]
     scale = fitting[-1]
     envs = facts.given.get("env.num_envs", max(1, scale.agents // each))
-    batch = max(scale.batch, envs * each * LEAST_HORIZON)
+    segment = envs * each * (1 if facts.core == "none" else SEGMENT)
+    batch = max(scale.batch, min(envs * each * LEAST_HORIZON, total // LEAST_UPDATES), segment)
     budget = f"trainer.total_timesteps={total} and a {facts.step_cost} step"
     values: Values = {
         "env.num_envs": (envs, f"{budget}: {scale.agents} agents"),
@@ -91,8 +108,11 @@ def _sizes(facts: Facts) -> Values:
         values["trainer.bptt_horizon"] = 1, "without a recurrent core rows are shuffled one by one"
         values["trainer.update_epochs"] = 10, "several passes over few rows"
     else:
-        values["trainer.minibatch_size"] = max(256, scale.minibatch), "several segments of 32 rows"
-        values["trainer.bptt_horizon"] = 32, f"policy.core={facts.core}: how far back it learns to remember"
+        values["trainer.minibatch_size"] = max(256, scale.minibatch), f"several segments of {SEGMENT} rows"
+        values["trainer.bptt_horizon"] = (
+            SEGMENT,
+            f"policy.core={facts.core}: how far back it learns to remember",
+        )
         values["trainer.update_epochs"] = 5, "several passes over few rows; a core's take longer"
     return values
 
@@ -113,9 +133,6 @@ def _learning(facts: Facts) -> Values:
         "trainer.vf_coef": (0.25, "values of normalized rewards"),
         "trainer.entropy_coef": (0.0, "normalized rewards are small beside a bonus"),
         "trainer.max_grad_norm": (0.5, "usual"),
-        "trainer.precision": ("fp32", "small layers gain nothing from less"),
-        "trainer.compile": (False, "small layers gain less than compiling takes"),
-        "trainer.torch_threads": (1, "minibatches are too small to share"),
     }
     if facts.spec.action.kind == "box":
         values["trainer.noise_color"] = _noise_color(facts.episode_length)
@@ -138,8 +155,8 @@ def _noise_color(length: int | None) -> tuple[float, str]:
 
 def _policy(facts: Facts) -> Values:
     leaves = facts.spec.obs.values()
-    inputs = sum(prod(leaf.shape) for leaf in leaves)
-    width = 64 if inputs <= 64 else 128 if inputs <= 512 else 256
+    inputs = _inputs(facts.spec)
+    width = 64 if inputs <= 64 else 128 if inputs <= SMALL else 256
     seen = f"an observation of {inputs} numbers"
     values: Values = {
         "policy.hidden_size": (width, seen),
@@ -153,3 +170,26 @@ def _policy(facts: Facts) -> Values:
     if any(leaf.dtype.startswith("float") for leaf in leaves):
         values["policy.normalize_obs"] = True, "the scale of the observations is unknown"
     return values
+
+
+def _machine(facts: Facts) -> Values:
+    """Returns what suits a small network on small minibatches, whatever the machine."""
+    given, minibatch = facts.given, _sizes(facts)["trainer.minibatch_size"][0]
+    small = _inputs(facts.spec) <= SMALL and given.get("trainer.minibatch_size", minibatch) <= SMALL
+    if facts.own_policy or facts.core != "none" or not small:
+        return {}
+    why = "a small network on small minibatches"
+    values: Values = {
+        "trainer.precision": ("fp32", f"{why} gains nothing from less"),
+        "trainer.compile": (False, f"{why} gains less than compiling takes"),
+        "trainer.torch_threads": (1, f"{why} cannot be shared"),
+    }
+    on_gpu = facts.spec.device_rows or any(path in given for path in NEED_A_GPU)
+    if not on_gpu:
+        values["trainer.device"] = "cpu", f"{why} learns faster there than on a GPU"
+    return values
+
+
+def _inputs(spec: EnvSpec) -> int:
+    """Returns the numbers that one agent observes."""
+    return sum(prod(leaf.shape) for leaf in spec.obs.values())

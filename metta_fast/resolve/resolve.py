@@ -15,7 +15,7 @@ from math import isfinite
 
 from metta_fast.config.encoders import check_encoder_name, check_no_params, check_reads, own_encoder
 from metta_fast.config.keys import Config, get
-from metta_fast.config.policy_inputs import check_policy_name, only, reads
+from metta_fast.config.policy_inputs import OURS, check_policy_name, only, reads
 from metta_fast.contracts.algorithm import MemoryPart
 from metta_fast.contracts.env import EnvFactory, EnvSpec, check_batches
 from metta_fast.contracts.env_answers import viewer as viewer_of
@@ -134,6 +134,7 @@ class _Resolve(Devices):
             step_cost=env.step_cost,
             total_timesteps=config.trainer.total_timesteps,
             core=config.policy.core,
+            own_policy=config.policy.name not in OURS,
             given=given_values(config, self.origins, self.detected or {}),
         )
         put_derived(config, self.origins, derive(facts), facts.given, unread(self.kind))

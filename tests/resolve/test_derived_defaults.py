@@ -137,7 +137,8 @@ def test_a_derived_batch_is_whole_minibatches_of_any_number_of_agents(envs: int)
     config = resolved(*TEAM, f"env.num_envs={envs}").config
     assert config.trainer.batch_size % (3 * envs) == 0
     assert config.trainer.minibatch_size >= 32
-    assert config.trainer.batch_size / (3 * envs) >= 32  # rows of each agent
+    rows = config.trainer.batch_size / (3 * envs)
+    assert rows >= 32 or config.trainer.total_timesteps / config.trainer.batch_size >= 10  # rows or updates
 
 
 @pytest.mark.parametrize("words", [["env=grid"], ["env=counter"], ["env=grid", "policy=lstm"]])

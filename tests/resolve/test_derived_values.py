@@ -96,3 +96,15 @@ def test_a_core_learns_from_segments() -> None:
 def test_a_name_changes_nothing() -> None:
     spec = EnvSpec(name="another", agents_per_env=1, obs={"obs": Leaf((4,), "float32")}, action=DISCRETE)
     assert derive(facts(spec=spec)) == derive(facts())
+
+
+def test_many_agents_leave_enough_updates() -> None:
+    assert value("trainer.batch_size", given={"env.num_envs": 512}, total_timesteps=50_000) <= 50_000 // 16
+    assert value("trainer.batch_size", given={"env.num_envs": 512}, total_timesteps=10**7) == 512 * 64
+
+
+def test_small_networks_learn_on_the_cpu() -> None:
+    assert value("trainer.device") == "cpu"
+    large = {"obs": Leaf((84, 84, 4), "uint8")}
+    for other in ({"core": "lstm"}, {"own_policy": True}, {"obs": large}, {"given": {"env.device": "cuda"}}):
+        assert "trainer.device" not in derive(facts(**other))
