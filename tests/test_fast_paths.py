@@ -21,7 +21,7 @@ from metta_fast.config.keys import PolicyConfig
 from metta_fast.contracts.algorithm import Choice
 from metta_fast.envs import make_factory
 from metta_fast.envs.grid.env import GridFactory
-from metta_fast.metrics.dashboard import Curve, run_panel
+from metta_fast.metrics.run_panel import Curve, run_panel
 from metta_fast.policy import Policy, PolicyOutput, make_policy
 from metta_fast.policy.encoders import MLPEncoder
 from metta_fast.policy.network import Network

@@ -12,26 +12,24 @@ from __future__ import annotations
 import math
 import sys
 import time
+from collections import deque
 from collections.abc import Iterable, Sequence
-from itertools import pairwise
 from typing import TYPE_CHECKING, Protocol
 
-from metta_fast.metrics.progress_text import keep, line, readings, short, time_left, time_shares
+from metta_fast.metrics.advice import Advisor
+from metta_fast.metrics.progress_text import keep, line
+from metta_fast.metrics.run_panel import Curve, run_panel
 
 if TYPE_CHECKING:
+    from rich.live import Live
     from rich.panel import Panel
-    from rich.table import Table
 
 REFRESH_S = 0.5
 """Least seconds between two drawings of the rich dashboard."""
 LINE_S = 5.0
 """Least seconds between two plain lines."""
-CURVE_POINTS = 512
-"""Most points of the return curve; when reached, neighbouring points are merged in pairs."""
-TABLE_ROWS = 12
-"""Most rows of one table."""
-
-_BARS = "▁▂▃▄▅▆▇█"
+KEPT = 8
+"""Messages that are shown again after a change of the terminal's size."""
 
 
 class Dashboard(Protocol):
@@ -85,9 +83,13 @@ class PlainDashboard:
         self._seen: dict[str, float] = {}
         self._drawn = -math.inf
         self._waiting = False
+        self._advisor = Advisor()
 
     def update(self, row: dict[str, float]) -> None:
-        self._seen.update(keep(row))
+        kept = keep(row)
+        self._seen.update(kept)
+        if self._advisor.take(kept) and self._advisor.line():
+            self.message(f"advice: {self._advisor.line()}")
         self._waiting = time.monotonic() - self._drawn < LINE_S
         if not self._waiting:
             self._drawn = time.monotonic()
@@ -107,42 +109,71 @@ class PlainDashboard:
 
 
 class RichDashboard:
-    """Redraws one panel in place, with the curve of the return."""
+    """Redraws one panel in place, with the curve of the return.
+
+    The panel always fits the terminal: one that is higher could not be drawn over. After a change of the terminal's
+    size the screen is cleared, since the terminal may have wrapped the old panel; the last messages are shown again.
+    """
 
     def __init__(self, title: str, total_steps: int, curve: Iterable[float] = ()) -> None:
         from rich.console import Console
-        from rich.live import Live
 
         self._title, self._total = title, total_steps
         self._seen: dict[str, float] = {}
         self._drawn = -math.inf
         self._curve = Curve(curve)
         self._slower: tuple[str, ...] = ()
+        self._advisor = Advisor()
+        self._said: deque[str] = deque(maxlen=KEPT)
         self._console = Console(stderr=True)
-        self._live = Live(console=self._console, auto_refresh=False, transient=False)
-        self._live.start()
+        self._size = self._console.size
+        self._live = self._start()
+
+    def _start(self) -> Live:
+        from rich.live import Live
+
+        live = Live(console=self._console, auto_refresh=False, transient=False)
+        live.start()
+        return live
 
     def update(self, row: dict[str, float]) -> None:
         kept = keep(row)
         self._seen.update(kept)
+        self._advisor.take(kept)
         if "env/return" in kept:
             self._curve.add(kept["env/return"])
         if time.monotonic() - self._drawn >= REFRESH_S:
-            self._live.update(self._panel(), refresh=True)
+            self._draw()
             self._drawn = (
                 time.monotonic()
             )  # after drawing, so that a slow terminal does not take all the time
 
     def message(self, text: str) -> None:
+        self._said.append(text)
         self._console.print(text, markup=False, highlight=False)
 
     def slower_without(self, paths: Sequence[str]) -> None:
         self._slower = tuple(paths)
 
     def close(self) -> None:
-        if self._seen:
-            self._live.update(self._panel(), refresh=True)
+        if self._seen and self._live.is_started:
+            self._draw(last=True)
         self._live.stop()
+
+    def _draw(self, *, last: bool = False) -> None:
+        """Draws the panel, and except for the last time an empty line for the cursor, where a typed ^C appears."""
+        from rich.console import Group
+
+        if self._console.size != self._size:
+            self._size = self._console.size
+            self._live.transient = True
+            self._live.stop()
+            self._console.clear()
+            for text in self._said:
+                self._console.print(text, markup=False, highlight=False)
+            self._live = self._start()
+        panel = self._panel()
+        self._live.update(panel if last else Group(panel, ""), refresh=True)
 
     def _panel(self) -> Panel:
         return run_panel(
@@ -150,143 +181,8 @@ class RichDashboard:
             self._total,
             self._curve,
             title=self._title,
-            width=self._console.width,
+            width=self._size.width,
+            height=max(self._size.height - 1, 4),
             slower=self._slower,
+            advice=self._advisor.line(),
         )
-
-
-class Curve:
-    """Keeps a sequence of values in limited space: when full, neighbours are averaged in pairs."""
-
-    def __init__(self, values: Iterable[float] = ()) -> None:
-        self._values: list[float] = []
-        self._stride, self._sum, self._count = 1, 0.0, 0
-        for value in values:
-            self.add(value)
-
-    def add(self, value: float) -> None:
-        """Appends a value."""
-        self._sum, self._count = self._sum + value, self._count + 1
-        if self._count < self._stride:
-            return
-        self._values.append(self._sum / self._count)
-        self._sum, self._count = 0.0, 0
-        if len(self._values) >= CURVE_POINTS:
-            pairs = zip(self._values[::2], self._values[1::2])
-            self._values = [(first + second) / 2 for first, second in pairs]
-            self._stride *= 2
-
-    def bars(self, width: int) -> str:
-        """Draws the whole curve in `width` characters, each the mean of its part."""
-        count = len(self._values)
-        if count == 0:
-            return ""
-        width = min(width, count)
-        edges = [i * count // width for i in range(width + 1)]
-        means = [sum(self._values[a:b]) / (b - a) for a, b in pairwise(edges)]
-        low, span = min(means), (max(means) - min(means)) or 1.0
-        return "".join(_BARS[min(int((mean - low) / span * len(_BARS)), len(_BARS) - 1)] for mean in means)
-
-
-def run_panel(
-    seen: dict[str, float],
-    total: int,
-    curve: Curve,
-    *,
-    title: str,
-    width: int,
-    machine: bool = True,
-    tight: bool = False,
-    slower: Sequence[str] = (),
-) -> Panel:
-    """Draws a run's metrics as a rich panel.
-
-    Args:
-        seen: newest value of each name.
-        total: trainer.total_timesteps.
-        machine: show the machine's readings.
-        tight: leave out empty lines, for a terminal with few lines.
-        slower: see Dashboard.slower_without.
-    """
-    from rich.columns import Columns
-    from rich.console import Group
-    from rich.panel import Panel
-    from rich.text import Text
-
-    value = short(seen["env/return"]) if "env/return" in seen else "-"
-    shape = Text(f"return {value:>9}  ", style="bold")
-    shape.append(curve.bars(max(width - 24, 10)), style="green")
-    tables = Columns(_tables(seen, machine=machine, tight=tight))
-    missed = [Text(f"slower without {text}", style="yellow") for text in slower]
-    return Panel(Group(_progress(seen, total), shape, tables, *missed), title=title, title_align="left")
-
-
-def _progress(seen: dict[str, float], total: int) -> Table:
-    """Draws the first line: steps, progress bar, speed, time left."""
-    from rich.progress_bar import ProgressBar
-    from rich.table import Table
-    from rich.text import Text
-
-    steps = seen.get("train/steps", 0.0)
-    head = Table.grid(expand=True, padding=(0, 2))
-    head.add_column(no_wrap=True)
-    head.add_column(ratio=1)
-    head.add_column(no_wrap=True, justify="right")
-    head.add_row(
-        Text(f"{short(steps)} / {short(total)} steps", style="bold"),
-        ProgressBar(total=max(total, 1), completed=min(steps, total)),
-        Text(f"{short(seen.get('perf/steps_per_second', 0.0))} steps/s   left {time_left(seen, total)}"),
-    )
-    return head
-
-
-def _tables(seen: dict[str, float], *, machine: bool, tight: bool) -> list[Table]:
-    """Draws one table for each group of values: time, loss, env, run, machine."""
-    from rich import box
-    from rich.table import Table
-
-    entries = {
-        "time": [(phase, f"{100 * share:.0f} %") for phase, share in time_shares(seen).items()],
-        "loss": _figures(seen, "loss/"),
-        "env": _figures(seen, "env/", "eval/"),
-        "run": _figures(
-            seen,
-            *("train/", "perf/"),
-            skip=(
-                "train/steps",
-                "perf/steps_",
-                "perf/first_",
-                "perf/time/",
-                "perf/gpu_",
-                "perf/cpu_",
-                "perf/memory_",
-            ),
-        ),
-        "machine": readings(seen) if machine else [],
-    }
-    tables = []
-    for name, rows in entries.items():
-        if not rows:
-            continue
-        table = Table(
-            title=name,
-            box=None if tight else box.SIMPLE_HEAD,
-            show_header=False,
-            title_justify="left",
-            padding=(0, 1),
-        )
-        table.add_column(no_wrap=True, style="cyan")
-        table.add_column(no_wrap=True, justify="right")
-        for label, text in rows[:TABLE_ROWS]:
-            table.add_row(label, text)
-        tables.append(table)
-    return tables
-
-
-def _figures(seen: dict[str, float], *prefixes: str, skip: tuple[str, ...] = ()) -> list[tuple[str, str]]:
-    """Returns (label, text) of the values whose names start with one of `prefixes` and none of `skip`."""
-    return [
-        (key.split("/", 1)[1].replace("_", " "), short(value))
-        for key, value in sorted(seen.items())
-        if key.startswith(prefixes) and not key.startswith(skip)
-    ]

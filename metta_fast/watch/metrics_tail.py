@@ -9,8 +9,8 @@ import json
 from pathlib import Path
 from typing import IO
 
-from metta_fast.metrics.dashboard import CURVE_POINTS, Curve
 from metta_fast.metrics.progress_text import keep
+from metta_fast.metrics.run_panel import CURVE_POINTS, Curve
 
 TAIL = 8 << 20
 """Bytes at the end of the file that are read completely; from earlier parts, some hundred rows are sampled."""

@@ -15,6 +15,7 @@ from metta_fast.contracts.errors import UserError
 from metta_fast.machine import nvml
 from metta_fast.machine.monitor import Processes
 from metta_fast.machine.process_clock import process_start
+from metta_fast.metrics.advice import Advisor
 from metta_fast.storage.run_folder import RunDir, find_folders, runs
 from metta_fast.watch.metrics_tail import MetricsTail
 
@@ -63,6 +64,8 @@ class Watched:
         """Sentence that says whether the run is training."""
         self.readings: dict[str, float] = {}
         """perf/cpu_utilization and perf/memory_… of its processes, if they run on this machine."""
+        self.advisor = Advisor(first_s=5.0)
+        """What would make the run faster, while it trains."""
         self._owner = ""
         self._processes: Processes | None = None
 
@@ -81,6 +84,12 @@ class Watched:
         except OSError as error:
             raise UserError(f"cannot read {error.filename}: {error.strerror}") from error
         self.state = self._process() + self._age()
+        self.advisor.take(self.metrics.seen)
+
+    @property
+    def training(self) -> bool:
+        """Whether a process trains it."""
+        return self.state.startswith("training")
 
     def _process(self) -> str:
         """Finds the training process by the lock's text (storage/run_lock.py), and measures it."""

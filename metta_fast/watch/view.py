@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 
 from metta_fast.config.keys import RunConfig
 from metta_fast.machine import hardware
-from metta_fast.metrics.dashboard import run_panel
+from metta_fast.metrics.advice import advice
 from metta_fast.metrics.progress_text import line, reading, readings
+from metta_fast.metrics.run_panel import run_panel
 
 if TYPE_CHECKING:
     from rich.console import Group, RenderableType
@@ -28,8 +29,6 @@ COLUMNS = {
     "heat": "GPU heat",
 }
 """Heading of the machine's table → label of the reading."""
-HIGH = 36
-"""Lines that a terminal needs to have room for empty lines."""
 BAR = 20
 """Characters of a bar on a wide terminal."""
 
@@ -49,6 +48,8 @@ def plain(watch: Watch) -> str:
         lines.append(f"         {_words(run.readings)} of the allowed {hardware.allowed_cores()} cores")
     if run.metrics.seen:
         lines.append(f"         {line(run.metrics.seen, run.total)}")
+    if run.training and (told := advice(run.metrics.seen)):
+        lines.append(f"         advice: {told}")
     return "\n".join(lines)
 
 
@@ -59,7 +60,8 @@ def screen(watch: Watch, width: int, height: int) -> Group:
     from rich.text import Text
 
     run = watch.run
-    parts: list[RenderableType] = [_machine_panel(watch, width)]
+    machine, lines = _machine_panel(watch, width)
+    parts: list[RenderableType] = [machine]
     if run is None:
         parts.append(Panel(Text(_no_run()), title="no run", title_align="left"))
     elif not run.metrics.seen:
@@ -69,17 +71,19 @@ def screen(watch: Watch, width: int, height: int) -> Group:
             run.metrics.seen,
             run.total,
             run.metrics.curve,
-            title=_escaped(run.folder.name),
+            title=run.folder.name,
             width=width,
+            height=max(height - lines, 4),
             machine=False,
-            tight=height < HIGH,
+            advice=run.advisor.line() if run.training else "",
         )
         shown.subtitle, shown.subtitle_align = run.state, "left"
         parts.append(shown)
     return Group(*parts)
 
 
-def _machine_panel(watch: Watch, width: int) -> Panel:
+def _machine_panel(watch: Watch, width: int) -> tuple[Panel, int]:
+    """Returns the machine's panel and its number of lines."""
     from rich.console import Group
     from rich.panel import Panel
     from rich.table import Table
@@ -101,10 +105,11 @@ def _machine_panel(watch: Watch, width: int) -> Panel:
             table.add_row(label, _bar(row["perf/cpu_utilization"], bar), reading(row, "memory"))
     parts: list[RenderableType] = [table]
     if machine.note:
-        parts.append(Text(machine.note, style="yellow"))
+        parts.append(Text(machine.note, style="yellow", no_wrap=True, overflow="ellipsis"))
     names = [f"{count} × {name}" if count > 1 else name for name, count in Counter(_names(watch)).items()]
     title = " · ".join([*names, f"{hardware.allowed_cores()} cores"])
-    return Panel(Group(*parts), title=_escaped(title), title_align="left")
+    lines = 2 + 1 + table.row_count + len(parts) - 1
+    return Panel(Group(*parts), title=_escaped(title), title_align="left"), lines
 
 
 def _names(watch: Watch) -> Iterator[str]:

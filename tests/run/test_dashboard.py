@@ -5,9 +5,11 @@ import time
 
 import pytest
 
-from metta_fast.metrics import dashboard
-from metta_fast.metrics.dashboard import Curve, make_dashboard
+from metta_fast.metrics import dashboard as board
+from metta_fast.metrics import run_panel as panel
+from metta_fast.metrics.dashboard import make_dashboard
 from metta_fast.metrics.progress_text import line, readings, short, time_left
+from metta_fast.metrics.run_panel import Curve, run_panel
 
 ROW = {
     "train/steps": 250_000.0,
@@ -27,6 +29,7 @@ ROW = {
     "perf/cpu_utilization": 12.0,
     "perf/pace": 7.0,
 }
+LONG = ROW | {f"env/stat_{k}": 1000.0 * k for k in range(20)} | {f"loss/loss_{k}": k / 7 for k in range(9)}
 
 
 @pytest.mark.parametrize(
@@ -72,7 +75,7 @@ def test_readings_in_words_leave_out_what_is_not_told():
 
 def test_the_curve_keeps_its_whole_length_in_few_points():
     curve = Curve(range(100_000))
-    assert len(curve._values) < dashboard.CURVE_POINTS
+    assert len(curve._values) < panel.CURVE_POINTS
     assert curve.bars(8) == "▁▂▃▄▅▆▇█"
     assert Curve().bars(8) == ""
     assert Curve([2.0, 2.0]).bars(8) == "▁▁"
@@ -130,3 +133,70 @@ def test_the_mean_of_the_last_episodes_is_beside_the_epochs_return(capsys):
     plain = make_dashboard("plain", title="x", total_steps=1000)
     plain.update({"env/return": 3.25, "env/return_100": 2.5})
     assert "return 3.25 (last 100 episodes 2.5)" in capsys.readouterr().err
+
+
+def drawn(width, height, **given):
+    from rich.console import Console
+
+    console = Console(width=width, height=height, file=io.StringIO(), record=True)
+    console.print(run_panel(LONG, 10**6, Curve(range(90)), title="a[1]", width=width, height=height, **given))
+    return console.export_text().splitlines()
+
+
+@pytest.mark.parametrize(
+    ("width", "height"), [(80, 23), (60, 19), (200, 49), (80, 14), (40, 23), (30, 8), (12, 4)]
+)
+def test_the_panel_fits_whatever_the_size(width, height):
+    lines = drawn(width, height, slower=["update in C: " + "why " * 40] * 3, advice="raise it " * 30)
+    assert len(lines) <= height
+    assert {len(line) for line in lines} == {width}
+    assert (lines[0][0], lines[0][-1], lines[-1][0], lines[-1][-1]) == ("╭", "╮", "╰", "╯")
+    assert all(line[0] == line[-1] == "│" for line in lines[1:-1])
+
+
+def test_at_80_by_24_every_group_is_there():
+    text = "\n".join(drawn(80, 23, advice="raise env.num_envs"))
+    for part in (
+        "time",
+        "loss",
+        "env",
+        "run",
+        "machine",
+        "GPU busy",
+        "87 %",
+        "update",
+        "advice: raise env.num_envs",
+    ):
+        assert part in text
+
+
+def test_a_drawing_never_scrolls_what_it_draws_over(monkeypatch):
+    """The cursor stands on a line of its own below, so that ^C does not push the panel down."""
+    from rich.console import Console
+
+    screen = io.StringIO()
+    size = {"width": 60, "height": 20}
+    consoles = []
+
+    def console(**given):
+        consoles.append(Console(file=screen, force_terminal=True, **size))
+        return consoles[-1]
+
+    monkeypatch.setattr("rich.console.Console", console)
+    monkeypatch.setattr(board, "REFRESH_S", 0.0)
+    rich = make_dashboard("rich", title="grid-1", total_steps=1_000_000)
+    rich.message("a note")
+    rich.update(LONG)
+    screen.truncate(0)
+    rich.update(LONG)
+    text = screen.getvalue()
+    assert 10 < text.count("\x1b[1A") <= 19
+    assert text.endswith("╯\n")
+    screen.truncate(0)
+    consoles[0]._width, consoles[0]._height = 50, 12  # the terminal becomes smaller
+    rich.update(LONG)
+    text = screen.getvalue().rpartition("\x1b[H")[2]  # after the screen was cleared
+    assert "a note" in text
+    assert text.count("│") == 2 * (11 - 2)
+    rich.close()
+    assert screen.getvalue().rstrip("\n\x1b[?25h").endswith("╯")

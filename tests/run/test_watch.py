@@ -20,7 +20,7 @@ from metta_fast.cli import main
 from metta_fast.contracts.errors import UserError
 from metta_fast.machine import nvml
 from metta_fast.machine.process_clock import process_start
-from metta_fast.metrics.dashboard import CURVE_POINTS
+from metta_fast.metrics.run_panel import CURVE_POINTS
 from metta_fast.storage.run_folder import RunDir
 from metta_fast.watch import command as watch
 from metta_fast.watch import metrics_tail, state
