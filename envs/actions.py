@@ -43,7 +43,9 @@ def action_spec(space: spaces.Space[Any]) -> ActionSpec:
         return ActionSpec("discrete", nvec=(2,) * heads, start=(0,) * heads)
     if isinstance(space, spaces.Box) and np.dtype(space.dtype).kind in "biuf":
         low, high = _bounds(space)
-        high = np.where(low == high, np.nextafter(high, np.inf), high)  # a constant: the policy's bounds must differ
+        high = np.where(
+            low == high, np.nextafter(high, np.inf), high
+        )  # a constant: the policy's bounds must differ
         return ActionSpec("box", low=tuple(low.tolist()), high=tuple(high.tolist()))
     raise UserError(
         f"action space {space}: expected Discrete, MultiDiscrete, MultiBinary or Box (wrap the environment)"

@@ -42,6 +42,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from metta_fast.contracts import batch_state as states
+from metta_fast.contracts import progress
 from metta_fast.contracts.env import KINDS, EnvError, EnvSpec, Rows
 from metta_fast.contracts.errors import UserError
 from metta_fast.envs.actions import ActionDecoder, action_spec
@@ -139,6 +140,7 @@ class PythonBatch:
         try:
             for i in range(num_envs):
                 self.envs.append(kind(factory, first_env + i))
+                progress.made()
         except BaseException:  # one cannot be made, or a signal came
             with suppress(Exception):
                 self.close()

@@ -87,7 +87,12 @@ class Slot:
             raise error
         if isinstance(error, FieldError):
             raise EnvError(f"environment {self.index} gave a wrong value: {error}", self.index) from None
-        raise EnvError(f"environment {self.index} raised {described(error)}", self.index) from error
+        raise EnvError(
+            f"environment {self.index} raised {described(error)}{self._hint()}", self.index
+        ) from error
+
+    def _hint(self) -> str:
+        return ""
 
     def reset(self, seed: int | None) -> None:
         """Writes a new episode's first row."""
@@ -207,6 +212,12 @@ class SeveralAgents(Slot):
         if ends.any():
             self._stats(info, ends)
         self.ended = bool(self.gone.all())
+
+    def _hint(self) -> str:
+        """Says why a wrapper may have failed: most of Gymnasium's are for one agent."""
+        if getattr(self.env, "env", None) is None:
+            return ""
+        return f"; perhaps {type(self.env).__name__} is a wrapper for one agent: this environment has several"
 
     def _actions(self) -> Array:
         """Returns the actions of all agents, [n, *shape of the action space]; [n, 1] where that is ()."""

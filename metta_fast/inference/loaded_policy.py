@@ -177,9 +177,13 @@ class LoadedPolicy:
         action = self._player.choose(leaves, _begins(reset, n))
         start = self.spec.action.start
         if single and self._space is not None:
-            from metta_fast.envs.spaces import decode_action
+            from metta_fast.envs.actions import decode_action
 
             return decode_action(self._space, self.spec.action, action[0])
+        if self._space is not None and self.spec.action.kind == "box":
+            from metta_fast.envs.actions import ActionDecoder
+
+            return ActionDecoder(self._space).decode(action).reshape(n, -1)
         if start:
             action = action + np.array(start, action.dtype)
         return action[0] if single else action

@@ -19,6 +19,7 @@ import cloudpickle
 import numpy as np
 
 from metta_fast.config.extension import described
+from metta_fast.contracts import progress
 from metta_fast.contracts.env import EnvBatch, EnvError, NativeBatch, NotingBatch
 from metta_fast.contracts.slab import slab_rows, slab_size
 from metta_fast.envs.native._pool import Pool
@@ -42,6 +43,10 @@ if TYPE_CHECKING:
 WORDS = 32768
 """Longest traceback that is sent, in bytes."""
 CHUNKS_PER_THREAD = 4
+PROGRESS_S = 0.1
+"""Seconds between two messages that environments are being made, at least."""
+MAKING, READY = "making", "ready"
+"""What a worker says while it makes its environments, and when all are made."""
 LOOK_S = 0.5
 """Seconds between two checks that the launcher is alive, after a failure."""
 
@@ -95,8 +100,24 @@ def _write_traceback(words: int, error: BaseException) -> None:
         text = text[os.write(words, text) :]
 
 
+def _tell_progress(link: Link) -> None:
+    """Tells the parent now that environments are being made, and again as they are, at most every PROGRESS_S."""
+    last = 0.0
+
+    def tell() -> None:
+        nonlocal last
+        now = time.monotonic()
+        if now - last >= PROGRESS_S:
+            last = now
+            link.send((os.getpid(), MAKING))
+
+    tell()
+    progress.on_made(tell)
+
+
 def _serve(index: int, job: Job, memory: Memory, link: Link, launcher: int, words: int) -> None:
     factory = cloudpickle.loads(job.factory)
+    _tell_progress(link)
     agents = job.spec.agents_per_env
     total = job.envs.count * agents
     slab = np.frombuffer(memory, np.uint8, slab_size(job.spec, total), job.board_size)
@@ -119,7 +140,8 @@ def _serve(index: int, job: Job, memory: Memory, link: Link, launcher: int, word
             keep=batches,
         )
     station = Station(memory, index, jobs, spin_s=job.spin_s, pool=pool, keep=batches, parent=launcher)
-    link.send((os.getpid(), None))
+    progress.on_made(None)
+    link.send((os.getpid(), READY))
     while True:
         box, kind = station.next()
         if kind == MESSAGE:

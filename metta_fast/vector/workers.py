@@ -17,6 +17,7 @@ import mmap
 import os
 import time
 import weakref
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, NoReturn
 
@@ -24,6 +25,7 @@ import cloudpickle
 
 from metta_fast.contracts import batch_state as states
 from metta_fast.contracts.env import EnvFactory
+from metta_fast.contracts.errors import UserError
 from metta_fast.contracts.slab import EnvRange, slab_size, slices, split
 from metta_fast.contracts.vector import WorkerError
 from metta_fast.envs.native._sync import NOTHING, Board, Memory, board_size
@@ -32,9 +34,10 @@ from metta_fast.vector.base import LOOK_S, BaseVector
 from metta_fast.vector.crew import Crew, anonymous_file, cannot_start, ending
 from metta_fast.vector.job import Job
 from metta_fast.vector.messages import Closed, Stalled, Unreadable, exchange
+from metta_fast.vector.worker import READY
 
 START_S = 60.0
-"""Seconds for a worker to import and make its environments, or worker_timeout_s if that is longer."""
+"""Seconds for a worker to start Python and import, or worker_timeout_s if that is longer."""
 CLOSE_S = 3.0
 """Seconds that close waits for environments to close themselves before the workers are killed."""
 
@@ -57,6 +60,7 @@ class WorkersVector(BaseVector):
         self.worker_ranges = split(envs.count, num_workers)
         of_block = [[s.worker for s in self.slices if s.block == b] for b in range(num_blocks)]
         board = -(-board_size(num_workers, num_blocks) // mmap.PAGESIZE) * mmap.PAGESIZE
+        pickled = _pickled(factory)
         fd = -1
         try:
             fd = anonymous_file(board + size)
@@ -70,7 +74,7 @@ class WorkersVector(BaseVector):
             )
             self.ready = self.board.ready
             job = Job(
-                factory=cloudpickle.dumps(factory),
+                factory=pickled,
                 spec=spec,
                 envs=envs,
                 num_workers=num_workers,
@@ -219,9 +223,16 @@ class WorkersVector(BaseVector):
     # ---- messages by socket ----
 
     def _await_start(self) -> None:
-        """Waits until every worker has made its environments."""
-        replies = self._replies("starting", max(START_S, self.worker_timeout_s))
-        self._crew.pids[:] = [pid for pid, _ in replies]
+        """Waits until every worker has made its environments: START_S for Python and the imports, then worker_timeout_s
+        for each environment."""
+        waiting = list(range(len(self.worker_ranges)))
+        doing, patience = "starting", max(START_S, self.worker_timeout_s)
+        while waiting:
+            replies = dict(zip(waiting, self._replies(doing, patience, waiting)))
+            for w, (pid, _) in replies.items():
+                self._crew.pids[w] = pid
+            waiting = [w for w, (_, stage) in replies.items() if stage != READY]
+            doing, patience = "making environments (vector.worker_timeout_s)", self.worker_timeout_s
 
     def _ask_all(self, command: str, arguments: list[Any]) -> list[Any]:
         """Sends a command to each worker and returns the replies, by worker."""
@@ -238,22 +249,24 @@ class WorkersVector(BaseVector):
             self.board.message(w)
         return [reply for _, reply in self._replies(f"answering ({command})", self.worker_timeout_s)]
 
-    def _replies(self, doing: str, patience_s: float) -> list[Any]:
-        """Sends what is posted and returns one reply of each worker.
+    def _replies(self, doing: str, patience_s: float, workers: Sequence[int] | None = None) -> list[Any]:
+        """Sends what is posted and returns one reply of each worker, or of each of `workers`.
 
         Raises:
             WorkerError: a worker failed, or nothing moved for patience_s seconds. After any other exception (Ctrl-C)
                 the vector is closed as well, since messages are incomplete.
         """
+        among = range(len(self.worker_ranges)) if workers is None else workers
         try:
-            return exchange(self._crew.links, self._crew.link, self._check, patience_s)
+            return exchange([self._crew.links[w] for w in among], self._crew.link, self._check, patience_s)
         except Stalled as stalled:
-            stopped = [w for w in stalled.links if self._crew.state(w) == "stopped"]
-            self._name_hung((stopped or stalled.links)[0], f" for {patience_s} s while {doing}")
+            hung = [among[i] for i in stalled.links]
+            stopped = [w for w in hung if self._crew.state(w) == "stopped"]
+            self._name_hung((stopped or hung)[0], f" for {patience_s} s while {doing}")
         except Closed as closed:
-            self._fault(closed.links[0])
+            self._fault(closed.links[0] if closed.links[0] < 0 else among[closed.links[0]])
         except Unreadable as error:
-            w, cause = error.links[0], error.__cause__
+            w, cause = among[error.links[0]], error.__cause__
             self._fail(
                 f"{self._name(w)} sent a message that cannot be read while {doing}: {type(cause).__name__}: {cause}",
                 worker=w,
@@ -296,3 +309,15 @@ class WorkersVector(BaseVector):
         if launcher == "stopped":
             what += "; the process that started the workers is stopped (SIGSTOP)"
         self._fail(f"{self._name(w)} {what}" + (f"; it is at\n{words}" if words else ""), worker=w)
+
+
+def _pickled(factory: EnvFactory) -> bytes:
+    """Returns the factory for the workers. Raises UserError if it cannot be pickled."""
+    try:
+        return cloudpickle.dumps(factory)
+    except Exception as error:
+        raise UserError(
+            f"vector.backend=workers sends the maker of {factory.spec.name} to other processes, but it cannot be "
+            f"pickled: {type(error).__name__}: {error}; create such an object inside the function that makes an "
+            "environment, not before it, or give vector.backend=threads"
+        ) from error

@@ -38,7 +38,7 @@ def boxes(draw: Any) -> spaces.Box:
         numbers = st.integers(int(limits.min), int(limits.max)) | st.integers(0, 3)
         low, high = (draw(arrays.arrays(dtype, shape, elements=numbers)) for _ in range(2))
     low, high = np.minimum(low, high), np.maximum(low, high)
-    if dtype.kind != "u" and draw(st.booleans()):
+    if dtype.kind == "f" or (dtype.kind == "i" and dtype.itemsize < 8 and draw(st.booleans())):
         free = draw(arrays.arrays(bool, (2, *shape)))
         low = np.where(free[0], -np.inf, low) if free[0].any() else low
         high = np.where(free[1], np.inf, high) if free[1].any() else high
