@@ -91,6 +91,12 @@ class Buffers:
         """Returns action[t] [N, W] as an environment on the learner's device gets it, for its `step_row(t)`."""
         return self.action[t] if self.env_action is None else self.env_action
 
+    def leave_out(self, start: int) -> None:
+        """Masks rows start … T−1, which were not collected, and takes rewards and ends of an earlier rollout away."""
+        if start < self.horizon:
+            for array in (self.mask, self.reward, self.terminal, self.truncation):
+                array[start : self.horizon] = 0
+
     def act_row(self, t: int, state: Tensor, noise: Tensor) -> ActRow:
         """Returns row t < horizon for the policy's step. state: [layers, N, H]. noise: [T, N, W]."""
         row = slice(t, t + 1)

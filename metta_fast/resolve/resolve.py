@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from math import isfinite
+from math import ceil, isfinite
 
 from metta_fast.config.encoders import check_encoder_name, check_no_params, check_reads, own_encoder
 from metta_fast.config.keys import Config, get
@@ -83,6 +83,7 @@ def resolve(composed: Composed, *, machine: Machine | None = None) -> Resolved:
     work.device()
     work.env_device(spec)
     work.sizes()
+    work.budget()
     work.vector(spec)
     work.viewer(factory)
     work.intervals(factory)
@@ -164,6 +165,23 @@ class _Resolve(Devices):
         """Fits the algorithm's sizes and the blocks to each other (metta_fast/resolve/fit_sizes.py)."""
         for change in fit_sizes(self.config, self.typed):
             self._adjust(change.path, change.value, change.why)
+
+    def budget(self) -> None:
+        """Adds a note where one rollout is more than 1% of trainer.total_timesteps: what will be trained."""
+        total, batch = self.config.trainer.total_timesteps, self.config.trainer.batch_size
+        if "batch_size" not in self.kind.reads or batch * 100 <= total:
+            return
+        rollout = f"trainer.batch_size={batch} ({self.origins['trainer.batch_size'].partition(': ')[0]})"
+        if batch > total:
+            self.notes.append(
+                f"trainer.total_timesteps={total} is less than one rollout of {rollout}: {total} steps are trained, in "
+                "one update; a smaller trainer.batch_size learns more from them"
+            )
+        else:
+            self.notes.append(
+                f"trainer.total_timesteps={total} is about {ceil(total / batch)} rollouts of {rollout}; the last one "
+                f"ends early, so that {total} steps are trained"
+            )
 
     def vector(self, spec: EnvSpec) -> None:
         """Chooses backend, workers and threads for this environment and the allowed cores."""

@@ -31,8 +31,13 @@ class Collector(Protocol):
     def held(self) -> bool:
         """False: the next `collect` resets the environments first."""
 
-    def collect(self, epoch: int) -> None:
-        """Fills the buffers with one rollout."""
+    def collect(self, epoch: int, rows: int | None = None) -> None:
+        """Fills the buffers with one rollout.
+
+        Args:
+            rows: of each agent that are needed, 1 … horizon; None: all. A rollout that cannot be shortened collects
+                all of them.
+        """
 
     def rehearse(self) -> None:
         """Runs the host's part of a rollout, so that all kernels are compiled. Changes no environment."""

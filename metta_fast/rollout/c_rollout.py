@@ -87,15 +87,15 @@ class CpuRollout(Rollout):
         )
         return self._seen
 
-    def collect(self, epoch: int) -> None:
+    def collect(self, epoch: int, rows: int | None = None) -> None:
         self._acts.weights()
-        super().collect(epoch)
+        super().collect(epoch, rows)
 
     def _act_on(self, block: Block, t: int) -> None:
         buffers, a, b = self.buffers, block.start, block.stop
         seen, obs = self._seen.seen(block), buffers.obs[self._acts.leaf][t, a:b]
         value = buffers.value[t, a:b]
-        if t == buffers.horizon:
+        if t == self._last:
             self._acts.values(seen, obs, value)
         else:
             given = block.rows.action.ctypes.data

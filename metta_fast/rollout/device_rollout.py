@@ -75,8 +75,8 @@ class DeviceRollout(RolloutBase[DeviceVector]):
     def _zero_state(self) -> None:
         self._state.zero_()
 
-    def collect(self, epoch: int) -> None:
-        """Launch the rollout that fills the buffers, without waiting for it."""
+    def collect(self, epoch: int, rows: int | None = None) -> None:
+        """Launch the rollout that fills the buffers, without waiting for it. `rows` has no effect."""
         if not self._held:
             self._reset_environments(epoch)
         self._draw_noise(epoch)

@@ -75,7 +75,8 @@ class GraphRollout(Rollout):
                 step.work_last()
                 step.plain_value()
 
-    def collect(self, epoch: int) -> None:
+    def collect(self, epoch: int, rows: int | None = None) -> None:
+        """`rows` has no effect: the graphs count the rows themselves."""
         self._at.zero_()
         if self._acts.fused is not None:
             with torch.no_grad():

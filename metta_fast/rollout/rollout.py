@@ -3,6 +3,8 @@
     held or ready block ─► row t into Buffers ─► policy ─► action[t] ─► send     the first ready block first
                                t = T: only the value; the block stays held, its row is the next epoch's row 0
 
+A rollout can be shortened: blocks are then held at an earlier row, and the rows from there on are masked.
+
 Sampling noise is keyed by (seed, epoch) and laid out by agent, so the order of arrival changes nothing.
 """
 
@@ -68,6 +70,8 @@ class Rollout(RolloutBase[VectorEnv]):
         """Before an action is sent; on a GPU, which would have to wait, the summary finds a row without a choice."""
         self._epoch = 0
         self._rows = [0] * len(vec.blocks)
+        self._last = buffers.horizon
+        """The row at which this epoch's blocks are held: T, or less in a shortened rollout."""
         self._states: list[Tensor] = []
         self.forget()
 
@@ -81,8 +85,9 @@ class Rollout(RolloutBase[VectorEnv]):
     def _zero_state(self) -> None:
         self._states = [self.policy.initial_state(block.size, self.device) for block in self.vec.blocks]
 
-    def collect(self, epoch: int) -> None:
+    def collect(self, epoch: int, rows: int | None = None) -> None:
         """Fill the buffers. Raises what `vec.recv` raises, and NonFiniteError."""
+        self._last = rows or self.buffers.horizon
         timer, recv = self.timer, self.vec.recv
         waiting: deque[Block] = deque()
         if self._held:
@@ -95,11 +100,12 @@ class Rollout(RolloutBase[VectorEnv]):
         self._rows[:] = [0] * len(self._rows)
         with self._contexts():
             timer.lap("inference")
-            for _ in range(len(self._rows) * (self.buffers.horizon + 1)):
+            for _ in range(len(self._rows) * (self._last + 1)):
                 block = waiting.popleft() if waiting else recv()
                 timer.lap("env")
                 self._row(block)
             self._transfer.finish()
+            self.buffers.leave_out(self._last)
         self._held = True
         timer.lap("copy")
 
@@ -120,7 +126,7 @@ class Rollout(RolloutBase[VectorEnv]):
         self._act_on(block, t)
         transfer.load_rest(block, t)  # while the device works
         timer.lap("copy")
-        if t == self.buffers.horizon:
+        if t == self._last:
             return
         transfer.wait(block)
         timer.lap("inference")
@@ -134,7 +140,7 @@ class Rollout(RolloutBase[VectorEnv]):
         """Run the policy on row t into the buffers; except for the last row, start the actions' copy to the slab."""
         timer, buffers, transfer = self.timer, self.buffers, self._transfer
         i, a, b = block.index, block.start, block.stop
-        last = t == buffers.horizon
+        last = t == self._last
         obs, reset = transfer.inputs(block, t)
         state = self._states[i]
         if self._compiled:

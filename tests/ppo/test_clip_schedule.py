@@ -22,7 +22,7 @@ from tests.ppo.test_rollout import weights
     [("constant", [0.3, 0.3, 0.3]), ("linear", [0.3, 0.15, 0.0]), ("cosine", [0.3, 0.15, 0.0])],
 )
 def test_schedules(schedule: str, clips: list[float]) -> None:
-    config = make_config(clip_coef=0.3, clip_schedule=schedule, total_timesteps=1000).trainer
+    config = make_config(clip_coef=0.3, clip_schedule=schedule, total_timesteps=1100, batch_size=100).trainer
     assert [clip_coef(config, steps) for steps in (0, 500, 1000)] == pytest.approx(clips, abs=1e-12)
 
 
@@ -34,7 +34,7 @@ def learner(form: str, **trainer: Any) -> PPO:
     if form == "C":
         policy = make_policy(PolicyConfig(hidden_size=16, shared=False), factory.spec)
     keys = {"learning_rate": 0.02, "schedule": "constant", "update_epochs": 3, "deterministic": True}
-    keys |= {"compile": form == "compiled", "total_timesteps": 100} | trainer
+    keys |= {"compile": form == "compiled", "total_timesteps": 200} | trainer
     ppo = make_ppo(factory, policy=policy, **keys)
     assert (ppo.learner._cpu_update is not None) == (form == "C")
     return ppo

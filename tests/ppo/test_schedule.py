@@ -20,9 +20,24 @@ from tests.ppo.test_rollout import weights
     ],
 )
 def test_schedules(schedule: str, rates: list[float]) -> None:
-    config = make_config(schedule=schedule, total_timesteps=1000, learning_rate=1e-3).trainer
+    config = make_config(schedule=schedule, total_timesteps=1100, batch_size=100, learning_rate=1e-3).trainer
     assert [learning_rate(config, s) for s in (0, 500, 1000, 2000)] == pytest.approx(rates, abs=1e-12)
     assert progress(config, 2000) == 1
+
+
+def test_a_run_of_one_update_learns_at_the_rate_of_the_start() -> None:
+    config = make_config(schedule="linear", total_timesteps=100, batch_size=256, learning_rate=1e-3).trainer
+    assert learning_rate(config, 0) == 1e-3
+    assert learning_rate(config, 90) == 0  # masked rows left a few steps over
+
+
+@pytest.mark.parametrize(("total", "batch"), [(640, 64), (1000, 64), (65, 64), (64, 64), (63, 64)])
+def test_the_last_update_has_the_schedules_last_value(total: int, batch: int) -> None:
+    config = make_config(schedule="linear", total_timesteps=total, batch_size=batch, learning_rate=1.0).trainer
+    rates = [learning_rate(config, steps) for steps in range(0, total, batch)]
+    assert rates[0] == 1
+    assert rates == sorted(rates, reverse=True)
+    assert [rate for rate in rates if rate == 0] == rates[1:][-1:]  # one update, the last
 
 
 @pytest.mark.parametrize(("scaling", "factor"), [("none", 1.0), ("sqrt", 2.0), ("linear", 4.0)])

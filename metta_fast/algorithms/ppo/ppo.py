@@ -5,8 +5,8 @@
 
 device_ppo.py does the same with environments on the learner's device.
 
-An epoch is counted when its update is done. Everything random is keyed by (seed, epoch), so a resumed run needs no
-RNG state.
+The last epoch ends at trainer.total_timesteps (budget.py). An epoch is counted when its update is done. Everything
+random is keyed by (seed, epoch), so a resumed run needs no RNG state.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 
 from metta_fast.algorithms.hooks import Context, Hooks
+from metta_fast.algorithms.ppo.budget import keep_steps, rows_needed
 from metta_fast.algorithms.ppo.fast_paths import COMPILED_AHEAD, PATHS, situation_of
 from metta_fast.algorithms.ppo.learner import Learner
 from metta_fast.algorithms.ppo.loss_terms import STATS
@@ -213,7 +214,19 @@ class PPO:
             self.episodes.restart(staggered=self.spec.stagger)
             if self.reward_scale:
                 self.reward_scale.restart()
-        self.rollout.collect(self.epoch)
+        self.rollout.collect(self.epoch, self._rows_needed())
+
+    def _rows_needed(self) -> int | None:
+        """Returns the rows of each agent that this epoch needs of its rollout; None: all."""
+        trainer, agents = self.config.trainer, self.vec.num_agents
+        if trainer.debug:  # it checks that every row was written
+            return None
+        live = self.steps / (self.epoch * trainer.batch_size) if self.steps else 1.0
+        return rows_needed(self._remaining(), agents, trainer.batch_size // agents, live)
+
+    def _remaining(self) -> int:
+        """Returns the agent steps up to trainer.total_timesteps."""
+        return self.config.trainer.total_timesteps - self.steps
 
     def _read_summary(self, figures: list[float], epoch: int) -> None:
         self._rollout_steps, self._episode_means = self.summary.read(figures, epoch)
@@ -246,7 +259,9 @@ class PPO:
         self.timer.lap("update")
 
     def _learn(self, context: Context) -> None:
-        """Learns from the rollout, then updates the observation normalizer with it."""
+        """Learns from the rollout, as far as the budget goes, then updates the observation normalizer with it."""
+        if 0 < self._remaining() < self.config.trainer.batch_size:
+            keep_steps(self.buffers, self._remaining())
         self.learner.update(context, self.steps)
         normalizer = getattr(self.policy, "normalizer", None)
         if normalizer is not None:
@@ -265,7 +280,8 @@ class PPO:
         check_update(sums, SUMS, self.buffers, self.spec, epoch)
         check_loss_scale(self.learner.step.scaler, epoch)
         rate, clip = self.learner.rate(self.steps), clip_coef(self.config.trainer, self.steps)
-        self.steps += self._rollout_steps
+        remaining = self._remaining()
+        self.steps += min(self._rollout_steps, remaining) if remaining > 0 else self._rollout_steps
         total = dict(zip(SUMS, sums))
         self._metrics = {f"loss/{name}": total[name] / total["minibatches"] for name in STATS}
         self._metrics |= self._episode_means

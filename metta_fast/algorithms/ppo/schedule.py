@@ -21,14 +21,18 @@ LEAST, MOST = 1e-5, 1e-2
 
 
 def progress(config: TrainerConfig, steps: int) -> float:
-    """Returns the share of total_timesteps that is done, 0 … 1."""
-    return min(1.0, steps / config.total_timesteps)
+    """Returns how far schedules are in the update after `steps` agent steps: 0 in the first, 1 in the last.
+
+    The last update begins at most one batch before total_timesteps. A run of one update has the start's values.
+    """
+    last = config.total_timesteps - config.batch_size
+    return min(1.0, steps / last) if last > 0 else float(steps > 0)
 
 
 def learning_rate(config: TrainerConfig, steps: int) -> float:
     """Returns the learning rate of the update after `steps` agent steps.
 
-    constant: learning_rate; linear, cosine: from learning_rate to 0 at total_timesteps; adaptive: the initial rate.
+    constant: learning_rate; linear, cosine: from learning_rate to 0 in the last update; adaptive: the initial rate.
     lr_scaling multiplies by m (linear) or √m (sqrt) with m = minibatch_size / 16384.
     """
     ratio = config.minibatch_size / REFERENCE_MINIBATCH

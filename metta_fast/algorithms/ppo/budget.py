@@ -1,0 +1,37 @@
+"""Ends a run at exactly trainer.total_timesteps: shortens its last rollout and leaves out the steps beyond.
+
+    collect: rows_needed ─► a rollout that can be shortened stops after that many rows
+    update:  keep_steps  ─► of the rows collected, the first ones up to the budget are learned from
+
+Masked rows are not steps, and how many a rollout will have is unknown beforehand. So some more rows are collected than
+are expected to be needed; if they are still too few, another short rollout follows.
+"""
+
+from __future__ import annotations
+
+from math import ceil
+
+from metta_fast.buffers.rollout import Buffers
+
+
+def rows_needed(remaining: int, agents: int, horizon: int, live: float) -> int | None:
+    """Returns the rows of each agent that should hold `remaining` steps; None: a whole rollout.
+
+    Args:
+        remaining: agent steps up to the budget.
+        live: share of rows that were steps so far, above 0.
+    """
+    if remaining <= 0 or remaining >= horizon * agents:
+        return None
+    rows = ceil(remaining / (agents * live)) + 1  # an episode's end masks a row of all agents at most
+    return rows if rows < horizon else None
+
+
+def keep_steps(buffers: Buffers, remaining: int) -> None:
+    """Masks all steps of the rollout but the first `remaining`, row by row, in place. Does not wait for the device.
+
+    For an agent that is cut off, the advantage ends there as at the end of a rollout: with the value of the next row.
+    """
+    mask = buffers.mask[: buffers.horizon]
+    number = mask.flatten().cumsum(0).view_as(mask)
+    mask &= number <= remaining
