@@ -15,6 +15,7 @@ from metta_fast.config.keys import PolicyConfig
 from metta_fast.policy import make_policy
 from tests.ppo.envs import tickers
 from tests.ppo.stand_in import make_ppo
+from tests.ppo.test_device_rollout import device_ppo
 from tests.ppo.test_rollout import weights
 
 FORMS: dict[str, dict[str, Any]] = {
@@ -72,6 +73,19 @@ def test_a_shortened_rollout_teaches_what_a_whole_one_does_up_to_the_budget(
     assert steps == as_whole
     assert [rows for rows in asked if rows is not None]
     assert torch.equal(weights_short, weights_whole)
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+def test_environments_on_the_learners_device_end_at_the_budget(ahead: bool) -> None:
+    keys: dict[str, Any] = {"total_timesteps": 250, "deterministic": True}
+    device, plain = device_ppo(tickers(5), ahead=ahead, **keys), make_ppo(tickers(5), **keys)
+    while plain.steps < 250:
+        for ppo in (device, plain):
+            ppo.collect()
+            ppo.update()
+    assert device.steps == plain.steps == 250
+    for a, b in zip(device.policy.parameters(), plain.policy.parameters()):
+        assert torch.equal(a, b)
 
 
 def test_the_environments_are_not_stepped_far_beyond_the_budget() -> None:

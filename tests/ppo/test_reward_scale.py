@@ -90,7 +90,7 @@ def test_new_episodes_after_a_resume_start_new_returns() -> None:
     resumed = make_ppo(tickers(4), normalize_reward=True)
     resumed.load_state_dict({k: v for k, v in ppo.state_dict().items() if k != "rollout"})
     seen = []
-    resumed.rollout.collect = lambda epoch: seen.append(resumed.reward_scale.discounted.clone())  # type: ignore[method-assign]
+    resumed.rollout.collect = lambda epoch, rows=None: seen.append(resumed.reward_scale.discounted.clone())  # type: ignore[method-assign]
     resumed.collect()
     resumed.rollout.vec.close()
     assert seen[0].tolist() == [0, 0, 0, 0]
