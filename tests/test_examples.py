@@ -67,7 +67,9 @@ def test_programs_with_the_package(tmp_path, monkeypatch):
     """docs/python.md: one after another, in one process, shortened."""
     pytest.importorskip("gymnasium.envs.classic_control")
     program = "\n".join(programs("python.md"))
-    short = "total_timesteps=10_000, trainer__torch_threads=1, trainer__update_epochs=1, run__tensorboard=False"
+    short = (
+        "total_timesteps=10_000, trainer__torch_threads=1, trainer__update_epochs=1, run__tensorboard=False"
+    )
     program, changed = re.subn(r"total_timesteps=\d+_\d+", short, program)
     program = program.replace("env__num_envs=16", "env__num_envs=128")  # an eighth of the policy's calls
     assert changed == 3

@@ -93,7 +93,9 @@ def test_the_environments_are_not_stepped_far_beyond_the_budget() -> None:
     calls, step = [], ppo.rollout.vec.send
     ppo.rollout.vec.send = lambda block: (calls.append(block.size), step(block))[1]  # type: ignore[method-assign]
     trained(ppo)
-    assert 70 <= sum(calls) <= 70 + 5 * 4  # masked rows and a row of all agents; a whole second rollout ends at 128
+    assert (
+        70 <= sum(calls) <= 70 + 5 * 4
+    )  # masked rows and a row of all agents; a whole second rollout ends at 128
 
 
 def test_the_advantage_ends_at_the_cut_as_at_a_rollouts_end() -> None:

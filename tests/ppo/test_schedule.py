@@ -33,7 +33,9 @@ def test_a_run_of_one_update_learns_at_the_rate_of_the_start() -> None:
 
 @pytest.mark.parametrize(("total", "batch"), [(640, 64), (1000, 64), (65, 64), (64, 64), (63, 64)])
 def test_the_last_update_has_the_schedules_last_value(total: int, batch: int) -> None:
-    config = make_config(schedule="linear", total_timesteps=total, batch_size=batch, learning_rate=1.0).trainer
+    config = make_config(
+        schedule="linear", total_timesteps=total, batch_size=batch, learning_rate=1.0
+    ).trainer
     rates = [learning_rate(config, steps) for steps in range(0, total, batch)]
     assert rates[0] == 1
     assert rates == sorted(rates, reverse=True)

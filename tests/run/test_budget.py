@@ -25,7 +25,8 @@ def rows(result: TrainResult) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize(
-    ("env", "total"), [("cheap", 1), ("cheap", 5), ("cheap", 999), ("cheap", 20_000), ("team", 5), ("team", 999)]
+    ("env", "total"),
+    [("cheap", 1), ("cheap", 5), ("cheap", 999), ("cheap", 20_000), ("team", 5), ("team", 999)],
 )
 def test_an_environment_of_ones_own_is_trained_for_the_budget(tmp_path: Path, env: str, total: int) -> None:
     keys = {"env__step_cost": STEP_COST[env], "vector__backend": "serial"}
