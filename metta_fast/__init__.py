@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from metta_fast.envs.frame_recorder import FrameRecorder as FrameRecorder
     from metta_fast.envs.python_env import PythonEnvFactory as PythonEnvFactory
     from metta_fast.export.main import export_policy as export_policy
+    from metta_fast.inference.evaluate_run import evaluate as evaluate
     from metta_fast.inference.loaded_policy import load_policy as load_policy
     from metta_fast.policy import Policy as Policy
     from metta_fast.policy import PolicyOutput as PolicyOutput
@@ -76,6 +77,7 @@ _PLACES = {
     "VectorError": "metta_fast.contracts.vector",
     "WorkerError": "metta_fast.contracts.vector",
     "did_you_mean": "metta_fast.config.keys",
+    "evaluate": "metta_fast.inference.evaluate_run",
     "export_policy": "metta_fast.export.main",
     "key": "metta_fast.config.key",
     "load_policy": "metta_fast.inference.loaded_policy",

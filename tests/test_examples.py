@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -71,7 +72,6 @@ def test_programs_with_the_package(tmp_path, monkeypatch):
         "total_timesteps=10_000, trainer__torch_threads=1, trainer__update_epochs=1, run__tensorboard=False"
     )
     program, changed = re.subn(r"total_timesteps=\d+_\d+", short, program)
-    program = program.replace("env__num_envs=16", "env__num_envs=128")  # an eighth of the policy's calls
     assert changed == 3
     monkeypatch.setenv("PYTHONPATH", str(DOCS.parent))
     (tmp_path / "program.py").write_text(program + "\nassert total >= 8, total\nprint('played', total)\n")
@@ -106,3 +106,16 @@ def test_a_part_of_ones_own(page, module, words, tmp_path, monkeypatch):
     steps = sorted(int(path.name[5:]) for path in (tmp_path / "runs/mine/checkpoints").glob("step_*"))
     assert len(steps) == 2
     assert steps[-1] >= 2000
+
+
+def test_the_notebook(tmp_path, monkeypatch):
+    """docs/first_steps.ipynb: its cells, one after another, with a shorter training."""
+    pytest.importorskip("gymnasium.envs.classic_control")
+    cells = json.loads((DOCS / "first_steps.ipynb").read_text())["cells"]
+    program = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
+    assert "trainer__total_timesteps=50_000" in program
+    program = program.replace("trainer__total_timesteps=50_000", "trainer__total_timesteps=3000")
+    program = program.replace("episodes=100", "episodes=4")
+    monkeypatch.setenv("PYTHONPATH", str(DOCS.parent))
+    (tmp_path / "cells.py").write_text(f"{program}\nprint('played', total)\n")
+    assert "played" in run("cells.py", folder=tmp_path)

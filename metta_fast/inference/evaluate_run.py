@@ -1,0 +1,56 @@
+"""Evaluates a run's policy from a Python program: `metta-fast eval` as a function.
+
+metta_fast.evaluate("runs/first", episodes=100, seed=100)       # {"return": …, "return_error": …, "length": …}
+"""
+
+from __future__ import annotations
+
+from os import PathLike
+from typing import Any
+
+from metta_fast.config.trust import given_in_call
+from metta_fast.contracts.env import EVAL_SEED_BIT
+from metta_fast.contracts.errors import UserError
+from metta_fast.inference.evaluate import load_run
+from metta_fast.inference.players import PolicyPlayer, play
+
+
+def evaluate(
+    run: str | PathLike[str],
+    *,
+    episodes: int = 256,
+    seed: int = 0,
+    deterministic: bool | None = None,
+    best: bool = False,
+    device: str | None = None,
+    trust: bool = False,
+    **code: Any,
+) -> dict[str, float]:
+    """Plays whole episodes with a run's policy, on seeds that no training uses.
+
+    Args:
+        run: a run's folder, a run's name in runs/, or one of a run's checkpoints.
+        episodes: environments, which play one episode each.
+        seed: of the first environment.
+        deterministic: True: the most likely action; False: a sample; None: the most likely of continuous actions, a
+            sample of discrete ones.
+        best, device, trust, code: as for `load_policy`.
+
+    Returns:
+        Means over agents: "return", its standard error "return_error", "length", and the environment's statistics.
+
+    Raises:
+        UserError: an argument out of range, or what `load_policy` raises.
+    """
+    if episodes < 1:
+        raise UserError(f"episodes={episodes}: expected at least 1")
+    if not 0 <= seed < EVAL_SEED_BIT:
+        raise UserError(f"seed={seed}: expected 0 … {EVAL_SEED_BIT - 1}")
+    given = given_in_call(trust, code)
+    config, policy, place, _, factory = load_run(str(run), best=best, device=device, given=given)
+    likely = factory.spec.action.kind == "box" if deterministic is None else deterministic
+    player = PolicyPlayer(policy, factory.spec, place, deterministic=likely, seed=seed)
+    played = play(factory, player, episodes, seed=EVAL_SEED_BIT | seed, max_steps=config.env.max_steps)
+    return {name: value for name, value in played.means().items() if value == value} | {
+        "return_error": played.error("return")
+    }
