@@ -154,7 +154,7 @@ def _params(config: EnvConfig, *taken: str) -> dict[str, Any]:
     for key in taken:
         if key in config.params:
             cure = "agents_per_env" if key == "num_agents" else key
-            raise UserError(f"env.params.{key} is set; give env.{cure} instead")
+            raise UserError(f"env.params.{key} is set; give env.{cure}={config.params[key]} instead")
     return dict(config.params)
 
 

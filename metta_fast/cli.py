@@ -24,7 +24,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
-from metta_fast.contracts.errors import UserError
+from metta_fast.contracts.errors import UserError, shown_text
 from metta_fast.machine.idle_threads import let_idle_threads_sleep
 from metta_fast.machine.run_imports import see_current_folder
 from metta_fast.version import __version__
@@ -229,7 +229,7 @@ def main(words: Sequence[str] | None = None, *, default_hardware: str = "auto") 
             return train(words[1:], default_hardware)
         return _interruptible(COMMANDS[words[0]], words[1:])
     except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {shown_text(str(error))}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         return 130

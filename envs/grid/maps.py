@@ -12,6 +12,7 @@ from metta_fast.contracts.env import Array
 from metta_fast.contracts.errors import UserError
 from metta_fast.envs.grid.checks import index_of, integer, mapping
 from metta_fast.envs.grid.names import MAP_CHARACTERS, MAX_SIDE, TYPES
+from metta_fast.storage.user_files import read_text
 
 
 def read_maps(path: str | Path) -> Array:
@@ -23,14 +24,11 @@ def read_maps(path: str | Path) -> Array:
         UserError: no such file, a file without a map, an unknown character, or a map that is too large.
     """
     try:
-        lines = Path(path).read_text(encoding="utf-8").splitlines()
-    except OSError as error:
+        lines = read_text(Path(path), f"map={str(path)!r}").splitlines()
+    except UserError as error:
         raise UserError(
-            f"map={str(path)!r}: cannot read it ({error.strerror}); expected arena, rooms, maze, "
-            "or the path of a text file that holds ASCII maps"
+            f"{error}; expected arena, rooms, maze, or the path of a text file that holds ASCII maps"
         ) from error
-    except UnicodeDecodeError as error:
-        raise UserError(f"map={str(path)!r}: not a text file; expected ASCII maps") from error
     maps: list[list[str]] = [[]]
     for line in lines:
         if line.strip() in ("", "---"):

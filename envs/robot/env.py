@@ -26,6 +26,7 @@ from metta_fast.contracts.slab import new_rows
 from metta_fast.envs.robot._robot import RobotBatch, RobotModel, built_tasks
 from metta_fast.envs.robot.tasks.task import Task
 from metta_fast.machine.installation import install_packages
+from metta_fast.storage.user_files import is_file, user_path
 
 if TYPE_CHECKING:
     from metta_fast.envs.frame_recorder import FrameRecorder
@@ -38,6 +39,7 @@ BUILD = "build again: python setup.py build_ext --inplace"
 LOG = logging.getLogger("metta_fast.robot")
 PICTURE_S = 0.04
 """Least simulated seconds between two pictures of a replay."""
+MOST_SUBSTEPS = 100_000
 ON_UNSTABLE = ("reset", "stop")
 
 
@@ -68,7 +70,7 @@ def _is_path(xml: str) -> bool:
 def model_path(xml: str) -> Path:
     """Returns the model's path: `xml` itself if it begins with . / or ~, else one of Gymnasium's own models."""
     if _is_path(xml):
-        return Path(xml).expanduser()
+        return user_path(xml)
     spec = importlib.util.find_spec("gymnasium")
     if spec is None or not spec.submodule_search_locations:
         raise UserError(
@@ -112,7 +114,7 @@ class RobotFactory:
         self.task = find_task(task)
         self._quiet = quiet
         self.max_steps = _whole("max_steps", self.task.max_steps if max_steps is None else max_steps)
-        self.frame_skip = _whole("frame_skip", self.task.frame_skip if frame_skip is None else frame_skip)
+        self.frame_skip = _whole("frame_skip", self.task.frame_skip if frame_skip is None else frame_skip, MOST_SUBSTEPS)
         self.limit_is_terminal = bool(limit_is_terminal)
         if on_unstable not in ON_UNSTABLE:
             raise UserError(f"on_unstable={on_unstable!r}: expected {' or '.join(ON_UNSTABLE)}")
@@ -150,7 +152,7 @@ class RobotFactory:
     def model(self) -> RobotModel:
         """Shared by all batches of this process."""
         path = model_path(self.xml_file)
-        if not path.is_file():
+        if not is_file(path):
             raise UserError(f"xml_file={self.xml_file!r}: there is no file {path}")
         return RobotModel(str(path), quiet=self._quiet or not _is_path(self.xml_file))
 
@@ -248,9 +250,9 @@ def _again(task: str, keys: dict[str, Any]) -> RobotFactory:
     return RobotFactory(task, quiet=True, **keys)
 
 
-def _whole(key: str, value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value < 2**31:
-        raise UserError(f"{key}={value!r}: expected a whole number of at least 1")
+def _whole(key: str, value: Any, most: int = 2**31 - 1) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
+        raise UserError(f"{key}={value!r}: expected a whole number from 1 to {most}")
     return value
 
 

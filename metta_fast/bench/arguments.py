@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 
 from metta_fast.bench.charts import chart
 from metta_fast.bench.stepping import command as stepping
 from metta_fast.bench.training.two_settings import ORIGINAL, ULTRA_FAST
 from metta_fast.config.option_parser import OptionParser
 from metta_fast.contracts.errors import UserError
+from metta_fast.storage.user_files import check_output, user_path
 
 EXAMPLES = """examples:
   python benchmark_performance.py                      compare original with ultra_fast on grid_bench
@@ -137,10 +138,10 @@ def _add_lengths(found: argparse.ArgumentParser) -> None:
 def _add_files(found: argparse.ArgumentParser) -> None:
     """Adds the options that name files."""
     add = found.add_argument
-    add("--json", type=Path, metavar="FILE", help="write the results to this file")
-    add("--plot", type=Path, metavar="FILE", help="draw the results as a chart: .png, .svg or .pdf")
+    add("--json", type=user_path, metavar="FILE", help="write the results to this file")
+    add("--plot", type=user_path, metavar="FILE", help="draw the results as a chart: .png, .svg or .pdf")
     source = "with --plot: draw the results in this --json file instead of measuring"
-    add("--from", type=Path, dest="figures", metavar="FILE", help=source)
+    add("--from", type=user_path, dest="figures", metavar="FILE", help=source)
 
 
 def mode(given: argparse.Namespace) -> str:
@@ -175,7 +176,8 @@ def check(given: argparse.Namespace) -> None:
     if given.quick and (what not in QUICK or (what == "gpu" and not given.gpu)):
         raise UserError(f"--quick goes with {_listed('--' + name for name in QUICK)}")
     if (given.threads or given.envs) and not given.env:
-        raise UserError("--threads and --envs go with --env")
+        option, value = ("--threads", given.threads) if given.threads else ("--envs", given.envs)
+        raise UserError(f"{option} {value} goes with --env NAME")
     if given.overrides and what not in ("find_batch", "train"):
         raise UserError(
             f"{given.overrides[0]}: key=value goes with --find-batch and --train; for sides use --a and --b"
@@ -185,15 +187,15 @@ def check(given: argparse.Namespace) -> None:
             "--find-batch has no results for --json or --plot: it prints what to type; remove them"
         )
     if given.target is not None and what not in ("compare", "ablate"):
-        raise UserError("--return goes with two sides or --ablate")
+        raise UserError(f"--return {given.target:g} goes with two sides or --ablate")
+    if given.target is not None and not math.isfinite(given.target):
+        raise UserError(f"--return {given.target:g}: expected a number")
     if given.figures is not None and given.plot is None:
         raise UserError("--from draws saved results: name the chart's file with --plot FILE")
     if given.plot is not None:
         chart.check(given.plot)
-    if given.json is not None and not given.json.absolute().parent.is_dir():
-        raise UserError(
-            f"--json {given.json}: there is no folder {given.json.absolute().parent}; create it first"
-        )
+    if given.json is not None:
+        check_output(given.json, f"--json {given.json}")
 
 
 def _listed(words: Iterable[str]) -> str:

@@ -24,7 +24,8 @@ from metta_fast.bench.stepping.command import StepReport
 from metta_fast.bench.training.ablate import LadderReport, ablate
 from metta_fast.bench.training.side import SideError
 from metta_fast.bench.training.two_settings import Comparison, compare
-from metta_fast.contracts.errors import UserError
+from metta_fast.contracts.errors import UserError, shown_text
+from metta_fast.storage.user_files import read_text
 
 REPORTS: dict[str, type[Report]] = {"gpu": GpuReport, "env": StepReport, "ablate": LadderReport}
 """Mode → its own kind of report, where rows and ratios do not suffice."""
@@ -58,7 +59,7 @@ def main(words: Sequence[str] | None = None) -> int:
         if given.plot is not None:
             chart.draw(report.to_json(), given.plot)
     except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {shown_text(str(error))}", file=sys.stderr)
         return 2
     except SideError as error:
         print(f"error: {error}", file=sys.stderr)
@@ -129,11 +130,10 @@ def run(what: str, given: argparse.Namespace, report: Report) -> None:
 
 def _read(path: Path) -> dict[str, Any]:
     """Reads a report's JSON document. Raises UserError if it cannot be read or is not one."""
+    text = read_text(path, f"--from {path}")
     try:
-        document = json.loads(path.read_text())
-    except OSError as error:
-        raise UserError(f"cannot read --from {path}: {error.strerror}") from error
-    except ValueError as error:
+        document = json.loads(text)
+    except (ValueError, RecursionError) as error:
         raise UserError(f"--from {path}: expected a file written by --json: {error}") from error
     if not isinstance(document, dict) or "machine" not in document:
         raise UserError(f"--from {path}: expected a file written by --json, but it has no key 'machine'")

@@ -143,7 +143,7 @@ def keywords(
     Raises:
         UserError: a key that it does not have, or none for one that it needs.
     """
-    parameters = list(inspect.signature(function).parameters.values())[positional:]
+    parameters = _parameters(function, where)[positional:]
     takes = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
     anything = any(p.kind is p.VAR_KEYWORD for p in parameters)
     for key in given:
@@ -158,7 +158,7 @@ def keywords(
 
 def has_keywords(function: Callable[..., Any], positional: int) -> bool:
     """Whether a user's function or class takes keywords after its positional parameters."""
-    parameters = list(inspect.signature(function).parameters.values())[positional:]
+    parameters = _parameters(function, "")[positional:]
     return any(p.kind is not p.VAR_POSITIONAL for p in parameters)
 
 
@@ -185,6 +185,16 @@ def check_call(function: Callable[..., Any], expected: str) -> str:
         return ""
     name = getattr(function, "__name__", type(function).__name__)
     return f"{name}{inspect.signature(function)} cannot be called with one argument: expected {expected}"
+
+
+def _parameters(function: Callable[..., Any], where: str) -> list[inspect.Parameter]:
+    try:
+        return list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError) as error:  # some that are written in C
+        raise UserError(
+            f"{where}{': ' if where else ''}the parameters of {getattr(function, '__name__', function)!r} cannot be "
+            "read; give a function or class that is written in Python"
+        ) from error
 
 
 def described(error: BaseException) -> str:

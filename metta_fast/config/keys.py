@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from math import isfinite
 from typing import Any
 
 from metta_fast.config.key import key_metadata
@@ -86,10 +86,19 @@ class Key:
             "named": "a name, or a name with keys of its own as {name: x, key: value}",
         }[self.kind]
         if self.low is not None and self.high is not None:
-            words += f" from {self.low:g} to {self.high:g}"
+            words += f" from {_number(self.low)} to {_number(self.high)}"
         elif self.low is not None:
-            words += f" of at least {self.low:g}"
+            words += f" of at least {_number(self.low)}"
         return words + (" or auto" if self.auto else "") + (" or null" if self.null else "")
+
+
+def _number(value: float) -> str:
+    return str(int(value)) if value == int(value) else f"{value:g}"
+
+
+MOST = sys.float_info.max
+LARGEST = {"int": float((1 << 31) - 1), "float": 1e30}
+"""Largest size of a number whose key has no limit of its own: counters of 32 bits hold it, and float32."""
 
 
 @cache
@@ -194,13 +203,18 @@ def check_entry(entry: Key, value: Any, where: str = "") -> Any:
         return value
     given = _convert(value, entry.kind)
     wrong = given is None or (entry.choices is not None and given not in entry.choices)
+    hint = ""
     if not wrong and entry.kind in ("int", "float"):
         wrong = (entry.low is not None and given < entry.low) or (
             entry.high is not None and given > entry.high
         )
+        if not wrong and entry.high is None and abs(given) > LARGEST[entry.kind]:
+            wrong, hint = True, f", at most {LARGEST[entry.kind]:.10g}"
+    if given == "" and entry.kind == "str" and entry.default != "":
+        wrong, hint = True, " that is not empty; leave the key out"
     if wrong:
         guess = nearest(str(value), [str(c) for c in entry.choices]) if entry.choices else None
-        hint = f"; did you mean '{guess}'?" if guess else ""
+        hint += f"; did you mean '{guess}'?" if guess else ""
         raise UserError(f"{where}{entry.path}={shown(value)}: expected {entry.expected()}{hint}")
     return given
 
@@ -210,8 +224,8 @@ def _convert(value: Any, kind: str) -> Any:
     if kind == "bool":
         return value if isinstance(value, bool) else None
     if kind in ("int", "float"):
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not isfinite(value):
-            return None
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) <= MOST:
+            return None  # NaN too
         if kind == "float":
             return float(value)
         return int(value) if value == int(value) else None

@@ -154,7 +154,7 @@ class PolicyConfig:
 
 @dataclass
 class TrainerConfig:
-    total_timesteps: int = key(50_000_000, "agent steps to train for", low=1)
+    total_timesteps: int = key(50_000_000, "agent steps to train for", low=1, high=10**15)
     batch_size: int = key(
         16384,
         "rows of one rollout: num_agents * horizon; must be whole segments if typed, else it is a ceiling",
@@ -164,7 +164,7 @@ class TrainerConfig:
         4096, "rows of one minibatch; must divide the batch if typed, else it is a ceiling", low=1
     )
     bptt_horizon: int = key(32, "rows of one segment: how far gradients flow back in time", low=1)
-    update_epochs: int = key(1, "passes over the batch", low=1)
+    update_epochs: int = key(1, "passes over the batch", low=1, high=10_000)
     gradient_accumulation: int = key(
         1, "minibatches whose gradients are summed for one optimizer step", low=1
     )
@@ -172,7 +172,7 @@ class TrainerConfig:
         True,
         "divide rewards by the running standard deviation of the discounted return (env/return shows the original)",
     )
-    learning_rate: float = key(2e-3, "learning rate at the start", low=0)
+    learning_rate: float = key(2e-3, "learning rate at the start", low=0, high=100)
     lr_scaling: str = key(
         "none",
         "scale the learning rate with minibatch_size / 16384: none, sqrt, linear",
@@ -211,7 +211,7 @@ class TrainerConfig:
         "schedule of clip_coef: constant, linear or cosine (both fall to 0 over total_timesteps); vf_clip_coef stays",
         ("constant", "linear", "cosine"),
     )
-    vf_coef: float = key(0.5, "weight of the value loss", low=0)
+    vf_coef: float = key(0.5, "weight of the value loss", low=0, high=1e6)
     vf_clip_coef: float | None = key(
         None, "clipping range of the value's change; null: no clipping", kind="float", null=True, low=0
     )
@@ -222,7 +222,7 @@ class TrainerConfig:
         low=0,
         high=3,
     )
-    entropy_coef: float = key(0.003, "weight of the entropy bonus", low=0)
+    entropy_coef: float = key(0.003, "weight of the entropy bonus", low=0, high=1e6)
     max_grad_norm: float = key(0.5, "gradients are scaled down to at most this norm; 0: never", low=0)
     target_kl: float | None = key(
         None,
@@ -267,7 +267,7 @@ class TrainerConfig:
     cpu_offload: bool = key(
         False, "CUDA: keep the rollout's buffers in host memory and copy each minibatch to the GPU"
     )
-    torch_threads: int = key("auto", "torch's own threads on the CPU", kind="int", auto=True, low=1)
+    torch_threads: int = key("auto", "torch's own threads on the CPU", kind="int", auto=True, low=1, high=4096)
     deterministic: bool = key(
         False,
         "bit-identical repeats and resumes: deterministic kernels, and the environments' state in checkpoints",

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import traceback
 from types import TracebackType
+
+LONGEST_WORD = 400
+"""Letters of a word that a message shows in full; paths are rarely longer."""
 
 
 class UserError(Exception):
@@ -65,6 +69,16 @@ def no_threads(count: int, number: int) -> UserError:
         f"cannot start {count} threads: {os.strerror(number)}. Either the limit of this user or container is reached "
         "(ulimit -u, pids.max), or there is no memory for their stacks (ulimit -s): end other programs, raise the "
         "limit, or use fewer threads (trainer.torch_threads, vector.num_threads, vector.num_workers)"
+    )
+
+
+def shown_text(text: str) -> str:
+    """Returns a text as the terminal shows it: no control characters, and the middle of endless words left out."""
+    text = "".join(
+        c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in text
+    )
+    return re.sub(
+        rf"\S{{{LONGEST_WORD + 1},}}", lambda word: f"{word[0][:100]}…({len(word[0])} letters)…{word[0][-20:]}", text
     )
 
 

@@ -8,7 +8,6 @@ metta-fast replay runs/<name> --player scripted --video scripted.gif
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -34,6 +33,7 @@ from metta_fast.inference.evaluate import load_run
 from metta_fast.inference.players import PolicyPlayer, RandomPlayer, sampled_or_likely
 from metta_fast.machine.installation import install_extra
 from metta_fast.storage.run_folder import RunDir
+from metta_fast.storage.user_files import check_output, user_path
 
 if TYPE_CHECKING:
     import torch
@@ -110,11 +110,11 @@ def parser() -> argparse.ArgumentParser:
     )
     add = found.add_argument
     add("run", metavar="RUN", help="a run's folder or name, or one of its checkpoints")
-    add("--html", metavar="FILE", type=_path, help="write the page to this file")
+    add("--html", metavar="FILE", type=user_path, help="write the page to this file")
     add("--terminal", action="store_true", help="play it in the terminal; in a pipe, print every step")
-    add("--video", metavar="FILE", type=_path, help="write a video: .gif or .mp4")
-    add("--picture", metavar="FILE", type=_path, help="write a still picture: .png or .jpg")
-    add("--json", metavar="FILE", type=_path, help="write the recording as data (see docs/replay.md)")
+    add("--video", metavar="FILE", type=user_path, help="write a video: .gif or .mp4")
+    add("--picture", metavar="FILE", type=user_path, help="write a still picture: .png or .jpg")
+    add("--json", metavar="FILE", type=user_path, help="write the recording as data (see docs/replay.md)")
     add("--seed", type=int, default=0, help="seed of the map and of sampled actions (default: 0)")
     add(
         "--episode",
@@ -147,10 +147,6 @@ def parser() -> argparse.ArgumentParser:
     return found
 
 
-def _path(text: str) -> Path:
-    return Path(text).expanduser()
-
-
 def _check(given: argparse.Namespace) -> None:
     """Checks the options before anything is loaded. Raises UserError."""
     for name, low, high in (
@@ -172,21 +168,11 @@ def _check(given: argparse.Namespace) -> None:
             raise UserError("--agent needs the terminal: add --terminal")
     for name in ("html", "video", "picture", "json"):
         if (path := getattr(given, name)) is not None:
-            _check_file(f"--{name} {path}", path)
+            check_output(path, f"--{name} {path}")
     if given.video is not None:
         check_video(given.video)
     if given.picture is not None:
         check_picture(given.picture)
-
-
-def _check_file(what: str, path: Path) -> None:
-    """Checks early that the file can be written. Raises UserError."""
-    if path.is_dir():
-        raise UserError(f"{what} is a folder; give a file's name")
-    if not path.parent.is_dir():
-        raise UserError(f"{what}: there is no folder {path.parent}; create it first")
-    if not os.access(path if path.exists() else path.parent, os.W_OK):
-        raise UserError(f"{what} cannot be written: no permission; give another file")
 
 
 Write = Callable[[Recording, Path], None]
@@ -215,7 +201,7 @@ def _files(given: argparse.Namespace, source: Path) -> list[tuple[str, Path, Wri
     who = "" if given.player == "policy" else f"-{given.player}"
     how = "-deterministic" if given.deterministic else ""
     path = folder / f"{source.name}-seed{given.seed}-episode{given.episode}{who}{how}.html"
-    _check_file(f"the page {path}", path)
+    check_output(path, f"the page {path}")
     return [("html", path, write_page)]
 
 

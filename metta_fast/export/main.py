@@ -22,6 +22,7 @@ from metta_fast.export.formats import FORMATS, Work, choose_format, quiet
 from metta_fast.export.step import Step, example_inputs, has_memory, input_names, output_names, plain_copy
 from metta_fast.inference.evaluate import load_run
 from metta_fast.policy.base import Policy
+from metta_fast.storage.user_files import check_output, user_path
 
 ENVS = 2
 """Number of environments that provide observations for the check."""
@@ -77,7 +78,7 @@ def export_run(
     """Implements `export_policy` and the command. given: what the user says about the code that the run names."""
     form = choose_format(format, str(out))
     FORMATS[form].check_packages(form)
-    target = _target(Path(out).expanduser(), overwrite=overwrite)
+    target = _target(user_path(os.fspath(out)), overwrite=overwrite)
     config, policy, _, found, factory = load_run(str(run), best=best, device="cpu", given=given)
     spec = only(factory.spec, policy.actor_leaves)
     seen = played(factory, ENVS, spec)
@@ -102,12 +103,9 @@ def export_run(
 
 
 def _target(path: Path, *, overwrite: bool) -> Path:
-    if not path.parent.is_dir():
-        raise UserError(f"--out {path}: there is no folder {path.parent}")
-    if not os.access(path.parent, os.W_OK):
-        raise UserError(f"--out {path}: the folder {path.parent} cannot be written")
-    if path.is_dir():
-        raise UserError(f"--out {path} is a folder; give a file")
+    check_output(path, f"--out {path}")
+    if not os.access(path.absolute().parent, os.W_OK):
+        raise UserError(f"--out {path}: the folder {path.parent} cannot be written; give another file")
     if path.exists() and not overwrite:
         raise UserError(f"--out {path} exists already; give another name, or --overwrite")
     return path

@@ -26,6 +26,7 @@ from metta_fast.config.extension import (
 )
 from metta_fast.config.keys import did_you_mean
 from metta_fast.contracts.errors import UserError
+from metta_fast.contracts.interrupt import is_interrupt
 
 if TYPE_CHECKING:
     from metta_fast.algorithms.hooks import Hooks
@@ -85,7 +86,9 @@ def _add(hooks: Hooks, name: str, given: Any) -> None:
         add(hooks, **keys)
     except UserError:
         raise
-    except Exception as error:
+    except BaseException as error:  # a script may call sys.exit
+        if is_interrupt(error):
+            raise
         raise UserError(
             f"features.{name} failed: {described(error)}; it is called as add(hooks, **keys)"
         ) from error

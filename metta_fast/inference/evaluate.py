@@ -33,12 +33,14 @@ from metta_fast.config.trust import (
     given_code,
 )
 from metta_fast.contracts.algorithm import POLICY_STATE
-from metta_fast.contracts.env import EVAL_SEED_BIT, EnvFactory
+from metta_fast.contracts.env import EVAL_SEED_BIT, EnvFactory, EnvSpec
 from metta_fast.contracts.env_answers import scripted_player
 from metta_fast.contracts.errors import UserError
 from metta_fast.contracts.player import Player
+from metta_fast.contracts.slab import slab_size
 from metta_fast.envs import make_factory
 from metta_fast.inference.players import Episodes, PolicyPlayer, RandomPlayer, play, sampled_or_likely
+from metta_fast.machine import hardware
 from metta_fast.storage import checkpoint
 from metta_fast.storage.checkpoint import Checkpoint
 from metta_fast.storage.run_folder import RunDir, find_folders, runs
@@ -48,6 +50,7 @@ if TYPE_CHECKING:
 
     from metta_fast.policy import Policy
 
+MOST_EPISODES = 1_000_000
 SCORE = "hearts"
 """The grid's score: hearts per agent and episode. Other environments are compared by their return."""
 
@@ -106,13 +109,14 @@ class Standing:
 def run_eval_command(words: Sequence[str]) -> int:
     """Runs `metta-fast eval`. Returns 0, or raises UserError."""
     given = parser().parse_intermixed_args(words)
-    if given.episodes < 1:
-        raise UserError(f"--episodes {given.episodes}: expected at least 1")
+    if not 1 <= given.episodes <= MOST_EPISODES:
+        raise UserError(f"--episodes {given.episodes}: expected 1 … {MOST_EPISODES}")
     if not 0 <= given.seed < EVAL_SEED_BIT:
         raise UserError(f"--seed {given.seed}: expected 0 … {EVAL_SEED_BIT - 1}")
     config, policy, device, found, factory = load_run(given.run, best=given.best, given=given_code(given))
     _use_all_cores()
     spec = factory.spec
+    _check_memory(spec, given.episodes)
     players: dict[str, Player] = {
         "policy": PolicyPlayer(policy, spec, device, deterministic=given.deterministic, seed=given.seed)
     }
@@ -160,10 +164,19 @@ def parser() -> argparse.ArgumentParser:
     return found
 
 
+def _check_memory(spec: EnvSpec, episodes: int) -> None:
+    """Raises UserError if so many environments do not fit into memory; that of Python environments is unknown."""
+    one = spec.state_bytes + slab_size(spec, spec.agents_per_env)
+    free = hardware.memory_free() or hardware.memory_limit()
+    if one * episodes > free:
+        raise UserError(
+            f"--episodes {episodes}: about {one * episodes / hardware.GIB:.1f} GiB are needed, and {free / hardware.GIB:.1f} "
+            f"are free; give at most --episodes {int(free // one)}"
+        )
+
+
 def _use_all_cores() -> None:
     import torch
-
-    from metta_fast.machine import hardware
 
     torch.set_num_threads(hardware.allowed_cores())
 

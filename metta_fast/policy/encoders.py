@@ -29,6 +29,7 @@ from metta_fast.config.keys import PolicyConfig
 from metta_fast.config.policy_inputs import OURS, only
 from metta_fast.contracts.env import EnvSpec
 from metta_fast.contracts.errors import UserError
+from metta_fast.contracts.interrupt import is_interrupt
 from metta_fast.policy.grid.layout import LAYOUTS, amount, layout_of
 from metta_fast.policy.grid.sparse_layer import SparseLayer
 from metta_fast.policy.initial import RELU, orthogonal_linear
@@ -193,7 +194,9 @@ def _made(encoder: Any, config: PolicyConfig, spec: EnvSpec, where: str) -> nn.M
         made = encoder(spec, config.hidden_size, config.activation, **keys)
     except UserError:
         raise
-    except Exception as error:
+    except BaseException as error:  # a script may call sys.exit
+        if is_interrupt(error):
+            raise
         raise UserError(
             f"{where}: {name}(spec, width, activation) failed: {described(error)}; see metta_fast/config/encoders.py"
         ) from error

@@ -23,6 +23,7 @@ from metta_fast.config.keys import PolicyConfig, shown
 from metta_fast.config.policy_inputs import OURS, check_policy_name, reads
 from metta_fast.contracts.env import EnvSpec
 from metta_fast.contracts.errors import UserError
+from metta_fast.contracts.interrupt import is_interrupt
 from metta_fast.policy.base import Policy, PolicyOutput
 from metta_fast.policy.encoders import JoinedEncoder
 from metta_fast.policy.network import Network
@@ -120,7 +121,9 @@ def _made(config: PolicyConfig, spec: EnvSpec) -> Policy:
         made = kind(config, spec, **keys)
     except UserError:
         raise
-    except Exception as error:
+    except BaseException as error:  # a script may call sys.exit
+        if is_interrupt(error):
+            raise
         raise UserError(
             f"{where}: {class_name}(config, spec) failed: {described(error)}; a policy is made with "
             "(config: PolicyConfig, spec: EnvSpec)"
@@ -163,7 +166,9 @@ def _dry_forward(policy: Policy, where: str, spec: EnvSpec) -> None:
         output = policy(obs, state, torch.zeros(rows, agents, dtype=torch.bool))
         params, value, after = output.params, output.value, output.state
         plan = plan_of(policy)
-    except Exception as error:
+    except BaseException as error:  # a script may call sys.exit
+        if is_interrupt(error):
+            raise
         raise UserError(
             f"{where}: a forward with obs {shown} failed ({type(error).__name__}: {error}); {INTERFACE}"
         ) from error
@@ -197,7 +202,9 @@ def _check_plan(policy: Policy, plan: Plan, where: str, spec: EnvSpec) -> None:
     reset = torch.rand(rows, agents, generator=generator) < 0.5
     try:
         planned = plan.forward(obs, state, reset)
-    except Exception as error:
+    except BaseException as error:  # a script may call sys.exit
+        if is_interrupt(error):
+            raise
         raise UserError(f"{where}: its plan() cannot be computed: {described(error)}") from error
     for what, one, other in zip(("params", "value", "state"), policy(obs, state, reset), planned):
         if one.shape != other.shape or not torch.allclose(one.float(), other.float(), 1e-3, 1e-4):

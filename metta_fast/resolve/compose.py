@@ -38,6 +38,8 @@ from metta_fast.contracts.errors import UserError
 from metta_fast.envs import is_ours
 from metta_fast.machine import hardware
 from metta_fast.resolve import choose_profile as profiles
+from metta_fast.resolve.user_yaml import MOST_DEPTH, check_file
+from metta_fast.storage.user_files import is_folder, user_path
 
 CONFIGS = Path(__file__).resolve().parents[1] / "configs"
 COMMAND_LINE = "command line"
@@ -232,8 +234,8 @@ def _parse(arguments: list[str]) -> _Arguments:
     for word in queue:
         name, _, value = word.partition("=")
         if name in ("--config-dir", "-cd"):
-            folder = Path(value or next(queue, "")).expanduser()
-            if not (value or folder.name) or not folder.is_dir():
+            folder = user_path(value or next(queue, ""))
+            if not (value or folder.name) or not is_folder(folder):
                 raise UserError(
                     f"--config-dir: '{folder}' is not a folder; give one that holds env/, hardware/, …"
                 )
@@ -253,7 +255,7 @@ def _parse(arguments: list[str]) -> _Arguments:
         own = name if name.startswith("features.") and ":" in name else None
         try:
             override = parser.parse_override(f"features={value}" if own else _guarded(word))
-        except HydraException:
+        except (HydraException, ValueError, RecursionError):  # Hydra's parser raises the others itself
             raise UserError(
                 f"malformed argument '{word}'; a value with special characters goes in quotes: "
                 f"'{name}=\"{value}\"'"
@@ -265,6 +267,8 @@ def _parse(arguments: list[str]) -> _Arguments:
         if name.split(".")[0] == "hydra":
             raise UserError(f"'{word}': Hydra's own keys have no effect here; runs are written to run.dir")
         given = _unguarded(override.value())
+        if _depth(given) > MOST_DEPTH:
+            raise UserError(f"'{word}': its values are nested more than {MOST_DEPTH} deep")
         if name in GROUPS and override.package is None:
             _choose(name, given, found)
         else:
@@ -290,6 +294,12 @@ def _unguarded(value: Any) -> Any:
             for name, item in value.items()
         }
     return value
+
+
+def _depth(value: Any) -> int:
+    """Returns how deep lists and dicts are nested."""
+    inside = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
+    return 1 + max(map(_depth, inside), default=0)
 
 
 def _is_own(group: str, name: object, found: _Arguments) -> bool:
@@ -360,7 +370,8 @@ def _files(
     from omegaconf.errors import OmegaConfBaseException
 
     for folder in folders:
-        for file in folder.glob("*/*.yaml"):
+        for file in _config_files(folder):
+            check_file(file)
             if (CONFIGS / file.relative_to(folder)).exists():
                 raise UserError(f"{file} has the name of a built-in file, which has priority; rename it")
     picks = [
@@ -383,17 +394,35 @@ def _files(
             if not isinstance(plain, dict):
                 raise UserError(f"{path}: expected 'key: value' lines")
             plain.pop("defaults", None)
+            if not plain:
+                continue
             for part in reversed(entry.package.split(".") if entry.package else []):
                 plain = {part: plain}
             files.append((name, plain))
-    except (HydraException, OmegaConfBaseException, yaml.YAMLError) as error:
+    except (HydraException, OmegaConfBaseException, yaml.YAMLError, OSError, UnicodeError) as error:
         raise UserError(f"a configuration file cannot be read: {_first_line(error)}") from None
+    except RecursionError:
+        raise UserError(
+            f"the defaults of {', '.join(picks)} lead back to themselves; remove the circle from the files' defaults"
+        ) from None
     groups = {
         k: ",".join(v) if isinstance(v, list) else str(v)
         for k, v in chain.overrides.known_choices.items()
         if k in GROUPS and v
     }
     return files, groups
+
+
+def _config_files(folder: Path) -> list[Path]:
+    """Returns the files of the groups in a folder of the user's. Raises UserError: a folder cannot be read."""
+    try:
+        return [file for group in GROUPS if (folder / group).is_dir() for file in _yaml_files(folder / group)]
+    except OSError as error:
+        raise UserError(f"--config-dir {folder}: {error.filename} cannot be read: {error.strerror}") from error
+
+
+def _yaml_files(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.iterdir() if path.suffix == ".yaml")
 
 
 def _leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

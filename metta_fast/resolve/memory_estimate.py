@@ -23,6 +23,7 @@ PROGRAM, PROGRAM_CUDA = GIB * 5 // 16, 3 * GIB // 2
 """Host memory of Python with torch, without and with the CUDA libraries."""
 WORKER = 48 << 20
 """Host memory of a worker process without its environments. It does not import torch."""
+SMALLER = "a smaller policy.hidden_size, or a machine with more memory"
 ROOM, HOST_ROOM = 0.95, 0.9
 """Share of free memory that a run may use: allocators lose some to fragmentation; the host runs other programs."""
 
@@ -79,8 +80,8 @@ def check(config: Config, spec: EnvSpec, machine: Machine) -> tuple[MemoryPart, 
     sizes = smaller_sizes.smaller_sizes(config, fits)
     need = total(parts, on_gpu=True)
     if card is None or need <= ROOM * free:
-        raise UserError(_host_refusal(parts, machine, f"try {sizes or 'a machine with more memory'}"))
-    cure = f"try {sizes or 'a smaller policy.hidden_size'}"
+        raise UserError(_host_refusal(parts, machine, f"try {sizes or SMALLER}"))
+    cure = f"try {sizes or SMALLER}"
     if need <= ROOM * card.memory:
         cure += f", or end the programs that use {(card.memory - free) / GIB:.1f} GiB of it"
     raise UserError(

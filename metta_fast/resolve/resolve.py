@@ -12,9 +12,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import ceil, isfinite
+from pathlib import Path
 
 from metta_fast.config.encoders import check_encoder_name, check_no_params, check_reads, own_encoder
-from metta_fast.config.keys import Config, get
+from metta_fast.config.keys import Config, RunConfig, get
 from metta_fast.config.policy_inputs import OURS, check_policy_name, only, reads
 from metta_fast.contracts.algorithm import MemoryPart
 from metta_fast.contracts.env import EnvFactory, EnvSpec, check_batches
@@ -32,6 +33,8 @@ from metta_fast.resolve.derived_values import Facts, derive
 from metta_fast.resolve.fit_devices import Devices
 from metta_fast.resolve.fit_sizes import fit_sizes
 from metta_fast.resolve.step_cost import step_cost
+from metta_fast.storage.run_folder import safe_name
+from metta_fast.storage.user_files import exists, is_folder
 
 NOT_BUILT_YET = ("contrastive", "kickstart")
 """Features that the guide's original configuration enables and this version lacks."""
@@ -76,6 +79,7 @@ def resolve(composed: Composed, *, machine: Machine | None = None) -> Resolved:
     machine = machine or composed.machine or hardware.detect()
     work = _Resolve(composed, machine)
     work.profile()
+    check_place(work.config.run)
     work.algorithm()
     factory = work.environment()
     spec = factory.spec
@@ -98,6 +102,15 @@ def resolve(composed: Composed, *, machine: Machine | None = None) -> Resolved:
         )
     groups = dict(composed.groups)
     return Resolved(work.config, work.origins, work.notes, groups, parts, factory, work.remarks)
+
+
+def check_place(run: RunConfig) -> None:
+    """Raises UserError if the run's folder cannot have this name, or cannot be in this place."""
+    if run.name is not None:
+        safe_name(str(run.name))
+    root = Path(run.dir)
+    if not is_folder(root) and exists(root):
+        raise UserError(f"run.dir={run.dir}: is not a folder; choose another with run.dir=…")
 
 
 class _Resolve(Devices):

@@ -22,6 +22,7 @@ from string import Template
 
 from metta_fast.config.option_parser import OptionParser
 from metta_fast.contracts.errors import UserError
+from metta_fast.storage.user_files import read_text, user_path
 from metta_fast.machine.installation import install_extra
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -105,10 +106,7 @@ def _check_name(name: str) -> None:
 
 
 def _read(model: Path) -> str:
-    try:
-        return model.read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"--model {model}: cannot be read: {error}") from error
+    return read_text(model, f"--model {model}")
 
 
 def _check_model(model: Path, copied: Path) -> None:
@@ -164,6 +162,6 @@ def parser() -> argparse.ArgumentParser:
     )
     found.add_argument("name", metavar="NAME", help="the robot's name in lower case, e.g. two_link_arm")
     found.add_argument(
-        "--model", type=Path, metavar="FILE", help="MJCF file to copy (default: an arm of two links)"
+        "--model", type=user_path, metavar="FILE", help="MJCF file to copy (default: an arm of two links)"
     )
     return found

@@ -7,6 +7,7 @@ import re
 import socket
 import time
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import psutil
 
@@ -17,6 +18,7 @@ from metta_fast.machine.monitor import Processes
 from metta_fast.machine.process_clock import process_start
 from metta_fast.metrics.advice import Advisor
 from metta_fast.storage.run_folder import RunDir, find_folders, runs
+from metta_fast.storage.user_files import read_text
 from metta_fast.watch.metrics_tail import MetricsTail
 
 LOOK_S = 2.0
@@ -77,7 +79,7 @@ class Watched:
         """
         try:
             self.metrics.update()
-            found = re.search(r"^  total_timesteps: (\d+)$", self.folder.config.read_text(), re.MULTILINE)
+            found = re.search(r"^  total_timesteps: (\d+)$", _text(self.folder.config), re.MULTILINE)
             self.total = int(found[1]) if found else self.total
         except FileNotFoundError:
             pass  # not written yet
@@ -95,7 +97,7 @@ class Watched:
         """Finds the training process by the lock's text (storage/run_lock.py), and measures it."""
         lock = self.folder.path / "lock"
         try:
-            owner = lock.read_text()
+            owner = lock.read_text(errors="replace")
         except OSError:
             owner = ""
         known = re.fullmatch(r"process (\d+) on (.*)\nstarted (.*)\n", owner)
@@ -172,6 +174,12 @@ class Watch:
             newest = find_run(None)
             if newest and (self.run is None or newest.path != self.run.folder.path):
                 self.run = Watched(newest)
+
+
+def _text(path: Path) -> str:
+    """Reads a run's file, which may be half-written. Raises FileNotFoundError; UserError: it is no text."""
+    path.stat()
+    return read_text(path, str(path))
 
 
 def _span(seconds: float) -> str:

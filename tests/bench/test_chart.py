@@ -152,7 +152,7 @@ def test_a_picture_from_figures_measured_before(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (None, "cannot read --from"),
+        (None, "cannot be read: No such file"),
         ("{", "expected a file written by --json"),
         ("[]", "has no key 'machine'"),
     ],
@@ -178,7 +178,7 @@ def test_a_file_that_is_none_of_ours(content, message, tmp_path, capsys):
         (["--ablate", "--simulator"], "not allowed with"),
         (["--ablate", "env=grid"], "env=grid: key=value goes with --find-batch"),
         (["--gpu-scale", "--ablate"], "--gpu-scale goes with --gpu or alone, not with --ablate"),
-        (["--vector", "--return", "1"], "--return goes with two sides or --ablate"),
+        (["--vector", "--return", "1"], "--return 1 goes with two sides or --ablate"),
         (["--find-batch", "--json", "x"], "prints what to type"),
     ],
 )

@@ -15,7 +15,7 @@ SMALL = (
 def test_a_mistake_in_a_sides_overrides_names_the_side(capsys):
     assert main(["--a", "env.num_env=3", "--seconds", "1"]) == 2
     error = capsys.readouterr().err
-    assert "error: side A: " in error
+    assert "error: --a 'env.num_env=3': " in error
     assert "env.num_envs" in error
 
 

@@ -275,7 +275,7 @@ def test_a_file_without_package_line_speaks_of_its_group(tmp_path: Path) -> None
 @pytest.mark.parametrize(("text", "message"), [
     ("# @package _global_\ntrainer: {batchsize: 1}\n", "env/mine: unknown key 'trainer.batchsize'"),
     ("# @package _global_\ntrainer: {batch_size: x}\n", "env/mine: trainer.batch_size=x: expected"),
-    ("# @package _global_\ntrainer: [\n", "cannot be read"),
+    ("# @package _global_\ntrainer: [\n", "mine.yaml is not YAML"),
     ("# @package _global_\ndefaults: [nothing]\n", "cannot be read"),
 ])  # fmt: skip
 def test_a_mistake_in_a_file_names_the_file(tmp_path: Path, text: str, message: str) -> None:

@@ -36,6 +36,7 @@ from metta_fast.bench.charts.drawing import (
 )
 from metta_fast.contracts.errors import UserError
 from metta_fast.machine.installation import install_packages
+from metta_fast.storage.user_files import check_output
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -48,8 +49,7 @@ def check(path: Path) -> None:
     """Checks that the chart can be written. Raises UserError: no matplotlib, no such folder, an unknown suffix."""
     if path.suffix.lower() not in KINDS:
         raise UserError(f"--plot {path}: expected a name that ends in {', '.join(KINDS)}")
-    if not path.absolute().parent.is_dir():
-        raise UserError(f"--plot {path}: there is no folder {path.absolute().parent}; create it first")
+    check_output(path, f"--plot {path}")
     if importlib.util.find_spec("matplotlib") is None:
         raise UserError(
             f"--plot needs matplotlib: {install_packages('matplotlib')}; results written with --json can be drawn "

@@ -21,7 +21,7 @@ from typing import Any
 from metta_fast.bench.harness.other_load import DISTURBED, LIMIT, OtherLoad
 from metta_fast.bench.harness.report import Report, returned
 from metta_fast.bench.harness.rounds import in_turns
-from metta_fast.bench.training.side import Side
+from metta_fast.bench.training.side import Side, composed_side
 from metta_fast.contracts.errors import UserError
 
 BASE = ("env=grid_bench",)
@@ -47,6 +47,8 @@ class Comparison:
 def compare(report: Report, comparison: Comparison, say: Callable[[str], None]) -> None:
     """Runs the comparison and adds its rows and ratio to the report."""
     texts = {"A": comparison.a, "B": comparison.b}
+    for letter, text in texts.items():
+        check_side(letter, text)
     with ExitStack() as stack:
         sides = []
         for letter, text in texts.items():
@@ -108,9 +110,17 @@ def reached(report: Report, side: Side, target: float, limit: float) -> dict[str
     return {"target": target, "limit": limit} | found
 
 
+def check_side(letter: str, text: str) -> None:
+    """Composes a side's overrides, so that a mistake in B is reported before A is measured. Raises UserError."""
+    try:
+        composed_side(side_words(letter, text))
+    except UserError as error:
+        raise UserError(f"--{letter.lower()} {text!r}: {error}") from error
+
+
 def side_words(letter: str, text: str) -> list[str]:
     """Returns the arguments of a side: BASE and its overrides, split like in a shell."""
     try:
         return [*BASE, *shlex.split(text)]
     except ValueError as error:
-        raise UserError(f"--{letter.lower()} {text!r}: {error}; quote it as on a command line") from None
+        raise UserError(f"{error}; quote it as on a command line") from None

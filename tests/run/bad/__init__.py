@@ -1,0 +1,1 @@
+"""Tables of mistakes for tests/run/bad_inputs.py."""

@@ -1,0 +1,126 @@
+"""Mistakes in the arguments of `train`: names, syntax, values that do not go together, resuming."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tests.run.bad.case import Case
+from tests.run.bad.keys import TINY
+
+LONG, LONGER = "n" * 300, "n" * 5000
+
+SYNTAX = (
+    "a b", "=", "==", "=3", "~env", "~env.num_envs", "env", "env.num_envs", "env.num_envs=", "seed==3", "seed=1,2",
+    "seed=range(1,3)", "seed=choice(1,2)", "seed=interval(0,1)", "seed=${seed}", "seed=${nonesuch}", "seed=${oc.env:NONESUCH_MF}",
+    "run.name=${oc.decode:'['}", "seed=[1", "seed={a:", "seed='", 'seed="', "seed=\\", "env@x=grid", "+env=grid",
+    "++nonesuch=1", "+nonesuch.x=1", "hydra.run.dir=x", "hydra=x", "env.=3", ".env=3", "env..num_envs=3", "env.num_envs.x=3",
+    "env.num-envs=3", "--nonesuch", "-x", "--explian", "--cfg", "--cfg=job", "--config-dir", "--config-dir=",
+    "--config-dir=/nonesuch", "--config-dir={run}/config.yaml", "–-help", "trainer=3", "trainer={gamma:2}", "trainer={nonesuch:2}",
+    "trainer=null", "env=", "env=''", "policy=''", "hardware=''", "hardware=null", "policy=null", "env=null", "env=[grid]",
+    "env=[grid,counter]", "hardware=[cpu]", "env={nonesuch:1}", "policy={name:3}", "env=3", "env=true", "policy=1.5",
+    "nonesuch=1", "num_envs=3", "lr=3", "features=nonesuch", "features=[nonesuch]", "features=[profiler,nonesuch]",
+    "features={nonesuch:{}}", "features={profiler:3}", "features={profiler:{nonesuch:1}}", "features.profiler=abc",
+    "features.profiler.epochs=abc", "features.prioritized_replay.prio_alpha=abc", "features.prioritized_replay.prio_alpha=-1",
+    "features.=1", "features..x=1", "features.a:b:c=true", "features={a:b:{}}", "env=é", "env=\udcff", "run.name=\udcff",
+    "env=grid/counter", "env=../env/grid", "hardware=../hardware/cpu", "policy=/etc/passwd", "hardware=cpu.yaml",
+    f"{LONG}=1", f"{LONGER}=1", f"env={LONG}", f"env={LONGER}", f"policy={LONG}", f"hardware={LONG}", f"hardware={LONGER}",
+    f"seed={LONGER}", f"features=[{LONG}]", f"algorithm={LONG}", f"--{LONGER}", f"--config-dir={LONG}", f"--config-dir={LONGER}",
+    "seed=" + "[" * 3000, "seed=" + "9" * 5000, "seed=" + "[" * 300 + "]" * 300, "env.params=" + "{a:" * 300 + "1" + "}" * 300,
+)  # fmt: skip
+
+CODE = (
+    "env=nonesuch", "env=:", "env=a:", "env=:b", "env=a:b:c", "env=nonesuch:make", "env=os:nonesuch", "env=os:sep",
+    "env=json:dumps", "env=os:getcwd", "env=builtins:exit", "env=builtins:int", "env=my.py:make", "env=1a:make",
+    "env=a b:make", "env=this_broken:make", "env=this_exits:make", "env=this_syntax:make", "env=this_none:make",
+    "env=this_raises:make", "env=this_takes_none:make", "env=this_recursive:make",
+    "policy=nonesuch", "policy=nonesuch.Net", "policy=os.getcwd", "policy=os:getcwd", "policy=builtins:int", "policy=torch.nn.Linear",
+    "policy=this_exits:Net", "policy=this_broken.Net", "policy.encoder=nonesuch", "policy.encoder=os:getcwd", "policy.encoder=builtins:int",
+    "algorithm=nonesuch", "algorithm=os:getcwd", "algorithm=builtins:int", "algorithm=nonesuch:Kind", "algorithm=this_exits:Kind",
+    "algorithm={name:nonesuch}", "algorithm.nonesuch=1", "algorithm.name=nonesuch",
+    "features=os:getcwd", "features=nonesuch:add", "features=builtins:int", "features=this_exits:add", "features=this_broken:add",
+    "env.factory=nonesuch", "env.factory=os:getcwd", "env.params.nonesuch=1", "env.observation=nonesuch",
+)  # fmt: skip
+
+TOGETHER = (
+    "trainer.batch_size=33", "trainer.minibatch_size=5", "trainer.bptt_horizon=7", "trainer.gradient_accumulation=7",
+    "vector.async_factor=3", "vector.backend=threads vector.num_threads=9", "vector.backend=workers vector.num_workers=9",
+    "vector.backend=gpu", "env.device=cuda", "trainer.device=cuda", "trainer.precision=fp16", "trainer.cpu_offload=true",
+    "trainer.cuda_graphs=true", "vector.restart_workers=2", "env.show_viewer=true", "policy.core=gru", "policy.encoder=tokens",
+    "policy.actor_obs=[nonesuch]", "policy.critic_obs=[nonesuch]", "policy.actor_obs=[]", "policy.params.nonesuch=1",
+    "env.agents_per_env=100000000", "env.num_envs=100000000", "policy.hidden_size=1e6", "trainer.batch_size=3.2e9",
+    "wandb.mode=online", "wandb.mode=offline wandb.project=''", "env.params.goal=abc", "env.params.goal=-1", "env.params.dtype=float9",
+    "env.params.dtype=3", "env.params.goal=[1]", "env.params.goal=0", "env.params.goal=1e30", "env.params.goal=1.5",
+)  # fmt: skip
+
+GRID = (
+    "map=nonesuch.txt", "map=''", "map=3", "map=[a]", "map={run}", "map=/dev/null", "map={bad}/fifo", "map={bad}/latin.yaml",
+    "map={bad}/binary", "map={bad}/wide.txt", f"map={LONG}", f"map={LONGER}", "room_size=3", "room_size=[3]", "room_size=[0,0]",
+    "room_size=[1000,1000]", "room_size=[a,b]", "room_size=[-1,5]", "room_size=[1.5,2]", "rooms=[0,0]", "rooms=[99,99]",
+    "rooms=abc", "border=-1", "border=abc", "border=1000", "objects=abc", "objects={nonesuch:1}", "objects={wall:-1}",
+    "objects={wall:abc}", "objects={wall:100000}", "objects=[wall]", "rewards=abc", "rewards={nonesuch:1}", "rewards={heart:abc}",
+    "rewards={heart:nan}", "rewards={heart:inf}", "rewards={heart:1e300}", "nonesuch=1", "num_agents=3", "max_steps=3",
+)  # fmt: skip
+
+ROBOT = (
+    "task=nonesuch", "task=3", "task=''", "task=[ant]", "frame_skip=0", "frame_skip=abc", "frame_skip=1000000000", "on_unstable=nonesuch",
+    "xml_file=nonesuch.xml", "xml_file={run}", "xml_file={bad}/latin.yaml", "xml_file={bad}/binary", "xml_file=/dev/null",
+    "xml_file={bad}/fifo", f"xml_file={LONGER}", "privileged=3", "privileged=[nonesuch]", "nonesuch=1", "xml_file=3", "on_unstable=3",
+)  # fmt: skip
+
+RUNS = (
+    "resume=nonesuch", "resume=''", "resume=/", "resume=.", "resume=..", "resume={run}/config.yaml", "resume={bad}/empty",
+    "resume={bad}/norun", "resume=/dev/null", "resume=/proc/self", f"resume={LONG}", f"resume={LONGER}", "resume=~nobody_mf/x",
+    "resume={run}/checkpoints", "resume={run}/checkpoints/step_999999999999", "resume={run} env=grid", "resume={run} trainer.batch_size=64 seed=8",
+    "resume={run} policy.hidden_size=9", "resume={run} trainer.batch_size=96", "resume={run} run.name=other",
+    "resume={run} init_from={run}", "resume={run} algorithm=nonesuch", "resume={run} trainer.nonesuch=1", "resume={run} env.num_envs=4",
+    "resume={run} policy=lstm", "resume={run} env.params.goal=3",
+    "init_from=nonesuch", "init_from=''", "init_from={bad}/empty", "init_from={run}/config.yaml", f"init_from={LONG}",
+    f"init_from={LONGER}", "init_from={run} policy.hidden_size=9", "init_from={grid}", "init_from={run}/checkpoints",
+    "init_from={bad}/norun",
+)  # fmt: skip
+
+PLACES = (
+    "run.name=a/b", "run.name=''", "run.name=..", "run.name=.", "run.name=-x", "run.name=é", "run.name='a b'", "run.name=a\nb",
+    f"run.name={LONG}", f"run.name={LONGER}", "run.dir=''", "run.dir=/dev/null", "run.dir=/dev/null/x", "run.dir=/proc/x",
+    "run.dir={run}/config.yaml", "run.dir={run}/config.yaml/x", f"run.dir={LONG}", f"run.dir={LONGER}", "run.dir=/sys/x",
+    "run.dir={runs} run.name=good", "resume=auto run.name=a/b", "resume=auto run.dir=/dev/null", "resume=auto run.dir=''",
+    f"resume=auto run.name={LONG}", f"resume=auto run.dir={LONGER}", "run.name=x\x1b[31m",
+)  # fmt: skip
+
+SHOW = (
+    "--explain trainer.gamma=2", "--cfg job trainer.gamma=2", "--cfg all", "--cfg", "--help --nonesuch=", "--help algorithm=nonesuch",
+    "--help algorithm=os:getcwd", "--explain env=nonesuch", "--explain resume=nonesuch", "--cfg job init_from=nonesuch",
+    "--explain trainer.batch_size=33 env.num_envs=2", "--cfg job hardware=nonesuch", "--explain policy=nonesuch",
+    "--explain features=nonesuch", "--explain policy=os:getcwd", "--explain --cfg", "--cfg job --cfg", "--help nonesuch",
+    "--explain run.name=a/b", "--explain run.dir=''", "--cfg job wandb.mode=nonesuch",
+)  # fmt: skip
+
+
+def cases() -> Iterator[Case]:
+    """Yields the cases."""
+    for table in (SYNTAX, CODE, TOGETHER, RUNS, PLACES):
+        for text in table:
+            words = (text,) if table is SYNTAX or "\n" in text or "a b" in text else tuple(text.split())
+            yield Case((*TINY, *words), _says(words[-1]), lines=9 if words[-1].startswith("init_from") or words[0].startswith("init_from") else 4)
+    for text in GRID:
+        yield Case((*TINY, "env=grid", "trainer.batch_size=64", f"env.params.{text}"), _says(text))
+    for text in ROBOT:
+        yield Case((*TINY, "env=ant", f"env.params.{text}"), _says(text))
+    for text in SHOW:
+        helped = text.startswith("--help")
+        yield Case(("train", "hardware=cpu", "env=counter", *text.split()), rc=(0, 2) if helped else (2,))
+    for text in (*SYNTAX[1:40:3], *CODE[:40:4], *TOGETHER[5:20:4], *PLACES[:12:3]):
+        small = ("env=counter", "trainer.total_timesteps=64", "hardware=cpu")
+        yield Case(("run_optimized.py", *small, *([text] if "a b" in text else text.split())))
+
+
+def _says(word: str) -> tuple[str, ...]:
+    """What the message holds: the value as typed, at least its beginning."""
+    name, _, value = word.partition("=")
+    value = value.strip("'").split("{")[0][:30]
+    if word in ("features.a:b:c=true", "features.profiler.epochs=abc", "seed=9") or len(name) > 99:
+        return ()
+    known = value.isidentifier() or value.replace(".", "").isdigit()
+    if not known or "nonesuch" in name or "num" in name or name.lstrip("+") in ("trainer", "lr", "env", "env@x", "env.num_envs.x"):
+        return ()
+    return (value,)
