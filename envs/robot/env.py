@@ -114,7 +114,9 @@ class RobotFactory:
         self.task = find_task(task)
         self._quiet = quiet
         self.max_steps = _whole("max_steps", self.task.max_steps if max_steps is None else max_steps)
-        self.frame_skip = _whole("frame_skip", self.task.frame_skip if frame_skip is None else frame_skip, MOST_SUBSTEPS)
+        self.frame_skip = _whole(
+            "frame_skip", self.task.frame_skip if frame_skip is None else frame_skip, MOST_SUBSTEPS
+        )
         self.limit_is_terminal = bool(limit_is_terminal)
         if on_unstable not in ON_UNSTABLE:
             raise UserError(f"on_unstable={on_unstable!r}: expected {' or '.join(ON_UNSTABLE)}")

@@ -267,7 +267,9 @@ class TrainerConfig:
     cpu_offload: bool = key(
         False, "CUDA: keep the rollout's buffers in host memory and copy each minibatch to the GPU"
     )
-    torch_threads: int = key("auto", "torch's own threads on the CPU", kind="int", auto=True, low=1, high=4096)
+    torch_threads: int = key(
+        "auto", "torch's own threads on the CPU", kind="int", auto=True, low=1, high=4096
+    )
     deterministic: bool = key(
         False,
         "bit-identical repeats and resumes: deterministic kernels, and the environments' state in checkpoints",

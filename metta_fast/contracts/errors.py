@@ -74,11 +74,11 @@ def no_threads(count: int, number: int) -> UserError:
 
 def shown_text(text: str) -> str:
     """Returns a text as the terminal shows it: no control characters, and the middle of endless words left out."""
-    text = "".join(
-        c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in text
-    )
+    text = "".join(c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in text)
     return re.sub(
-        rf"\S{{{LONGEST_WORD + 1},}}", lambda word: f"{word[0][:100]}…({len(word[0])} letters)…{word[0][-20:]}", text
+        rf"\S{{{LONGEST_WORD + 1},}}",
+        lambda word: f"{word[0][:100]}…({len(word[0])} letters)…{word[0][-20:]}",
+        text,
     )
 
 

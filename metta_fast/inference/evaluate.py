@@ -170,8 +170,8 @@ def _check_memory(spec: EnvSpec, episodes: int) -> None:
     free = hardware.memory_free() or hardware.memory_limit()
     if one * episodes > free:
         raise UserError(
-            f"--episodes {episodes}: about {one * episodes / hardware.GIB:.1f} GiB are needed, and {free / hardware.GIB:.1f} "
-            f"are free; give at most --episodes {int(free // one)}"
+            f"--episodes {episodes}: about {one * episodes / hardware.GIB:.1f} GiB are needed, and "
+            f"{free / hardware.GIB:.1f} are free; give at most --episodes {int(free // one)}"
         )
 
 

@@ -418,7 +418,9 @@ def _config_files(folder: Path) -> list[Path]:
     try:
         return [file for group in GROUPS if (folder / group).is_dir() for file in _yaml_files(folder / group)]
     except OSError as error:
-        raise UserError(f"--config-dir {folder}: {error.filename} cannot be read: {error.strerror}") from error
+        raise UserError(
+            f"--config-dir {folder}: {error.filename} cannot be read: {error.strerror}"
+        ) from error
 
 
 def _yaml_files(folder: Path) -> list[Path]:

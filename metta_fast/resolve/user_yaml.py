@@ -49,7 +49,9 @@ def check_file(path: Path) -> None:
     _Walk(path).walk(root, (), "")
     for name, value in root.value:
         if name.value == "defaults" and not isinstance(value, yaml.SequenceNode):
-            raise UserError(f"configuration file {path}: defaults={value.value}: expected a list, as [grid, _self_]")
+            raise UserError(
+                f"configuration file {path}: defaults={value.value}: expected a list, as [grid, _self_]"
+            )
 
 
 def _in_short(error: yaml.YAMLError) -> str:
@@ -70,20 +72,26 @@ class _Walk:
         self.count += 1
         where = f"configuration file {self.path}, line {line}"
         if id(node) in above:
-            raise UserError(f"{where}: {key or 'the file'} contains itself by an alias (*); write its values out")
+            raise UserError(
+                f"{where}: {key or 'the file'} contains itself by an alias (*); write its values out"
+            )
         if self.count > MOST_NODES or len(above) > MOST_DEPTH:
             raise UserError(
-                f"{where}: with its aliases (*) written out it has more than {MOST_NODES} values or is nested more than "
-                f"{MOST_DEPTH} deep"
+                f"{where}: with its aliases (*) written out it has more than {MOST_NODES} values, or is nested more "
+                f"than {MOST_DEPTH} deep"
             )
         inside = (*above, id(node))
         if isinstance(node, yaml.MappingNode):
             seen: set[str] = set()
             for name, value in node.value:
                 if not isinstance(name, yaml.ScalarNode):
-                    raise UserError(f"{where}: a key of {key or 'the file'} is a list or dict; expected a name")
+                    raise UserError(
+                        f"{where}: a key of {key or 'the file'} is a list or dict; expected a name"
+                    )
                 if name.value in seen:
-                    raise UserError(f"{where}: {key}{'.' * bool(key)}{name.value} is given twice; remove one of them")
+                    raise UserError(
+                        f"{where}: {key}{'.' * bool(key)}{name.value} is given twice; remove one of them"
+                    )
                 seen.add(name.value)
                 self.walk(value, inside, f"{key}.{name.value}".lstrip("."))
         elif isinstance(node, yaml.SequenceNode):

@@ -22,8 +22,8 @@ from string import Template
 
 from metta_fast.config.option_parser import OptionParser
 from metta_fast.contracts.errors import UserError
-from metta_fast.storage.user_files import read_text, user_path
 from metta_fast.machine.installation import install_extra
+from metta_fast.storage.user_files import read_text, user_path
 
 TEMPLATES = Path(__file__).parent / "templates"
 LONGEST = 40

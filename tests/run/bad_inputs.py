@@ -17,11 +17,11 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from tests.run.bad import commands, files, keys, machine, places, training
-from tests.run.bad.case import Answer, Case, judge, run
+from tests.run.bad.case import Case, judge, run
 
 TABLES = {
     "keys": keys.cases,
@@ -53,17 +53,6 @@ def warm() -> None:
     import metta_fast.resolve.explain
     import metta_fast.run.trainer
     import metta_fast.watch.view  # noqa: F401
-
-
-def wrong_answers(
-    found: Sequence[tuple[str, Case]], folder: Path, there: dict[str, str]
-) -> Iterator[tuple[str, Case, Answer, str]]:
-    """Runs the cases in turn and yields those that are answered wrongly, with the verdict."""
-    for number, (table, case) in enumerate(found):
-        answer = run(case, folder / str(number), there)
-        verdict = judge(case, answer)
-        if verdict is not None:
-            yield table, case, answer, verdict
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -104,7 +93,8 @@ def _share(
                 sys.stdout.flush()
                 os._exit(code)
         children.append(child)
-    return int(any([os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]))
+    codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+    return int(any(codes))
 
 
 def _report(found: Sequence[tuple[str, Case]], folder: Path, there: dict[str, str], show: bool) -> int:
@@ -116,7 +106,9 @@ def _report(found: Sequence[tuple[str, Case]], folder: Path, there: dict[str, st
         if verdict is None and not show:
             continue
         said = (answer.err.strip() or answer.out.strip())[-1200:]
-        print(f"── {table}: {case}\n   {verdict or 'right'} (exit code {answer.code}, {answer.seconds:.1f} s)\n{said}")
+        print(
+            f"── {table}: {case}\n   {verdict or 'right'} (exit code {answer.code}, {answer.seconds:.1f} s)\n{said}"
+        )
         if verdict is not None:
             count[verdict.partition(":")[0]] += 1
     if count:

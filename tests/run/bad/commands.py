@@ -1,3 +1,4 @@
+# ruff: noqa: E501  (tables)
 """Mistakes in the arguments of the other commands."""
 
 from __future__ import annotations
@@ -104,7 +105,14 @@ def _says(text: str) -> tuple[str, ...]:
     """What the message holds: the last word, if it is a name or a number."""
     word = text.rpartition(" ")[2]
     option = word.startswith("-") and not word[1:].isdigit()
-    if text in ("{run} --step 3", "{run} --agent 0", "{run} --fps 1e9", "--interval 1e9", "--return 1 --vector", "--gpu --quick"):
+    if text in (
+        "{run} --step 3",
+        "{run} --agent 0",
+        "{run} --fps 1e9",
+        "--interval 1e9",
+        "--return 1 --vector",
+        "--gpu --quick",
+    ):
         return ()
     plain = word.isalnum() or word[1:].isdigit()
     return (word,) if plain and not option and len(word) < 40 and word != "x" else ()

@@ -1,3 +1,4 @@
+
 """Mistakes in files: configuration files of the user's, and what the machine does to files."""
 
 from __future__ import annotations
@@ -19,7 +20,10 @@ YAML: dict[str, tuple[bytes | str, tuple[str, ...]]] = {
     "selflist": ("env: {params: {x: &a [*a]}}\n", ("selflist.yaml", "alias")),
     "laughs": (f"# @package _global_\nenv:\n  params:\n    x: &x 1\n{LAUGHS}", ("laughs.yaml",)),
     "sixty": ("# @package _global_\nrun: {checkpoint_max_s: 1:30}\n", ("run.checkpoint_max_s", "1:30", "90")),
-    "octal": ("# @package _global_\ntrainer: {total_timesteps: 0100}\n", ("trainer.total_timesteps", "0100", "64")),
+    "octal": (
+        "# @package _global_\ntrainer: {total_timesteps: 0100}\n",
+        ("trainer.total_timesteps", "0100", "64"),
+    ),
     "bom": (b"\xef\xbb\xbf# @package _global_\nseed: 3\n", ("bom.yaml", "byte order mark")),
     "tab": ("a:\n\t- b\n", ("tab.yaml",)),
     "twice": ("# @package _global_\nseed: 1\nseed: 2\n", ("seed",)),
@@ -81,7 +85,9 @@ def cases() -> Iterator[Case]:
     for name, make in special:
         words = (*TINY, "--config-dir", "{here}/c", f"env={name}")
         yield Case(words, (f"{name}.yaml",), before=_special(name, make))
-    yield Case((*TINY, "--config-dir", "{here}/c", "env=grid"), ("grid.yaml",), before=_config("grid", "x: 1\n"))
+    yield Case(
+        (*TINY, "--config-dir", "{here}/c", "env=grid"), ("grid.yaml",), before=_config("grid", "x: 1\n")
+    )
 
 
 def _config(name: str, content: bytes | str) -> Callable[[Path], None]:

@@ -1,3 +1,4 @@
+# ruff: noqa: E501  (tables)
 """Machines that do not give what a command needs: rights, descriptors, folders, letters, /proc, disk."""
 
 from __future__ import annotations
@@ -107,7 +108,13 @@ def may_hide_proc() -> bool:
     return os.waitpid(child, 0)[1] == 0
 
 
-ASCII = (("PYTHONIOENCODING", "ascii"), ("LANG", "C"), ("LC_ALL", "C"), ("PYTHONUTF8", "0"), ("PYTHONCOERCECLOCALE", "0"))
+ASCII = (
+    ("PYTHONIOENCODING", "ascii"),
+    ("LANG", "C"),
+    ("LC_ALL", "C"),
+    ("PYTHONUTF8", "0"),
+    ("PYTHONCOERCECLOCALE", "0"),
+)
 
 
 def cases() -> Iterator[Case]:
@@ -127,7 +134,12 @@ def cases() -> Iterator[Case]:
                   ("replay", "{run}"), ("export", "{run}", "--out", "x.pt"), ("new-robot", "A"), ("bench", "--from", "x.json", "--plot", "x.png"),
                   (*TINY, "run.dir={here}/runs"), (*TINY, "resume=auto")):  # fmt: skip
         yield Case(words, rc=(0, 1, 2) if words == ("doctor",) else (0, 2), before=gone)
-    for words in (TINY, ("doctor",), ("run_optimized.py", *TINY[1:]), ("benchmark_performance.py", "--nonesuch")):
+    for words in (
+        TINY,
+        ("doctor",),
+        ("run_optimized.py", *TINY[1:]),
+        ("benchmark_performance.py", "--nonesuch"),
+    ):
         yield Case(words, rc=(0, 1, 2) if words == ("doctor",) else (0, 2), before=gone, started=True)
     for words in (
         (*TINY, "run.dashboard=plain"), ("--help",), ("train", "--help"), (*TINY, "--explain"), (*TINY, "--cfg", "job"),
@@ -178,7 +190,11 @@ def _users() -> Iterator[Case]:
     grid = (*TINY, "env=grid", "trainer.batch_size=64")
     yield Case((*grid, "env.params.map=map.txt"), ("map.txt", "Permission denied"), before=closed_files)
     yield Case((*TINY, "env=ant", "env.params.xml_file=./model.xml"), ("model.xml",), before=closed_files)
-    yield Case(("bench", "--from", "figures.json", "--plot", "x.png"), ("figures.json", "denied"), before=closed_files)
+    yield Case(
+        ("bench", "--from", "figures.json", "--plot", "x.png"),
+        ("figures.json", "denied"),
+        before=closed_files,
+    )
     yield Case((*TINY, "--config-dir", "c", "env=mine"), ("mine.yaml", "denied"), before=closed_files)
     yield Case((*TINY, "--config-dir", "shut"), ("shut",), before=closed_files)
     yield Case((*TINY, "--config-dir", "shut/x"), ("shut/x",), before=closed_files)

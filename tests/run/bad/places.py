@@ -36,13 +36,27 @@ def make(folder: Path) -> dict[str, str]:
     runs = folder / "runs"
     for name, env in (("good", "env=counter"), ("grid", "env=grid")):
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-            words = (*TINY, env, "trainer.batch_size=64", "env.max_steps=20", f"run.dir={runs}", f"run.name={name}")
+            words = (
+                *TINY,
+                env,
+                "trainer.batch_size=64",
+                "env.max_steps=20",
+                f"run.dir={runs}",
+                f"run.name={name}",
+            )
             if main(list(words)) != 0:
                 raise RuntimeError(f"cannot train {name}")
     step = max((runs / "good" / "checkpoints").iterdir())
     bad = folder / "bad"
     _bad_files(bad)
-    names = {"run": runs / "good", "step": step, "grid": runs / "grid", "runs": runs, "bad": bad, "code": code}
+    names = {
+        "run": runs / "good",
+        "step": step,
+        "grid": runs / "grid",
+        "runs": runs,
+        "bad": bad,
+        "code": code,
+    }
     return {name: str(path) for name, path in names.items()}
 
 
@@ -65,6 +79,7 @@ def _bad_files(bad: Path) -> None:
     (bad / "list.json").write_text("[1]")
     (bad / "machine.json").write_text('{"machine": 3}')
     (bad / "one.json").write_text(
-        '{"machine": {}, "command": "x", "rows": [{"name": "a", "steps_per_s": 1, "low": 1, "high": 1, "n": 1}], "ratios": []}'
+        '{"machine": {}, "command": "x", "ratios": [],'
+        ' "rows": [{"name": "a", "steps_per_s": 1, "low": 1, "high": 1, "n": 1}]}'
     )
     (bad / "deep.json").write_text("[" * 100_000)
