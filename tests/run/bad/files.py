@@ -1,4 +1,3 @@
-
 """Mistakes in files: configuration files of the user's, and what the machine does to files."""
 
 from __future__ import annotations
