@@ -193,7 +193,11 @@ class TrainerConfig:
     optimizer: str = key("adam", "the optimizer: adam", ("adam",))
     gamma: float = key(0.99, "discount factor", low=0, high=1)
     gae_lambda: float = key(0.95, "lambda of generalized advantage estimation", low=0, high=1)
-    advantage: str = key("gae", "advantage estimator: gae or vtrace", ("gae", "vtrace"))
+    advantage: str = key(
+        "gae",
+        "advantage estimator: gae or vtrace (needs recompute=pass or minibatch, usually with update_epochs of 2 or more)",
+        ("gae", "vtrace"),
+    )
     vtrace_rho_clip: float = key(1.0, "trainer.advantage=vtrace: upper bound of the ratio rho", low=0)
     vtrace_c_clip: float = key(1.0, "trainer.advantage=vtrace: upper bound of the ratio c", low=0)
     recompute: str = key(

@@ -8,6 +8,14 @@ put into an altar cost as much as the heart they become is worth, and agents lea
 Place in the flow: after a rollout and its statistics (which see the rewards as they are), before the advantage.
 The variance is that of R[t] = γ·R[t−1]·(1 − done[t−1]) + r[t] over all rows so far (Welford, merged by epochs:
 Chan et al. 1979), and is frozen within an epoch. Source: Engstrom et al. 2020 (arXiv 2005.12729), section 3.
+
+The deviation is at least
+
+    √(mean r² of the rewards that are not 0 / (their number + 1))     before there is variance: a first single reward
+    |mean of R| / MOST                                                rewards that hardly vary
+
+so that scaled rewards begin at order one, and one of a thousand rows is no outlier of a hundred. Once rewards are common
+and vary, neither bound is above the deviation.
 """
 
 from __future__ import annotations
@@ -20,6 +28,10 @@ from torch import Tensor
 from metta_fast.buffers.rollout import Buffers
 
 EPSILON = 1e-8
+"""Added to the variance."""
+MOST = 5.0
+"""R's mean divided by the deviation is at most this."""
+MOMENTS = 5
 
 
 class RewardScale:
@@ -29,8 +41,10 @@ class RewardScale:
         self.gamma = gamma
         self.discounted = torch.zeros(num_agents, device=device)
         """[N] float32: R of the last row."""
-        self.moments = torch.zeros(3, dtype=torch.float64, device=device)
-        """count, mean, sum of squared deviations of R."""
+        self.moments = torch.zeros(MOMENTS, dtype=torch.float64, device=device)
+        """count, mean, sum of squared deviations of R; number of rewards that are not 0, sum of their squares."""
+        self.factor = torch.ones((), device=device)
+        """[] float32: what the last rollout's rewards were multiplied by."""
 
     def restart(self) -> None:
         """Start again after a reset of all environments; the variance stays."""
@@ -50,13 +64,21 @@ class RewardScale:
             torch.add(reward[t], running, out=series[t])
             running = series[t] * keep[t]
         self.discounted.copy_(running)
-        self._merge(series, mask)
-        count, _, squares = self.moments.unbind()
-        scale = (squares / count.clamp(min=1) + EPSILON).rsqrt()
-        buffers.reward.mul_(torch.where((scale > 0) & scale.isfinite(), scale, 1.0))
+        self._merge(series, mask, reward)
+        scale = self._scale()
+        self.factor.copy_(torch.where((scale > 0) & scale.isfinite(), scale, 1.0))
+        buffers.reward.mul_(self.factor)
 
-    def _merge(self, series: Tensor, mask: Tensor) -> None:
-        count, mean, squares = self.moments.unbind()
+    def _scale(self) -> Tensor:
+        """Returns 1 / the deviation [] float64; 1 before any reward."""
+        count, mean, squares, number, energy = self.moments.unbind()
+        variance = squares / count.clamp(min=1) + EPSILON
+        first = energy / (number.clamp(min=1) * (number + 1))
+        least = torch.maximum(first, (mean / MOST).square())
+        return torch.where(number == 0, 1.0, torch.maximum(variance, least).rsqrt())
+
+    def _merge(self, series: Tensor, mask: Tensor, reward: Tensor) -> None:
+        count, mean, squares, number, energy = self.moments.unbind()
         new = mask.sum()
         values = torch.where(mask, series, 0.0).double()
         new_mean = values.sum() / new.clamp(min=1)
@@ -64,13 +86,18 @@ class RewardScale:
         total = (count + new).clamp(min=1)
         delta = new_mean - mean
         squares = squares + new_squares + delta.square() * count * new / total
-        self.moments.copy_(torch.stack([count + new, mean + delta * new / total, squares]))
+        number, energy = number + reward.count_nonzero(), energy + reward.double().square().sum()
+        self.moments.copy_(torch.stack([count + new, mean + delta * new / total, squares, number, energy]))
 
     def state_dict(self) -> dict[str, Any]:
         return {"discounted": self.discounted.clone(), "moments": self.moments.clone()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Load the state of a run; with another number of agents, R starts at 0."""
-        self.moments.copy_(state["moments"])
+        """Load the state of a run; with another number of agents, R starts at 0. An older run counted no rewards: its
+        variance is used as it is."""
+        moments = state["moments"]
+        if len(moments) < MOMENTS:
+            moments = torch.cat([moments, moments[:1], moments.new_zeros(1)])
+        self.moments.copy_(moments)
         if state["discounted"].shape == self.discounted.shape:
             self.discounted.copy_(state["discounted"])

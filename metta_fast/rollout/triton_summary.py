@@ -4,9 +4,10 @@
                ─► partials [columns, blocks] float64, and the running totals of unfinished episodes
     finish     programs (block of agents) × (chunk of rows): one column's sum ─► figures, reward · scale
 
-    columns    rows | episodes, return, length, *stats | faults of reward, log-probability, value | Σd, Σd²
+    columns    rows | episodes, return, length, *stats | faults of reward, log-probability, value
+               | Σd, Σd², rewards that are not 0, Σ reward²
 
-All columns except the last two are the first entries of `figures`. d = R − mean before, for the variance of the
+All columns except the last four are the first entries of `figures`. d = R − mean before, for the variance of the
 discounted return R (reward_scale.py). Sums are float64 and in a fixed order: the same rollout results in the same
 bits.
 """
@@ -22,10 +23,13 @@ from torch import Tensor
 from metta_fast.buffers.rollout import Buffers
 from metta_fast.contracts.env import EnvSpec
 from metta_fast.rollout.episode_stats import EpisodeStats
-from metta_fast.rollout.reward_scale import EPSILON, RewardScale
+from metta_fast.rollout.reward_scale import EPSILON, MOMENTS, MOST, RewardScale
 
 BLOCKS = 256
 """Largest number of blocks of agents: `finish` reads a column of partials at once."""
+SCALES = tl.constexpr(4)
+"""Columns for the reward scale at the end of the partials."""
+NUMBERS = tl.constexpr(MOMENTS)
 CHUNK = 32
 """Rows that one program of `finish` scales."""
 
@@ -60,7 +64,7 @@ def walk_returns(
         running = tl.load(discounted + n, mask=inside, other=0.0)
         shift = tl.load(moments + 1)
         if block == 0:  # `finish` writes them while others read
-            for i in tl.static_range(3):
+            for i in tl.static_range(NUMBERS):
                 tl.store(before + i, tl.load(moments + i))
     rows = tl.zeros([BLOCK], tl.int32)
     ends = tl.zeros([BLOCK], tl.int32)
@@ -68,6 +72,8 @@ def walk_returns(
     sum_length = tl.zeros([BLOCK], tl.int64)
     first = tl.zeros([BLOCK], tl.float64)
     second = tl.zeros([BLOCK], tl.float64)
+    number = tl.zeros([BLOCK], tl.int32)
+    energy = tl.zeros([BLOCK], tl.float64)
     for _ in tl.range(0, HORIZON, loop_unroll_factor=8):
         live = tl.load(mask + at, mask=inside, other=0) != 0
         over = (tl.load(terminal + at, mask=inside, other=0) != 0) | (
@@ -93,6 +99,8 @@ def walk_returns(
             d = tl.where(live, running.to(tl.float64) - shift, 0.0)
             first += d
             second += d * d
+            number += (r != 0).to(tl.int32)
+            energy += r.to(tl.float64) * r.to(tl.float64)
             running = tl.where(over, 0.0, running * gamma)
 
     tl.store(returns + n, total, mask=inside)
@@ -105,9 +113,11 @@ def walk_returns(
     tl.store(put + 3 * blocks, tl.sum(sum_length, 0).to(tl.float64))
     if NORMALIZE:
         tl.store(discounted + n, running, mask=inside)
-        put += (columns - 2) * blocks
+        put += (columns - SCALES) * blocks
         tl.store(put, tl.sum(first, 0))
         tl.store(put + blocks, tl.sum(second, 0))
+        tl.store(put + 2 * blocks, tl.sum(number, 0).to(tl.float64))
+        tl.store(put + 3 * blocks, tl.sum(energy, 0))
 
 
 @triton.jit
@@ -149,7 +159,7 @@ def count_faults(
             at += agents
         live = (tl.load(mask + at, mask=inside, other=0) != 0).to(tl.int32)
         values += (live | read) * not_finite(tl.load(value + at, mask=inside, other=0.0))
-    put = partials + (columns - 5) * blocks + block
+    put = partials + (columns - SCALES - 3) * blocks + block
     tl.store(put, tl.sum(rewards, 0).to(tl.float64))
     tl.store(put + blocks, tl.sum(logprobs, 0).to(tl.float64))
     tl.store(put + 2 * blocks, tl.sum(values, 0).to(tl.float64))
@@ -219,9 +229,9 @@ def summarize(
 
 @triton.jit
 def finish(
-    reward, left_out, next_left_out, moments, before, partials, figures, columns, blocks, agents,
+    reward, left_out, next_left_out, moments, before, applied, partials, figures, columns, blocks, agents,
     HORIZON: tl.constexpr, NORMALIZE: tl.constexpr, BLOCK: tl.constexpr, CHUNK: tl.constexpr,
-    BLOCKS: tl.constexpr, EPSILON: tl.constexpr,
+    BLOCKS: tl.constexpr, EPSILON: tl.constexpr, MOST: tl.constexpr,
 ):  # fmt: skip
     """Sums partials and scales rewards (see the module). Grid (the larger of blocks and columns, chunks of rows)."""
     block, chunk = tl.program_id(0), tl.program_id(1)
@@ -231,24 +241,32 @@ def finish(
     there = p < blocks
     if chunk == 0:
         tl.store(left_out + n, tl.load(next_left_out + n, mask=inside, other=0) != 0, mask=inside)
-        if block < columns - 2:
+        if block < columns - SCALES:
             column = tl.load(partials + block * blocks + p, mask=there, other=0.0)
             tl.store(figures + block, tl.sum(column, 0))
     if NORMALIZE:
         new = tl.sum(tl.load(partials + p, mask=there, other=0.0), 0)
-        first = tl.sum(tl.load(partials + (columns - 2) * blocks + p, mask=there, other=0.0), 0)
-        second = tl.sum(tl.load(partials + (columns - 1) * blocks + p, mask=there, other=0.0), 0)
+        sums = partials + (columns - SCALES) * blocks + p
+        first = tl.sum(tl.load(sums, mask=there, other=0.0), 0)
+        second = tl.sum(tl.load(sums + blocks, mask=there, other=0.0), 0)
+        number = tl.load(before + 3) + tl.sum(tl.load(sums + 2 * blocks, mask=there, other=0.0), 0)
+        energy = tl.load(before + 4) + tl.sum(tl.load(sums + 3 * blocks, mask=there, other=0.0), 0)
         count, mean, squares = tl.load(before), tl.load(before + 1), tl.load(before + 2)
         delta = first / tl.maximum(new, 1.0)
         total = tl.maximum(count + new, 1.0)
         squares += tl.maximum(second - first * delta, 0.0) + delta * delta * count * new / total
+        mean += delta * new / total
+        least = tl.maximum(energy / (tl.maximum(number, 1.0) * (number + 1.0)), mean * mean / (MOST * MOST))
+        scale = 1.0 / tl.sqrt(tl.maximum(squares / total + EPSILON, least))
+        known = (squares < float("inf")) & (energy < float("inf"))  # else: a reward is not finite, and is left to be named
+        factor = tl.where(known & (number > 0), scale, 1.0).to(tl.float32)
         if (block == 0) & (chunk == 0):
             tl.store(moments, count + new)
-            tl.store(moments + 1, mean + delta * new / total)
+            tl.store(moments + 1, mean)
             tl.store(moments + 2, squares)
-        scale = 1.0 / tl.sqrt(squares / total + EPSILON)
-        known = (scale > 0) & (scale < float("inf"))  # else: a reward is not finite, and is left to be named
-        factor = tl.where(known, scale, 1.0).to(tl.float32)
+            tl.store(moments + 3, number)
+            tl.store(moments + 4, energy)
+            tl.store(applied, factor)
         t = chunk * CHUNK + tl.arange(0, CHUNK)
         at = t.to(tl.int64)[:, None] * agents + n[None, :]
         held = (t < HORIZON)[:, None] & inside[None, :]
@@ -275,13 +293,13 @@ class GpuSummary:
         self.episodes, self.reward_scale = episodes, reward_scale
         agents, device = buffers.num_agents, buffers.device
         self._stats = buffers.stats.shape[2]
-        self._columns = 9 + self._stats
-        self.width = self._columns - 2
+        self._columns = 7 + int(SCALES) + self._stats
+        self.width = self._columns - int(SCALES)
         self._block = max(32, triton.next_power_of_2(triton.cdiv(agents, BLOCKS)))
         self._blocks = triton.cdiv(agents, self._block)
         self._partials = torch.zeros((self._columns, self._blocks), dtype=torch.float64, device=device)
         self._left_out = torch.zeros(agents, dtype=torch.int8, device=device)
-        self._before = torch.zeros(3, dtype=torch.float64, device=device)
+        self._before = torch.zeros(MOMENTS, dtype=torch.float64, device=device)
 
     def run(self) -> None:
         """Launches both kernels on the current stream."""
@@ -303,7 +321,7 @@ class GpuSummary:
         )  # fmt: skip
         chunks = triton.cdiv(b.horizon, CHUNK) if normalize else 1
         finish[(max(self._blocks, self._columns), chunks)](
-            b.reward, episodes.left_out, self._left_out, moments, self._before, self._partials, self.figures,
-            self._columns, self._blocks, b.num_agents,
-            CHUNK=CHUNK, BLOCKS=BLOCKS, EPSILON=EPSILON, num_warps=4, **sizes,
+            b.reward, episodes.left_out, self._left_out, moments, self._before, scale.factor if scale else b.reward,
+            self._partials, self.figures, self._columns, self._blocks, b.num_agents,
+            CHUNK=CHUNK, BLOCKS=BLOCKS, EPSILON=EPSILON, MOST=MOST, num_warps=4, **sizes,
         )  # fmt: skip

@@ -196,7 +196,7 @@ def test_ones_own_environment_says_how_many_agents_it_has(
 
 
 def test_features_are_chosen_by_file_or_by_key_and_checked() -> None:
-    wanted = {"prioritized_replay": {"prio_alpha": 0.6, "prio_beta": 0.4}}
+    wanted = {"prioritized_replay": {"prio_alpha": 0.6, "prio_beta": 0.4, "prio_floor": 0.1}}
     assert resolved("hardware=cpu", "features=[prioritized_replay]").config.features == wanted
     done = resolved("hardware=cpu", "features=prioritized_replay", "features.prioritized_replay.prio_beta=1")
     assert done.config.features["prioritized_replay"]["prio_beta"] == 1.0
@@ -207,7 +207,7 @@ def test_features_are_chosen_by_file_or_by_key_and_checked() -> None:
     assert resolved("hardware=cpu").config.features == {}
     for word, message in (
         ("features.prioritised_replay=true", "did you mean 'prioritized_replay'?"),
-        ("features.prioritized_replay.alpha=1", "it has prio_alpha, prio_beta"),
+        ("features.prioritized_replay.alpha=1", "it has prio_alpha, prio_beta, prio_floor"),
         ("features.prioritized_replay.prio_beta=2", "expected a number from 0 to 1"),
     ):
         with pytest.raises(UserError) as caught:

@@ -135,3 +135,25 @@ def test_a_ceiling_is_rounded_down(values: dict[str, int], typed: set[str], fitt
 def test_divisors() -> None:
     assert divisors(1) == [1]
     assert divisors(36) == [1, 2, 3, 4, 6, 9, 12, 18, 36]
+
+
+@pytest.mark.parametrize("keys", [{}, {"update_epochs": 4}, {"recompute": "pass"}, {"recompute": "minibatch"}])
+def test_vtrace_that_would_be_gae_is_refused_with_the_cure(keys: dict[str, int | str]) -> None:
+    """An agent has one segment: none of its rows is read again after a step."""
+
+    def given(**keys: int | str) -> Config:
+        config = Config()
+        config.env.num_envs, config.env.agents_per_env = 64, 1
+        trainer = {"advantage": "vtrace", "batch_size": 2048, "minibatch_size": 512, "bptt_horizon": 32}
+        for name, value in (trainer | keys).items():
+            setattr(config.trainer, name, value)
+        return config
+
+    fit_sizes(given(minibatch_size=2048, recompute="pass", update_epochs=3), lambda _: True)
+    with pytest.raises(UserError, match=r"1 minibatch a pass.*update_epochs=3"):
+        fit_sizes(given(minibatch_size=2048, recompute="pass", update_epochs=2), lambda _: True)
+    with pytest.raises(UserError, match=r"vtrace has no effect .*trainer\.recompute=pass .*update_epochs=2"):
+        fit_sizes(given(**keys), lambda _: True)
+    for cure in ("pass", "minibatch"):
+        fit_sizes(given(recompute=cure, update_epochs=2), lambda _: True)
+    fit_sizes(given(recompute="minibatch", bptt_horizon=16), lambda _: True)

@@ -18,7 +18,7 @@ from metta_fast.config import extension
 from metta_fast.config.extension import FEATURES
 from metta_fast.contracts.errors import UserError
 from metta_fast.features import make_features
-from metta_fast.features.prioritized_replay import probabilities
+from metta_fast.features.prioritized_replay import UNIT, draw, inclusion, probabilities
 from tests.ppo.envs import tickers
 from tests.ppo.stand_in import make_ppo, run
 from tests.ppo.test_rollout import weights
@@ -62,6 +62,7 @@ def test_an_unnamed_feature_is_not_imported() -> None:
         ({"prioritized_replay": {"prio_alfa": 1}}, r"prio_alfa.*did you mean 'prio_alpha'"),
         ({"prioritized_replay": {"prio_alpha": -1}}, "at least 0"),
         ({"prioritized_replay": {"prio_beta": 2}}, "from 0 to 1"),
+        ({"prioritized_replay": {"prio_floor": 0}}, "from 0.001 to 1"),
         ({"prioritized_replay": 3}, "expected its keys"),
         ({"profiler": {"interval_epochs": -1}}, "at least 0"),
         ({"profiler": {"interval_epochs": 2.5}}, "whole number"),
@@ -136,24 +137,64 @@ def test_probabilities() -> None:
     )
 
 
-def test_draws_and_weights() -> None:
+def sums(*values: float) -> torch.Tensor:
+    return torch.tensor(values)
+
+
+SKEWED = sums(10.0, 0.1, 0.1, 0.1)
+MIXED = torch.rand(9, generator=torch.Generator().manual_seed(3)) ** 6
+ZEROS = sums(0.0, 0.0, 3.0, 1e-9, 2.0, 0.0)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 6, 9])
+@pytest.mark.parametrize("sizes", [SKEWED, MIXED, ZEROS, sums(0.0, 0.0, 0.0)])
+@pytest.mark.parametrize("alpha", [0.6, 1.0])
+def test_weighted_draws_are_unbiased(count: int, sizes: torch.Tensor, alpha: float) -> None:
+    """At β = 1: E of the sum over the drawn of weight · |A| / count is |A| / N, by 1e5 draws, for any number drawn."""
+    n, draws = len(sizes), 100_000
+    if count > n:
+        return
+    ppo = make_ppo(tickers(n), horizon=2, bptt=2, minibatches=1)
+    ppo.rollout.vec.close()
+    ppo.buffers.advantage.zero_()
+    ppo.buffers.advantage[0].copy_(sizes)
+    chance = inclusion(probabilities(ppo.buffers, alpha, 0.1), count)
+    assert float(chance.double().sum()) / UNIT == pytest.approx(count, abs=1e-9)
+    segments = draw(chance.expand(draws, n), count, torch.Generator().manual_seed(count))
+    assert (segments.sort(-1).values.diff(dim=-1) > 0).all(), "a segment drawn twice"
+    drawn = torch.bincount(segments.flatten(), minlength=n)
+    weight = count / (n * chance.double() / UNIT)
+    found, spread = drawn / draws * weight / count, (chance.double() / UNIT * draws).rsqrt()
+    assert ((found - 1 / n).abs() <= 5 * spread / n).all()
+    assert float(weight.max()) <= 10.0 * (1 + 1e-6)
+    if count == n:
+        assert (found == 1 / n).all()
+
+
+def test_the_issue_of_four_segments() -> None:
+    """|A| = 10, .1, .1, .1, two of four: the expected contributions are the uniform mean, 2.5 and .025."""
+    chance = inclusion(0.9 * SKEWED.double() / SKEWED.sum() + 0.1 / 4, 2).double() / UNIT
+    assert chance.tolist() == pytest.approx([1, 1 / 3, 1 / 3, 1 / 3])
+    contribution = chance * (2 / (4 * chance)) * SKEWED / 2
+    assert contribution.tolist() == pytest.approx([2.5, 0.025, 0.025, 0.025])
+
+
+def test_draws_of_the_feature() -> None:
     ppo = make_ppo(tickers(2), horizon=4, bptt=2, minibatches=1)
     ppo.rollout.vec.close()
     ppo.buffers.advantage.copy_(torch.tensor([[1.0, -2.0], [1.0, 2.0], [0.0, 9.0], [0.0, 0.0]]))
-    sample = make_features({"prioritized_replay": {"prio_alpha": 1.0, "prio_beta": 0.0}}).sample
+    given = {"prio_alpha": 1.0, "prio_beta": 0.0, "prio_floor": 0.2}
+    sample = make_features({"prioritized_replay": given}).sample
     assert sample is not None
+    shares = [0.8 * x / 15 + 0.05 for x in (2, 4, 0, 9)]
     drawn: Counter[int] = Counter()
     for update in range(2000):
-        context = Context(ppo.buffers, seed=0, epoch=1, progress=1.0, update=update, segments=2)
+        context = Context(ppo.buffers, seed=0, epoch=1, progress=1.0, update=update, segments=1)
         segments, weight = sample(context)
-        assert len(set(segments.tolist())) == 2, "drawn with replacement"
-        first = segments.tolist()[0]
-        drawn[first] += 1
+        drawn[segments.tolist()[0]] += 1
         assert weight is not None
-        assert float(weight[0]) == pytest.approx(
-            1 / (4 * float(probabilities(ppo.buffers, 1.0)[first])), rel=1e-4
-        )
-    assert [drawn[i] / 2000 for i in range(4)] == pytest.approx([2 / 15, 4 / 15, 0, 9 / 15], abs=0.04)
+        assert float(weight[0]) == pytest.approx(1 / (4 * shares[segments.tolist()[0]]), rel=1e-4)
+    assert [drawn[i] / 2000 for i in range(4)] == pytest.approx(shares, abs=0.04)
     start = sample(Context(ppo.buffers, seed=0, epoch=1, progress=0.0, segments=2)).weight
     assert start is not None
     assert start.tolist() == [1.0, 1.0]

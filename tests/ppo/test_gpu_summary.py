@@ -109,6 +109,7 @@ def test_same_as_torch(agents: int, horizon: int, stats: int, normalize: bool, s
         if fused.reward_scale and plain.reward_scale:
             assert torch.equal(fused.reward_scale.discounted, plain.reward_scale.discounted)
             torch.testing.assert_close(fused.reward_scale.moments, plain.reward_scale.moments)
+            torch.testing.assert_close(fused.reward_scale.factor, plain.reward_scale.factor)
         steps, means = fused.read(fused.figures.tolist(), 0)
         assert steps == int(b.mask[:horizon].sum())
         assert means.keys() == (plain.read(plain.figures.tolist(), 0)[1]).keys()
@@ -128,6 +129,23 @@ def test_a_large_mean_costs_no_variance() -> None:
         fused.run()
         plain.run()
         torch.testing.assert_close(b.reward, plain_buffers.reward, rtol=1e-4, atol=0)
+
+
+@kernels
+@pytest.mark.parametrize("kind", ["no reward", "one reward", "constant rewards"])
+def test_the_scale_before_there_is_variance(kind: str) -> None:
+    spec, b = make_buffers(8, 16, 0)
+    fused, plain_buffers = by_kernels(spec, b, True, False), copy.deepcopy(b)
+    plain = by_torch(spec, plain_buffers, True, False)
+    for _ in range(2):
+        fill(b, np.random.default_rng(1), ends=1.0)
+        b.reward.fill_(3.0 if kind == "constant rewards" else 0.0)
+        b.reward[2, 5], b.mask[2, 5] = (0.0 if kind == "no reward" else 3.0), True
+        plain_buffers.__dict__.update(copy.deepcopy(b).__dict__)
+        fused.run()
+        plain.run()
+        torch.testing.assert_close(b.reward, plain_buffers.reward, rtol=1e-4, atol=0)
+        assert b.reward.abs().max() < 5.5
 
 
 @kernels

@@ -128,3 +128,44 @@ def test_statistics_see_rewards_as_they_are_and_the_learner_scaled_ones() -> Non
     factor = scaled.buffers.reward.abs().sum() / plain.buffers.reward.abs().sum()
     torch.testing.assert_close(scaled.buffers.reward, plain.buffers.reward * factor)
     assert float(factor) != pytest.approx(1.0)
+
+
+def rollout(reward: torch.Tensor, terminal: torch.Tensor) -> Any:
+    mask = torch.ones(len(reward) + 1, reward.shape[1], dtype=torch.bool)
+    return SimpleNamespace(
+        horizon=len(reward), mask=mask, reward=reward, terminal=terminal, truncation=torch.zeros_like(terminal)
+    )
+
+
+@pytest.mark.parametrize("size", [1e-3, 1.0, 50.0])
+@pytest.mark.parametrize("length", [1, 2, 1000])
+@pytest.mark.parametrize("kind", ["constant", "nearly", "single", "negative", "last"])
+def test_rewards_are_of_order_one_from_the_first_epoch_on(kind: str, length: int, size: float) -> None:
+    """Constant rewards, a single one, tiny episodes: before there is variance the scale is no 1e4."""
+    scale, scaled = RewardScale(8, 0.99, torch.device("cpu")), []
+    for epoch in range(6):
+        reward = torch.full((64, 8), -size if kind == "negative" else size)
+        ends = (torch.arange(64 * epoch, 64 * (epoch + 1)) % length == length - 1)[:, None].expand(64, 8)
+        if kind == "nearly":
+            reward *= 1 + 1e-4 * torch.randn(64, 8, generator=torch.Generator().manual_seed(epoch))
+        if kind in ("single", "last"):
+            reward[:-1] = reward[:, 1:] = 0.0
+        if kind == "last" and epoch < 5:
+            reward[:] = 0.0
+        b = rollout(reward.clone(), ends.clone())
+        scale.apply(b)
+        scaled.append(float(b.reward.abs().max()))
+        assert float(scale.factor) == pytest.approx(scaled[-1] / size, rel=1e-3) or not reward.any()
+    seen = [largest for largest in scaled if largest]
+    assert 0.02 < min(seen)
+    assert max(seen) < 5.5
+    assert all(0.3 < b / a < 3 for a, b in zip(seen, seen[1:])), "from epoch to epoch it moves gradually"
+
+
+def test_an_older_runs_moments_are_used_as_they_are() -> None:
+    scale = RewardScale(AGENTS, GAMMA, torch.device("cpu"))
+    state = scale.state_dict() | {"moments": torch.tensor([1000.0, 0.5, 90.0], dtype=torch.float64)}
+    scale.load_state_dict(state)
+    b = rollout(torch.zeros(4, AGENTS), torch.zeros(4, AGENTS, dtype=torch.bool))
+    scale.apply(b)
+    assert float(scale.factor) == pytest.approx((90 / 1000) ** -0.5, rel=0.03)

@@ -18,7 +18,8 @@ from metta_fast.policy import make_policy
 from metta_fast.policy.normalize import LIMIT
 from tests.ppo.envs import tickers
 from tests.ppo.one_update import one_update
-from tests.ppo.stand_in import make_config, make_ppo
+from tests.ppo.stand_in import make_config, make_ppo, run
+from tests.ppo.test_rollout import weights
 
 CPU = torch.device("cpu")
 ROWS = 96
@@ -54,6 +55,16 @@ def test_vtrace_begins_each_rollout_with_ratios_of_1() -> None:
         ppo.update()
         assert bool((ppo.buffers.ratio != 1).any())
     ppo.rollout.vec.close()
+
+
+@pytest.mark.parametrize("keys", [{"recompute": "pass", "update_epochs": 2}, {"recompute": "minibatch", "minibatches": 4}])
+def test_vtrace_is_not_gae_where_it_is_accepted(keys: dict[str, Any]) -> None:
+    """sizes.py refuses it where it would be (tests/config/test_sizes.py)."""
+    updated = [
+        weights(run(make_ppo(tickers(4), advantage=name, learning_rate=0.01, **keys), 1))
+        for name in ("gae", "vtrace")
+    ]
+    assert not torch.equal(*updated)
 
 
 def test_the_adaptive_rate_follows_the_kl_of_each_pass_alone() -> None:

@@ -28,6 +28,7 @@ def fit_rollout(config: Config, typed: Callable[[str], bool]) -> list[SizeChange
     fit.segments()
     fit.minibatches()
     fit.accumulation()
+    _check_vtrace(config)
     return fit.changes
 
 
@@ -54,6 +55,29 @@ def halve(config: Config) -> bool:
     config.trainer.batch_size //= 2
     config.trainer.minibatch_size = max(1, config.trainer.minibatch_size // 2)
     return config.trainer.batch_size >= config.env.agents_per_env
+
+
+def _check_vtrace(config: Config) -> None:
+    """Raises UserError where V-trace is GAE to the bit: every ratio that it reads is 1.
+
+    A minibatch writes its ratios before its step, so those of an update's first step are 1. They are read when advantages
+    are computed again: for rows of an earlier pass, or, within a pass, for another segment of the same agent.
+    """
+    env, trainer = config.env, config.trainer
+    if trainer.advantage != "vtrace":
+        return
+    segments = trainer.batch_size // (env.num_envs * env.agents_per_env * trainer.bptt_horizon)
+    minibatches, first = trainer.batch_size // trainer.minibatch_size, trainer.gradient_accumulation
+    again = trainer.recompute != "epoch" and minibatches * (trainer.update_epochs - 1) > first
+    within = trainer.recompute == "minibatch" and segments > 1 and minibatches - 1 > first
+    if not (again or within):
+        given = f"trainer.recompute={trainer.recompute}, trainer.update_epochs={trainer.update_epochs}"
+        given += f" and {minibatches} minibatch{'es' * (minibatches > 1)} a pass"
+        raise UserError(
+            f"trainer.advantage=vtrace has no effect with {given}: advantages are computed while the policy is still "
+            "the rollout's, so every ratio is 1; give trainer.recompute=pass (or minibatch) and "
+            f"trainer.update_epochs={first // minibatches + 2} or more, or trainer.advantage=gae"
+        )
 
 
 class _Fit:
