@@ -137,7 +137,9 @@ def test_divisors() -> None:
     assert divisors(36) == [1, 2, 3, 4, 6, 9, 12, 18, 36]
 
 
-@pytest.mark.parametrize("keys", [{}, {"update_epochs": 4}, {"recompute": "pass"}, {"recompute": "minibatch"}])
+@pytest.mark.parametrize(
+    "keys", [{}, {"update_epochs": 4}, {"recompute": "pass"}, {"recompute": "minibatch"}]
+)
 def test_vtrace_that_would_be_gae_is_refused_with_the_cure(keys: dict[str, int | str]) -> None:
     """An agent has one segment: none of its rows is read again after a step."""
 

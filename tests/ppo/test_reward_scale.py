@@ -133,7 +133,11 @@ def test_statistics_see_rewards_as_they_are_and_the_learner_scaled_ones() -> Non
 def rollout(reward: torch.Tensor, terminal: torch.Tensor) -> Any:
     mask = torch.ones(len(reward) + 1, reward.shape[1], dtype=torch.bool)
     return SimpleNamespace(
-        horizon=len(reward), mask=mask, reward=reward, terminal=terminal, truncation=torch.zeros_like(terminal)
+        horizon=len(reward),
+        mask=mask,
+        reward=reward,
+        terminal=terminal,
+        truncation=torch.zeros_like(terminal),
     )
 
 

@@ -57,7 +57,9 @@ def test_vtrace_begins_each_rollout_with_ratios_of_1() -> None:
     ppo.rollout.vec.close()
 
 
-@pytest.mark.parametrize("keys", [{"recompute": "pass", "update_epochs": 2}, {"recompute": "minibatch", "minibatches": 4}])
+@pytest.mark.parametrize(
+    "keys", [{"recompute": "pass", "update_epochs": 2}, {"recompute": "minibatch", "minibatches": 4}]
+)
 def test_vtrace_is_not_gae_where_it_is_accepted(keys: dict[str, Any]) -> None:
     """sizes.py refuses it where it would be (tests/config/test_sizes.py)."""
     updated = [
