@@ -195,7 +195,7 @@ class TrainerConfig:
     gae_lambda: float = key(0.95, "lambda of generalized advantage estimation", low=0, high=1)
     advantage: str = key(
         "gae",
-        "advantage estimator: gae or vtrace (needs recompute=pass or minibatch, usually with update_epochs of 2 or more)",
+        "advantage estimator: gae or vtrace (needs recompute=pass or minibatch, usually update_epochs of 2 or more)",
         ("gae", "vtrace"),
     )
     vtrace_rho_clip: float = key(1.0, "trainer.advantage=vtrace: upper bound of the ratio rho", low=0)

@@ -103,8 +103,8 @@ def inclusion(shares: Tensor, count: int) -> Tensor:
 def draw(chance: Tensor, count: int, generator: torch.Generator) -> Tensor:
     """Returns `count` segments, int64 […, count] in random order, none twice; chance […, N] int64 as of `inclusion`.
 
-    The intervals of length `chance` are side by side in random order. A segment is drawn where a point of a grid of width
-    UNIT, shifted at random, is in its interval.
+    The intervals of length `chance` are side by side in random order. A segment is drawn where a point of a grid of
+    width UNIT, shifted at random, is in its interval.
     """
     device = chance.device
     order = torch.rand(chance.shape, dtype=torch.float64, generator=generator, device=device).argsort(-1)

@@ -14,8 +14,8 @@ The deviation is at least
     √(mean r² of the rewards that are not 0 / (their number + 1))     before there is variance: a first single reward
     |mean of R| / MOST                                                rewards that hardly vary
 
-so that scaled rewards begin at order one, and one of a thousand rows is no outlier of a hundred. Once rewards are common
-and vary, neither bound is above the deviation.
+so that scaled rewards begin at order one, and one of a thousand rows is no outlier of a hundred. Once rewards are
+common and vary, neither bound is above the deviation.
 """
 
 from __future__ import annotations

@@ -260,7 +260,7 @@ def finish(
         scale = 1.0 / tl.sqrt(tl.maximum(squares / total + EPSILON, least))
         known = (squares < float("inf")) & (
             energy < float("inf")
-        )  # else: a reward is not finite, and is left to be named
+        )  # else a reward is not finite: left to be named
         factor = tl.where(known & (number > 0), scale, 1.0).to(tl.float32)
         if (block == 0) & (chunk == 0):
             tl.store(moments, count + new)
