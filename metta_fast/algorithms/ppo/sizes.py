@@ -61,7 +61,7 @@ def _check_vtrace(config: Config) -> None:
     """Raises UserError where V-trace is GAE to the bit: every ratio that it reads is 1.
 
     A minibatch writes its ratios before its step, so those of an update's first step are 1. They are read when
-    advantages are computed again: for rows of an earlier pass, or, within a pass, for another segment of the same agent.
+    advantages are computed again: for rows of an earlier pass, or in one pass for another segment of the same agent.
     """
     env, trainer = config.env, config.trainer
     if trainer.advantage != "vtrace":
