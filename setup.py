@@ -6,27 +6,34 @@ All other metadata is in pyproject.toml. `metta_fast/envs` and `metta_fast/confi
 envs/robot is built only if MuJoCo 4.0.0 (mujoco-core) is installed. Its tasks are the headers in envs/robot/tasks that
 define NAME_params; this script lists them for the compiler in list.h.
 
-    python setup.py build_ext --inplace             # a development build
+    metta-fast build                                # in a checkout: what changed, with messages for a user
+    python setup.py build_ext --inplace             # the same, for a developer
     MF_DEBUG=1 python setup.py build_ext --inplace  # bounds checks, line tracing, -O1 -g
     MF_ARCH=native python setup.py build_ext --inplace   # for this processor (docs/hardware.md)
     MF_SANITIZE=address,undefined python setup.py build  # a debug build with gcc's or clang's sanitizers, in
                                                          # build/sanitize-address-undefined (used by .ci/sanitize)
     MF_ONLY=metta_fast.envs.grid._grid python setup.py build_ext --inplace   # these extensions alone, by commas
+
+Compiled extensions are kept by the content of all that they are made from (metta_fast/machine/build_cache.py), so only
+what changed is compiled. MF_DEBUG and MF_SANITIZE builds are not kept.
 """
 
 import importlib.util
 import os
 import re
 import shlex
-import subprocess
 import sys
 import sysconfig
+import time
 import zlib
+from importlib import metadata
 from pathlib import Path
 
+import Cython
 import numpy
 from Cython.Build import cythonize
 from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
 
 FAST_MATH = ["-ffp-contract=fast", "-fno-math-errno"]
 NEVER_ON_A_GPU = {"_c_act", "_mlp_update", "_sparse_layer"}
@@ -36,21 +43,66 @@ ONLY = set(filter(None, os.environ.get("MF_ONLY", "").split(",")))  # empty: all
 SANITIZE = os.environ.get("MF_SANITIZE", "")  # value of -fsanitize=: address, undefined, thread, …
 DEBUG = os.environ.get("MF_DEBUG") == "1" or bool(SANITIZE)
 MUJOCO_LIBRARY = "libmujoco.so.4.0.0"  # envs/robot/__init__.py and pyproject.toml name the same version
-ARCH = os.environ.get("MF_ARCH", "x86-64-v3" if os.uname().machine == "x86_64" else "")
 
 BUILT_FOR = ROOT / "metta_fast/machine/built_for.txt"
 """Written here, read by metta_fast/machine/processor.py. A new MF_ARCH rebuilds every extension."""
+ANY = "any processor"
 NAMES = {"BMI": "bmi1", "LZCNT": "abm"}
 SETS = "SSSE3 SSE4_1 SSE4_2 POPCNT AVX AVX2 F16C FMA MOVBE LZCNT BMI BMI2"
 SETS += " AVX512F AVX512BW AVX512CD AVX512DQ AVX512VL"
 """Instruction sets that the compiler may use, by its macros __SSSE3__ …; NAMES: Linux's names, where not the same."""
 
+
+def load(name: str):
+    """Loads a module of metta_fast/machine by its path: the package may be built for another processor."""
+    spec = importlib.util.spec_from_file_location(f"mf_{name}", ROOT / "metta_fast/machine" / f"{name}.py")
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+build_cache, compilers = load("build_cache"), load("compiler")
+
+
+def arch() -> str:
+    """Returns MF_ARCH; else, to build again in place, what the modules there were built for; else x86-64-v3."""
+    if "MF_ARCH" in os.environ:
+        return os.environ["MF_ARCH"]
+    if os.uname().machine != "x86_64":
+        return ""
+    if {"--inplace", "-i", "editable_wheel"} & set(sys.argv) and BUILT_FOR.is_file():
+        built_for = BUILT_FOR.read_text().partition("\n")[0]
+        return "" if built_for == ANY else built_for
+    return "x86-64-v3"
+
+
+def compiler():
+    """Returns the C compiler that is used."""
+    obstacle = compilers.interpreter_obstacle() or compilers.build_obstacle()
+    found = None if obstacle else compilers.find_compiler()
+    if found is None:
+        sys.exit(
+            "error: "
+            + (
+                obstacle
+                or f"no C compiler was found; type: {compilers.install_compiler()}, or "
+                f"{shlex.quote(sys.executable)} -m pip install ziglang"
+            )
+        )
+    if SANITIZE and found.zig:
+        sys.exit("error: MF_SANITIZE needs gcc or clang, but the only compiler here is ziglang")
+    return found
+
+
+ARCH, COMPILER = arch(), compiler()
+if not COMPILER.zig:
+    os.environ["CC"] = shlex.join(COMPILER.command)  # otherwise distutils takes the one that built Python
+
 # No fast-math and no contraction: the same header must give the same bits when compiled for the GPU.
 CFLAGS = ["-O1", "-g"] if DEBUG else ["-O3"]
 CFLAGS += ["-std=c11", "-ffp-contract=off", "-fno-strict-aliasing", "-pthread"]
 LDFLAGS = ["-pthread"]
-if ARCH:
-    CFLAGS.append(f"-march={ARCH}")
+CFLAGS += COMPILER.arch_flags(ARCH)
 if SANITIZE:
     if "--inplace" in sys.argv or "-i" in sys.argv:
         sys.exit(
@@ -60,6 +112,13 @@ if SANITIZE:
     CFLAGS += [LDFLAGS[-1], "-fno-omit-frame-pointer", "-fno-sanitize-recover=all"]
 BUILD = "build/sanitize-" + SANITIZE.replace(",", "-") if SANITIZE else None
 """Folder of a sanitized build: objects, generated C and, in lib, the whole package. None: setuptools' default."""
+
+
+INCLUDE = ["envs/native", "metta_fast", "metta_fast/runtime/c"]
+"""Where the compiler looks for headers, beside the source's own folder."""
+PACKAGES = {"metta_fast.envs": ROOT / "envs", "metta_fast": ROOT / "metta_fast"}
+KEPT = not DEBUG
+"""Whether what is compiled is kept in the cache, and taken from there."""
 
 
 def mujoco_folder() -> Path | None:
@@ -84,18 +143,13 @@ def write_built_for() -> None:
     """Writes ARCH, and the instruction sets that the compiler uses for it, to BUILT_FOR."""
     names = []
     if os.uname().machine == "x86_64" and ARCH:
-        compiler = shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc")
-        macros = subprocess.run(
-            [*compiler, f"-march={ARCH}", "-dM", "-E", "-x", "c", "/dev/null"],
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        if macros.returncode:
+        macros = COMPILER.macros(ARCH)
+        if macros is None:
             sys.exit(
-                f"the compiler does not know -march={ARCH}: name another with MF_ARCH (MF_ARCH= for none)"
+                f"error: the compiler does not know MF_ARCH={ARCH}: name another processor (MF_ARCH= for any)"
             )
-        names = [NAMES.get(s, s.lower()) for s in SETS.split() if f"#define __{s}__ 1\n" in macros.stdout]
-    write_if_changed(BUILT_FOR, f"{ARCH or 'any processor'}\n{' '.join(names)}\n")
+        names = [NAMES.get(s, s.lower()) for s in SETS.split() if f"#define __{s}__ 1\n" in macros]
+    write_if_changed(BUILT_FOR, f"{ARCH or ANY}\n{' '.join(names)}\n")
 
 
 def list_tasks() -> None:
@@ -118,10 +172,10 @@ def extensions() -> list[Extension]:
     list_tasks()
     write_built_for()
     mujoco = mujoco_folder()
-    for top, package in (("envs", "metta_fast.envs"), ("metta_fast", "metta_fast")):
-        for source in sorted((ROOT / top).rglob("*.pyx")):
-            parts = source.relative_to(ROOT / top).with_suffix("").parts
-            if top == "metta_fast" and parts[0] == "envs":
+    for package, top in PACKAGES.items():
+        for source in sorted(top.rglob("*.pyx")):
+            parts = source.relative_to(top).with_suffix("").parts
+            if package == "metta_fast" and parts[0] == "envs":
                 continue  # the link: these files were found under envs/
             name = ".".join((package, *parts))
             if ONLY and name not in ONLY:
@@ -138,17 +192,8 @@ def extensions() -> list[Extension]:
                     continue
                 include, objects = [str(mujoco / "include")], [str(mujoco / MUJOCO_LIBRARY)]
             source = source.relative_to(ROOT)
-            headers = [
-                str(h.relative_to(ROOT))
-                for folder in {
-                    source.parent,
-                    Path("envs/native"),
-                    Path("metta_fast/policy"),
-                    Path("metta_fast/runtime/c"),
-                    Path("metta_fast/algorithms/ppo/c"),
-                }
-                for h in (ROOT / folder).rglob("*.h")
-            ]
+            files = build_cache.sources(ROOT / source, [ROOT / folder for folder in INCLUDE], PACKAGES)
+            headers = [str(file.relative_to(ROOT)) for file in sorted(files) if file.suffix == ".h"]
             headers.append(str(BUILT_FOR.relative_to(ROOT)))
             found.append(
                 Extension(
@@ -159,9 +204,7 @@ def extensions() -> list[Extension]:
                     include_dirs=[
                         numpy.get_include(),
                         str(source.parent),
-                        "envs/native",
-                        "metta_fast",
-                        "metta_fast/runtime/c",
+                        *INCLUDE,
                         *include,
                     ],
                     extra_objects=objects,
@@ -172,19 +215,88 @@ def extensions() -> list[Extension]:
     return found
 
 
+DIRECTIVES = {
+    "language_level": "3",
+    "boundscheck": DEBUG,
+    "wraparound": DEBUG,
+    "cdivision": True,
+    "embedsignature": True,
+}
+
+
+def translate(found: list[Extension], force: bool) -> None:
+    """Replaces Cython sources by the C made from them; C next to its source belongs to the fast build."""
+    folder = f"{BUILD}/c" if BUILD else None
+    for extension, made in zip(
+        found, cythonize(found, build_dir=folder, compiler_directives=DIRECTIVES, force=force, quiet=True)
+    ):
+        assert extension.name == made.name
+        extension.sources = made.sources
+
+
+def key(extension: Extension) -> str:
+    """Returns the digest of all that an extension is made from."""
+    parts = [
+        COMPILER.version,
+        sys.version,
+        sysconfig.get_config_var("SOABI"),
+        Cython.__version__,
+        numpy.__version__,
+    ]
+    parts += [extension.name, DIRECTIVES, extension.extra_compile_args, extension.extra_link_args]
+    if extension.extra_objects:
+        parts += [MUJOCO_LIBRARY, metadata.version("mujoco-core")]
+    files = build_cache.sources(ROOT / extension.sources[0], [ROOT / folder for folder in INCLUDE], PACKAGES)
+    return build_cache.digest(map(str, parts), files, ROOT)
+
+
+class Build(build_ext):
+    """Compiles the extensions that are not in the cache."""
+
+    def build_extensions(self) -> None:
+        if COMPILER.zig:
+            self.use_zig()
+        every, missing = self.extensions, []
+        self.keys = {extension.name: key(extension) for extension in every} if KEPT else {}
+        for extension in every:
+            data = build_cache.read(self.keys[extension.name]) if KEPT else None
+            if data is None:
+                missing.append(extension)
+            else:
+                target = Path(self.get_ext_fullpath(extension.name))
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.unlink(missing_ok=True)  # a running process may have the old file in memory
+                target.write_bytes(data)
+        began = time.monotonic()
+        translate(missing, force=KEPT)
+        self.extensions, self.force = missing, self.force or KEPT
+        super().build_extensions()
+        self.extensions = every
+        if missing:
+            names = ", ".join(extension.name.rpartition(".")[2] for extension in missing)
+            print(f"compiled {names} in {time.monotonic() - began:.0f} s with {COMPILER.version}", flush=True)
+
+    def build_extension(self, ext: Extension) -> None:
+        super().build_extension(ext)
+        if KEPT:
+            build_cache.write(self.keys[ext.name], Path(self.get_ext_fullpath(ext.name)).read_bytes())
+
+    def use_zig(self) -> None:
+        """Sets the whole commands: Python's own flags are for the compiler that built it."""
+        for name in ("ZIG_GLOBAL_CACHE_DIR", "ZIG_LOCAL_CACHE_DIR"):
+            os.environ.setdefault(name, str(ROOT / "build/zig"))
+        command = [*COMPILER.command, *compilers.ZIG_FLAGS]
+        self.compiler.set_executables(
+            preprocessor=[*command, "-E"],
+            compiler=command,
+            compiler_so=[*command, "-fPIC"],
+            linker_so=[*command, "-shared"],
+            linker_exe=command,
+        )
+
+
 setup(
-    ext_modules=cythonize(
-        extensions(),
-        build_dir=f"{BUILD}/c"
-        if BUILD
-        else None,  # generated C next to the sources belongs to the fast build
-        compiler_directives={
-            "language_level": "3",
-            "boundscheck": DEBUG,
-            "wraparound": DEBUG,
-            "cdivision": True,
-            "embedsignature": True,
-        },
-    ),
+    ext_modules=extensions(),
+    cmdclass={"build_ext": Build},
     options={"build": {"build_base": BUILD, "build_lib": f"{BUILD}/lib"}} if BUILD else {},
 )
