@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Sets everything up (once), then runs the tests. Arguments go to pytest.
+# Sets everything up (once), then runs the tests. Arguments go to pytest; paths are those of this folder.
 #
 #   ./run_tests.sh                       all tests except slow ones; those of the GPU if there is one
 #   ./run_tests.sh tests/vector -x       some tests
@@ -7,21 +7,21 @@
 #
 #   METTA_FAST_PYTHON=/path/to/python    use this interpreter and its installed packages (see run_ultra_fast.sh)
 set -euo pipefail
-cd "$(dirname "$0")"
+called_from=$PWD
+script=${BASH_SOURCE[0]}
+while [ -L "$script" ]; do
+    cd -P "$(dirname "$script")"
+    script=$(readlink "$(basename "$script")")
+done
+cd -P "$(dirname "$script")"
 
-./run_ultra_fast.sh --setup-only
-python=${METTA_FAST_PYTHON:-.venv/bin/python}
-
-# Installs the development packages of pyproject.toml, once for each state of that file.
-stamp=".venv/.dev-$(sha256sum pyproject.toml | cut -c1-16)"
-if [ -z "${METTA_FAST_PYTHON:-}" ] && [ ! -e "$stamp" ]; then
-    "$python" - <<'PY' | xargs -d '\n' "$python" -m pip install --quiet --disable-pip-version-check
-import tomllib
-with open("pyproject.toml", "rb") as file:
-    print("\n".join(tomllib.load(file)["project"]["optional-dependencies"]["dev"]))
-PY
-    touch "$stamp"
-fi
+python=${METTA_FAST_PYTHON:-$PWD/.venv/bin/python}
+case $python in
+    /*) ;;
+    */*) python=$called_from/$python ;;
+esac
+if [ -n "${METTA_FAST_PYTHON:-}" ]; then export METTA_FAST_PYTHON=$python; fi
+./run_ultra_fast.sh --setup-only --dev
 
 markers="not slow"
 if ! "$python" -c "import sys, torch; sys.exit(not torch.cuda.is_available())"; then

@@ -38,7 +38,7 @@ from setuptools.command.build_ext import build_ext
 FAST_MATH = ["-ffp-contract=fast", "-fno-math-errno"]
 NEVER_ON_A_GPU = {"_c_act", "_mlp_update", "_sparse_layer"}
 """Extensions that may fuse products and sums, because no GPU kernel has to give the same bits."""
-ROOT = Path(__file__).parent
+ROOT = Path(__file__).resolve().parent
 ONLY = set(filter(None, os.environ.get("MF_ONLY", "").split(",")))  # empty: all extensions
 SANITIZE = os.environ.get("MF_SANITIZE", "")  # value of -fsanitize=: address, undefined, thread, …
 DEBUG = os.environ.get("MF_DEBUG") == "1" or bool(SANITIZE)
@@ -257,9 +257,10 @@ class Build(build_ext):
         if COMPILER.zig:
             self.use_zig()
         every, missing = self.extensions, []
+        self.cache = build_cache.folder(ROOT / "build/cache")
         self.keys = {extension.name: key(extension) for extension in every} if KEPT else {}
         for extension in every:
-            data = build_cache.read(self.keys[extension.name]) if KEPT else None
+            data = build_cache.read(self.cache, self.keys[extension.name]) if KEPT else None
             if data is None:
                 missing.append(extension)
             else:
@@ -279,7 +280,8 @@ class Build(build_ext):
     def build_extension(self, ext: Extension) -> None:
         super().build_extension(ext)
         if KEPT:
-            build_cache.write(self.keys[ext.name], Path(self.get_ext_fullpath(ext.name)).read_bytes())
+            data = Path(self.get_ext_fullpath(ext.name)).read_bytes()
+            build_cache.write(self.cache, self.keys[ext.name], data)
 
     def use_zig(self) -> None:
         """Sets the whole commands: Python's own flags are for the compiler that built it."""

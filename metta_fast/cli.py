@@ -1,4 +1,4 @@
-"""Runs the command line: `metta-fast train|eval|replay|export|monitor|new-robot|doctor|bench`.
+"""Runs the command line: `metta-fast train|eval|replay|export|monitor|new-robot|build|doctor|bench`.
 
 The same as `python -m metta_fast`; `run_optimized.py` is `train`.
 
@@ -37,6 +37,7 @@ USAGE = """usage: metta-fast COMMAND …
   export RUN …          export a run's policy as TorchScript, torch.export or ONNX; `metta-fast export --help`
   monitor [RUN]         show the machine and a run's newest metrics, live; `metta-fast monitor --help`
   new-robot NAME        write the files of your own robot; `metta-fast new-robot --help`
+  build [NAME]          compile the native extensions of a checkout, or one of them; `metta-fast build --help`
   doctor                list this machine's hardware, the matching profile and missing packages; `doctor --help`
   bench …               measure speed (benchmark_performance.py); `metta-fast bench --help`
 
@@ -138,6 +139,12 @@ def new_robot(words: Sequence[str]) -> int:
     return run_new_robot_command(list(words))
 
 
+def build(words: Sequence[str]) -> int:
+    from metta_fast.scaffold.build import run_build_command
+
+    return run_build_command(list(words))
+
+
 def doctor(words: Sequence[str]) -> int:
     from metta_fast.resolve.doctor import main as examine
 
@@ -172,6 +179,7 @@ COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
     "export": export,
     "monitor": monitor,
     "new-robot": new_robot,
+    "build": build,
     "doctor": doctor,
     "bench": bench,
 }
@@ -184,6 +192,7 @@ PARSERS = {
     "export": "metta_fast.export.command",
     "monitor": "metta_fast.watch.command",
     "new-robot": "metta_fast.scaffold.new_robot",
+    "build": "metta_fast.scaffold.build",
     "doctor": "metta_fast.resolve.doctor",
     "bench": "metta_fast.bench.arguments",
 }

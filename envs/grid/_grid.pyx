@@ -68,7 +68,7 @@ cdef class GridParams:
         self.record = np.asarray(record, dtype=GRID_CONFIG).reshape(()).copy()
         if GRID_CONFIG.itemsize != sizeof(GridConfig):
             raise RuntimeError(f"GRID_CONFIG has {GRID_CONFIG.itemsize} bytes, GridConfig {sizeof(GridConfig)}: "
-                               "build the extensions again (python setup.py build_ext --inplace)")
+                               "build it again: metta-fast build grid")
         raw = np.frombuffer(self.record.tobytes(), np.uint8)
         memcpy(&self.params.config, &raw[0], sizeof(GridConfig))
         self.params.maps = NULL

@@ -8,17 +8,16 @@ import importlib.util
 from pathlib import Path
 
 from metta_fast.contracts.errors import UserError
-from metta_fast.machine.installation import install_extra
+from metta_fast.machine.installation import command, install_extra, is_checkout
 
 MUJOCO = "4.0.0"
 """MuJoCo's version that the extension is built for: struct sizes and results differ between versions."""
 
 
 def _cure() -> str:
-    return (
-        f"install it ({install_extra('robots')}) and build again "
-        "(./run_ultra_fast.sh --setup-only, or python setup.py build_ext --inplace)"
-    )
+    if is_checkout():
+        return f"type {install_extra('robots')}, then {command('build robot')}"
+    return f"type {install_extra('robots')}, then install metta_fast itself again from its source, which compiles it"
 
 
 def _load_library() -> None:

@@ -25,7 +25,7 @@ from metta_fast.contracts.errors import UserError
 from metta_fast.contracts.slab import new_rows
 from metta_fast.envs.robot._robot import RobotBatch, RobotModel, built_tasks
 from metta_fast.envs.robot.tasks.task import Task
-from metta_fast.machine.installation import install_packages
+from metta_fast.machine.installation import command, install_packages
 from metta_fast.storage.user_files import is_file, user_path
 
 if TYPE_CHECKING:
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 _BUILT = built_tasks()
 TASKS = tuple(sorted(_BUILT))
 """Tasks whose headers were compiled in."""
-BUILD = "build again: python setup.py build_ext --inplace"
 LOG = logging.getLogger("metta_fast.robot")
 PICTURE_S = 0.04
 """Least simulated seconds between two pictures of a replay."""
@@ -52,12 +51,16 @@ def find_task(name: str) -> Task:
     header = Path(__file__).parent / "tasks" / f"{name}.h"
     if name not in TASKS:
         if header.is_file() and f"{name}_params" in header.read_text():
-            raise UserError(f"task={name!r} exists ({header}), but is not built yet; {BUILD}")
+            raise UserError(
+                f"task={name!r} exists ({header}), but is not built yet; type: {command(f'build {name}')}"
+            )
         raise UserError(
             f"task={name!r} is not known; {did_you_mean(str(name), TASKS)}there are {', '.join(TASKS)}"
         )
     if header.is_file() and zlib.crc32(header.read_bytes()) != _BUILT[name]:
-        raise UserError(f"task={name!r}: {header} was changed since it was built; {BUILD}")
+        raise UserError(
+            f"task={name!r}: {header} was changed since it was built; type: {command(f'build {name}')}"
+        )
     task = importlib.import_module(f"metta_fast.envs.robot.tasks.{name}").TASK
     assert isinstance(task, Task)
     return task

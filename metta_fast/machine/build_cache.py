@@ -1,11 +1,11 @@
 """Keeps compiled extensions by a digest of all that they are made from, so that nothing is compiled twice.
 
     key = digest(["gcc 12.2.0", "-O3"], files)      # files: the sources and every header that they include
-    data = read(key)                                # None: not built before
-    write(key, data)
+    data = read(place, key)                         # None: not built before
+    write(place, key, data)
 
-The folder is `extensions` in METTA_FAST_CACHE, else in XDG_CACHE_HOME/metta_fast or ~/.cache/metta_fast; the clones of
-one user share it. Used by setup.py, which loads this file by its path: it imports the standard library only.
+The usual folder is `extensions` in METTA_FAST_CACHE, else in XDG_CACHE_HOME/metta_fast or ~/.cache/metta_fast; the
+clones of one user share it. Used by setup.py, which loads this file by its path: it imports the standard library only.
 """
 
 from __future__ import annotations
@@ -23,11 +23,18 @@ INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"|^\s*cdef extern from\s+"([^"<
 CIMPORT = re.compile(r"^\s*(?:from\s+([\w.]+)\s+cimport\s+\(?([\w, \n]*)|cimport\s+([\w.]+))", re.MULTILINE)
 
 
-def folder() -> Path:
-    """Returns the folder of the cache, without creating it."""
+def folder(fallback: Path) -> Path:
+    """Returns the folder of the cache, which exists then; `fallback` where the usual one cannot be written."""
     own, shared = os.environ.get("METTA_FAST_CACHE"), os.environ.get("XDG_CACHE_HOME")
     base = Path(own) if own else Path(shared or "~/.cache") / "metta_fast"
-    return Path(os.path.expanduser(base)) / "extensions"
+    usual = Path(os.path.expanduser(base)) / "extensions"
+    try:
+        usual.mkdir(parents=True, exist_ok=True)
+        if os.access(usual, os.W_OK):
+            return usual
+    except OSError:
+        pass
+    return fallback
 
 
 def digest(words: Iterable[str], files: Iterable[Path], root: Path) -> str:
@@ -38,9 +45,9 @@ def digest(words: Iterable[str], files: Iterable[Path], root: Path) -> str:
     return found.hexdigest()[:40]
 
 
-def read(key: str) -> bytes | None:
-    """Returns what was written under `key`; None: nothing, or a damaged file."""
-    path = folder() / key
+def read(place: Path, key: str) -> bytes | None:
+    """Returns what was written under `key` in folder `place`; None: nothing, or a damaged file."""
+    path = place / key
     try:
         data = path.read_bytes()
         os.utime(path)
@@ -49,18 +56,18 @@ def read(key: str) -> bytes | None:
     return data[32:] if hashlib.sha256(data[32:]).digest() == data[:32] else None
 
 
-def write(key: str, data: bytes) -> None:
-    """Keeps `data` under `key`. Does nothing where the folder cannot be written: the cache only saves time."""
+def write(place: Path, key: str, data: bytes) -> None:
+    """Keeps `data` under `key` in folder `place`, and deletes files beyond LIMIT. Does nothing on a full disk."""
     part = None
     try:
-        folder().mkdir(parents=True, exist_ok=True)
-        handle, part = tempfile.mkstemp(dir=folder(), prefix=".part-")
+        place.mkdir(parents=True, exist_ok=True)
+        handle, part = tempfile.mkstemp(dir=place, prefix=".part-")
         with os.fdopen(handle, "wb") as file:
             file.write(hashlib.sha256(data).digest() + data)
-        os.replace(part, folder() / key)
-        oldest = sorted((f for f in folder().iterdir() if f.name[0] != "."), key=lambda f: f.stat().st_mtime)
-        for file in oldest[:-LIMIT]:
-            file.unlink(missing_ok=True)
+        os.replace(part, place / key)
+        kept = sorted((f for f in place.iterdir() if f.name[0] != "."), key=lambda f: f.stat().st_mtime)
+        for old in kept[:-LIMIT]:
+            old.unlink(missing_ok=True)
     except OSError:
         if part is not None:
             Path(part).unlink(missing_ok=True)

@@ -3,6 +3,7 @@
     install_extra("robots")        # .venv/bin/python -m pip install -e '.[robots]'      in a checkout
     install_extra("robots")        # /opt/env/bin/python -m pip install '/tmp/metta_fast-….whl[robots]'    from a wheel
     install_packages("wandb")      # .venv/bin/python -m pip install wandb
+    command("train env=grid")      # .venv/bin/metta-fast train env=grid
 
 metta_fast is on no package index, so `pip install metta_fast` would fail or install something else.
 Used by every message that names such a command; nothing is imported or run.
@@ -45,6 +46,19 @@ def install_extra(extra: str) -> str:
             f"metta_fast[{extra}] @ {source}" if "://" in source else f"{source}[{extra}]"
         )
     return install_packages(*requirements(extra))
+
+
+def command(words: str) -> str:
+    """Returns how a command of metta_fast is typed for the running interpreter: `metta-fast WORDS` by its path, unless
+    a shell finds it by its name."""
+    script, here = Path(sys.executable or "python3").with_name("metta-fast"), _here()
+    found = shutil.which("metta-fast")
+    if found and Path(found) == script:
+        return f"metta-fast {words}"
+    if script.is_file():
+        path = script.relative_to(here) if here and script.is_relative_to(here) else script
+        return f"{shlex.quote(str(path))} {words}"
+    return f"{interpreter()} -m metta_fast {words}"
 
 
 def is_checkout() -> bool:

@@ -10,6 +10,7 @@ were built for; `import metta_fast`, which comes before each of its modules, com
 from __future__ import annotations
 
 import re
+import shlex
 import sys
 from pathlib import Path
 
@@ -38,10 +39,18 @@ def check_processor() -> None:
     if found and missing:
         raise UserError(
             f"the compiled modules of metta_fast were built for {arch}, but this processor lacks "
-            f"{', '.join(missing)}. Build them for this processor: MF_ARCH=native python setup.py build_ext --inplace "
-            "in the source folder, or MF_ARCH=native pip install with the source folder (MF_ARCH=x86-64-v2 gives "
-            "modules for most processors since 2009, MF_ARCH=x86-64 for all)"
+            f"{', '.join(missing)}. Build them for this processor: {_build()} "
+            "(MF_ARCH=x86-64-v2 gives modules for most processors since 2009, MF_ARCH=x86-64 for all)"
         )
+
+
+def _build() -> str:
+    """Returns the command that builds for this processor; `metta-fast build` could not be imported."""
+    from metta_fast.machine.installation import ROOT, install_packages, is_checkout
+
+    if is_checkout():
+        return f"MF_ARCH=native {shlex.quote(str(ROOT / 'run_ultra_fast.sh'))} --setup-only"
+    return f"MF_ARCH=native {install_packages('--no-deps', '--force-reinstall', 'FOLDER')}, FOLDER being its source"
 
 
 def features() -> set[str]:

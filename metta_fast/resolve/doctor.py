@@ -12,15 +12,14 @@ import importlib.machinery
 import importlib.util
 import os
 import platform
-import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from metta_fast.config.option_parser import OptionParser
-from metta_fast.machine import hardware
-from metta_fast.machine.installation import install_packages
+from metta_fast.machine import compiler, hardware
+from metta_fast.machine.installation import command, install_extra, install_packages, is_checkout
 from metta_fast.resolve import choose_profile as profiles
 from metta_fast.resolve.env_on_gpu import card_obstacle
 from metta_fast.runtime.nvrtc.compile import cache_folder
@@ -40,6 +39,8 @@ NEEDED = {
     "cloudpickle": "cloudpickle",
 }
 """Import name → name on the package index."""
+ROBOTS = "metta_fast.envs.robot._robot"
+"""The only extension that training can do without."""
 
 
 @dataclass(frozen=True)
@@ -61,27 +62,26 @@ class Finding:
 def examine() -> Iterator[Finding]:
     """Yields all findings, cheap ones first."""
     version = platform.python_version()
-    good = (3, 11) <= sys.version_info[:2] <= (3, 12)
-    yield Finding("python", f"{version} at {sys.executable}", "" if good else "use Python 3.11 or 3.12")
-    compiler = shutil.which(os.environ.get("CC", "cc").split()[0]) or shutil.which("gcc")
-    yield Finding(
-        "compiler",
-        compiler or "no C compiler found",
-        "" if compiler else "install one: apt install gcc, dnf install gcc, or xcode-select --install",
-        needed=any(_unbuilt()),
-    )
+    yield Finding("python", f"{version} at {sys.executable}", compiler.interpreter_obstacle() or "")
+    unbuilt = sorted(_unbuilt())
+    yield _compiler(bool(unbuilt))
     missing = [package for module, package in NEEDED.items() if importlib.util.find_spec(module) is None]
     yield Finding(
         "packages",
         "all there" if not missing else "not installed: " + ", ".join(missing),
         install_packages(*missing) if missing else "",
     )
-    unbuilt = sorted(_unbuilt())
+    robots = ROBOTS not in unbuilt
+    unbuilt = [name for name in unbuilt if name != ROBOTS]
+    again = command("build") if is_checkout() else "install metta_fast again, from its wheel or source"
     yield Finding(
         "extensions",
         "built" if not unbuilt else "not built or older than their source: " + ", ".join(unbuilt),
-        "./run_ultra_fast.sh --setup-only, or python setup.py build_ext --inplace" if unbuilt else "",
+        again if unbuilt else "",
     )
+    if not robots and (sys.platform, platform.machine()) == ("linux", "x86_64"):
+        cure = f"{install_extra('robots')}, then {again}"
+        yield Finding("robots", "not built, or older than their source", cure, needed=False)
     machine = hardware.detect()
     yield Finding("torch", _torch_text(machine.torch_build))
     for note in machine.notes:
@@ -113,13 +113,13 @@ def main(words: Sequence[str] = ()) -> int:
         print(finding.show(), flush=True)
         findings.append(finding)
     wrong = [finding for finding in findings if finding.cure and finding.needed]
-    print(f"{len(wrong)} problem(s) to fix before training" if wrong else "ready: ./run_ultra_fast.sh trains")
+    print(f"{len(wrong)} problem(s) to fix before training" if wrong else f"ready: type {command('train')}")
     return 1 if wrong else 0
 
 
 def _unbuilt() -> Iterator[str]:
     """Yields native modules whose compiled file is missing or, in a checkout, older than its source."""
-    checkout = (PACKAGE.parent / "setup.py").exists()  # file times of an installed wheel mean nothing
+    checkout = is_checkout()  # file times of an installed wheel mean nothing
     for top, package in ((PACKAGE / "envs", "metta_fast.envs"), (PACKAGE, "metta_fast")):
         root = top.resolve()
         for source in root.rglob("*.pyx"):
@@ -133,6 +133,19 @@ def _unbuilt() -> Iterator[str]:
             ]
             if not built or (checkout and built[0].stat().st_mtime < source.stat().st_mtime):
                 yield ".".join((package, *parts))
+
+
+def _compiler(unbuilt: bool) -> Finding:
+    """Returns whether extensions can be compiled here; only a checkout compiles them."""
+    found = compiler.find_compiler()
+    text = found.version if found else "no C compiler that works was found"
+    if not is_checkout():
+        return Finding("compiler", text if found else f"{text}; an installed copy needs none")
+    obstacle = compiler.build_obstacle()
+    if obstacle:
+        return Finding("compiler", text, obstacle, needed=unbuilt)
+    cure = f"{compiler.install_compiler()}, or {install_packages('ziglang')}"
+    return Finding("compiler", text, "" if found else cure, needed=unbuilt)
 
 
 def _engine(machine: hardware.Machine) -> Finding:

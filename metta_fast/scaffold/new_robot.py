@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import keyword
 import re
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,7 +23,7 @@ from string import Template
 
 from metta_fast.config.option_parser import OptionParser
 from metta_fast.contracts.errors import UserError
-from metta_fast.machine.installation import install_extra
+from metta_fast.machine.installation import command, install_extra
 from metta_fast.storage.user_files import read_text, user_path
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -49,8 +50,8 @@ def checkout() -> Path:
     ):
         raise UserError(
             f"new-robot needs a checkout, where robots are built, but {root} is an installed copy. Clone metta_fast, "
-            "run ./run_ultra_fast.sh --setup-only in its folder, then type python -m metta_fast new-robot NAME "
-            "there. (A robot written in Python does not need this: docs/robots.md)"
+            "run ./run_ultra_fast.sh --setup-only in its folder, then type .venv/bin/metta-fast new-robot NAME "
+            "there. (A robot written in Python does not need this: env=my_robot:make)"
         )
     return root
 
@@ -144,10 +145,10 @@ def run_new_robot_command(words: Sequence[str]) -> int:
     files = new_robot(given.name, root, given.model)
     print("\n".join(f"wrote {path.relative_to(root)}" for path in files))
     print(
-        f"\nin {root}, build and test, then train:\n"
-        "  python setup.py build_ext --inplace\n"
-        f"  python -m pytest tests/robot/test_{given.name}.py\n"
-        f"  python run_optimized.py env={given.name}"
+        f"\nbuild, then train; {files[-1].relative_to(root)} tests the rules:\n"
+        f"  {command(f'build {given.name}')}\n"
+        f"  {command(f'train env={given.name}')}\n"
+        f"  {shlex.quote(str(root / 'run_tests.sh'))} {files[-1].relative_to(root)}"
     )
     return 0
 
