@@ -91,7 +91,8 @@ same() { [ "$1" = "$(cat "$2" 2>/dev/null || true)" ]; }
 ticker=""
 stop_ticker() { [ -z "$ticker" ] || { kill "$ticker" && wait "$ticker"; } 2>/dev/null || true; ticker=""; }
 trap stop_ticker EXIT
-trap 'printf "\ninterrupted; run this again to continue\n" >&2; exit 130' INT
+exec 3>&2 # the trap may run while stderr is the log
+trap 'printf "\ninterrupted; run this again to continue\n" >&3; exit 130' INT
 phase() {
     local text=$1 began=$SECONDS code=0
     shift
@@ -108,8 +109,9 @@ phase() {
 show_progress() {
     local doing
     while sleep 1; do
-        doing=$(tail -n 40 "$log" | grep -oE '^ *(Collecting|Downloading|Building|Installing collected|Using cached) [^ (]+' |
-            tail -n 1 | sed 's/^ *//; s|[^ ]*/||; s/Installing collected.*/Installing/') || doing=""
+        doing=$(awk '/^== / { line = "" }
+            / *(Collecting|Downloading|Building|Using cached) [^ ]/ { line = $1 " " $2 }
+            /^Installing collected/ { line = "Installing" } END { print line }' "$log" | sed 's|[^ ]*/||; s/(.*//')
         if [ -t 2 ]; then
             printf '\r\033[K  %s … %d s%s' "$1" $((SECONDS - $2)) "${doing:+: ${doing:0:45}}" >&2
         elif [ $(((SECONDS - $2) % 20)) = 0 ]; then
@@ -264,6 +266,6 @@ ready || set_up
 if $setup_only; then
     exit 0
 fi
-exec 9>&- # the lock, if it was taken
+exec 3>&- 9>&- # 9: the lock, if it was taken
 cd "$called_from"
 exec "$python" "$here/run_optimized.py" hardware=auto "$@"

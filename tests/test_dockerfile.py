@@ -76,7 +76,7 @@ def test_the_dockerfile_has_no_fault():
     ("old", "new", "fault"),
     [
         ("python:3.12-slim-bookworm", "python:latest", "the base"),
-        ("python:3.12", "python:3.14", "the base"),
+        ("python:3.12", "python:3.15", "the base"),
         ("USER trainer", "USER root", "as root"),
         (" --no-install-recommends", "", "recommended"),
         (" \\\n    && rm -rf /var/lib/apt/lists/*", "", "stay in the image"),
