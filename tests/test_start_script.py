@@ -69,7 +69,9 @@ class Tree:
             "HOME": str(self.stubs),
         }
 
-    def start(self, *words: str, script: Path | str | None = None, cwd: Path | None = None, code: int = 0) -> str:
+    def start(
+        self, *words: str, script: Path | str | None = None, cwd: Path | None = None, code: int = 0
+    ) -> str:
         """Starts the script; returns what it wrote to stderr."""
         (self.stubs / "calls").write_text("")
         done = subprocess.run(

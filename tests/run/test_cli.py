@@ -11,7 +11,7 @@ import pytest
 
 from metta_fast import __version__, cli
 from metta_fast.cli import main
-from metta_fast.machine import hardware
+from metta_fast.machine import compiler, hardware, installation
 from metta_fast.resolve import doctor
 from metta_fast.storage.atomic_file import whole
 
@@ -83,11 +83,31 @@ def test_doctor_names_each_missing_thing_with_its_cure(monkeypatch, capsys):
     real = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "pynvml" else real(name))
     monkeypatch.setattr(doctor, "_unbuilt", lambda: iter(["metta_fast.envs.grid._grid"]))
-    monkeypatch.setattr("shutil.which", lambda name: None)
+    monkeypatch.setattr(compiler, "find_compiler", lambda: None)
     assert main(["doctor"]) == 1
     text = capsys.readouterr().out
-    for cure in ("pip install nvidia-ml-py", "apt install gcc", "build_ext --inplace"):
+    for cure in ("pip install nvidia-ml-py", "pip install ziglang", "metta-fast build\n", "MISSING compiler"):
         assert cure in text
+
+
+def test_doctor_of_an_installed_copy_names_nothing_of_a_checkout(monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr(installation, "ROOT", tmp_path)
+    monkeypatch.setattr(compiler, "find_compiler", lambda: None)
+    assert main(["doctor"]) == 0
+    text = capsys.readouterr().out
+    assert "an installed copy needs none" in text
+    assert text.splitlines()[-1].endswith("metta-fast train")
+    monkeypatch.setattr(doctor, "_unbuilt", lambda: iter(["metta_fast.envs.grid._grid", doctor.ROBOTS]))
+    assert main(["doctor"]) == 1
+    text += capsys.readouterr().out
+    for word in ("run_ultra_fast", "run_optimized", "setup.py", "metta-fast build"):
+        assert word not in text
+
+
+def test_doctor_calls_a_copy_without_robots_ready(monkeypatch, capsys):
+    monkeypatch.setattr(doctor, "_unbuilt", lambda: iter([doctor.ROBOTS]))
+    assert main(["doctor"]) == 0
+    assert "note    robots" in capsys.readouterr().out
 
 
 def test_doctor_tells_whether_environments_can_step_on_the_card(monkeypatch, tmp_path):
