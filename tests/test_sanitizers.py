@@ -60,6 +60,7 @@ def tree(tmp_path_factory):
     return root
 
 
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="needs gcc's sanitizers")
 @pytest.mark.parametrize(
     ("gamma", "said"),
     [

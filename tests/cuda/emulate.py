@@ -8,10 +8,11 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import itertools
-import shutil
 import subprocess
 import tempfile
 from pathlib import Path
+
+from tests.c_compiler import CXX
 
 HERE = Path(__file__).parent
 FLAGS = (
@@ -30,7 +31,7 @@ _built: dict[str, ctypes.CDLL] = {}
 
 
 def has_compiler() -> bool:
-    return shutil.which("g++") is not None
+    return bool(CXX)
 
 
 def build(source) -> ctypes.CDLL:
@@ -44,7 +45,7 @@ def build(source) -> ctypes.CDLL:
         path.write_text(text)
         library = path.with_suffix(".so")
         folders = [f"-I{folder}" for folder in (HERE, *source.include)]
-        command = ["g++", *FLAGS, *source.options, *folders, str(path), "-o", str(library)]
+        command = [*CXX, *FLAGS, *source.options, *folders, str(path), "-o", str(library)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=110)
         assert done.returncode == 0, done.stderr
         assert "warning" not in done.stderr, done.stderr

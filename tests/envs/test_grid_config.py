@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
-import sysconfig
 from pathlib import Path
 
 import numpy as np
@@ -17,13 +15,13 @@ from metta_fast.envs.grid.config import grid_config
 from metta_fast.envs.grid.env import GridFactory
 from metta_fast.envs.grid.names import GRID_CONFIG, ITEMS, TYPES
 from metta_fast.envs.grid.state import AGENT, HEAD, OBJECT
+from tests.c_compiler import CC, CXX
 
 ENVS = Path(grid.__file__).resolve().parent.parent
 FLAGS = ["-I", str(ENVS / "native"), "-I", str(ENVS / "grid"), "-Wall", "-Wextra", "-Wconversion", "-Werror"]
-COMPILER = shutil.which((sysconfig.get_config_var("CC") or "gcc").split()[0]) or shutil.which("gcc")
 
 
-@pytest.mark.skipif(COMPILER is None, reason="no C compiler")
+@pytest.mark.skipif(not CC, reason="no C compiler")
 def test_record_is_the_c_struct(tmp_path: Path) -> None:
     fields = "\n".join(f'printf("%zu\\n", offsetof(GridConfig, {name}));' for name in GRID_CONFIG.names)
     source = tmp_path / "offsets.c"
@@ -32,16 +30,16 @@ def test_record_is_the_c_struct(tmp_path: Path) -> None:
         f"int main(void) {{ {fields} return 0; }}\n"
     )
     program = tmp_path / "offsets"
-    subprocess.run([COMPILER, "-std=c11", *FLAGS, str(source), "-o", str(program)], check=True, timeout=60)
+    subprocess.run([*CC, "-std=c11", *FLAGS, str(source), "-o", str(program)], check=True, timeout=60)
     offsets = subprocess.run([program], check=True, capture_output=True, text=True, timeout=10).stdout.split()
     assert [int(offset) for offset in offsets] == [GRID_CONFIG.fields[name][1] for name in GRID_CONFIG.names]
 
 
-@pytest.mark.skipif(shutil.which("g++") is None, reason="no C++ compiler")
+@pytest.mark.skipif(not CXX, reason="no C++ compiler")
 def test_rules_compile_alone_as_cpp(tmp_path: Path) -> None:
     source = tmp_path / "rules.cpp"
     source.write_text('#include "grid_rules.h"\n#define MF_ENV grid\n#include "shell.h"\n')
-    command = ["g++", "-std=c++17", *FLAGS, "-c", str(source), "-o", str(tmp_path / "rules.o")]
+    command = [*CXX, "-std=c++17", *FLAGS, "-c", str(source), "-o", str(tmp_path / "rules.o")]
     subprocess.run(command, check=True, timeout=60)
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import shutil
 import subprocess
 import tempfile
 from pathlib import Path
@@ -17,6 +16,7 @@ import numpy as np
 
 from metta_fast.contracts.env import Array
 from metta_fast.envs.robot.tasks.task import Task
+from tests.c_compiler import CC
 
 ROOT = Path(__file__).parents[2] / "envs"
 ARRAYS = (
@@ -37,7 +37,6 @@ ARRAYS = (
     "init_qpos",
     "init_qvel",
 )
-COMPILER = shutil.which("cc")
 DOORS = """
 #include "tasks/{0}.h"
 void before(const {0}_params *o, const mf_physics *p, mf_task_state *state) {{ {0}_before(o, p, state); }}
@@ -74,7 +73,7 @@ def library(name: str) -> ctypes.CDLL:
         source.write_text(DOORS.format(name))
         flags = ["-O3", "-std=c11", "-ffp-contract=off", "-Wall", "-Werror", "-shared", "-fPIC"]
         paths = [f"-I{ROOT / 'robot'}", f"-I{ROOT / 'native'}"]
-        subprocess.run(["cc", *flags, *paths, str(source), "-o", str(built), "-lm"], check=True)
+        subprocess.run([*CC, *flags, *paths, str(source), "-o", str(built), "-lm"], check=True)
         return ctypes.CDLL(str(built))
 
 

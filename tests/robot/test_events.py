@@ -6,6 +6,9 @@ import subprocess
 from pathlib import Path
 
 import mujoco
+import pytest
+
+from tests.c_compiler import CC
 
 ROBOT = Path(__file__).parents[2] / "envs/robot"
 PROGRAM = r"""
@@ -37,10 +40,11 @@ int main(void) {
 """
 
 
+@pytest.mark.skipif(not CC, reason="no C compiler here")
 def test_a_fault_that_another_thread_is_writing_is_waited_for(tmp_path: Path) -> None:
     (tmp_path / "it.c").write_text(PROGRAM)
     headers = Path(mujoco.__file__).parent / "include"
     flags = ["-std=c11", "-O2", "-Wall", "-Werror", f"-I{ROBOT}", f"-I{headers}", "-pthread"]
-    subprocess.run(["cc", *flags, "it.c", "-o", "it"], cwd=tmp_path, check=True)
+    subprocess.run([*CC, *flags, "it.c", "-o", "it"], cwd=tmp_path, check=True)
     ran = subprocess.run([tmp_path / "it"], capture_output=True, text=True, check=True, timeout=60)
     assert ran.stdout == "free 0 kept 1 env 7\n"

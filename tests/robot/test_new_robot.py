@@ -13,9 +13,9 @@ from metta_fast.cli import main
 from metta_fast.contracts.errors import UserError
 from metta_fast.scaffold import new_robot as module
 from metta_fast.scaffold.new_robot import PLACES, new_robot
+from tests.c_compiler import CC
 
 ROOT = Path(__file__).resolve().parents[2]
-COMPILER = shutil.which("cc")
 CALLS = """
 #include "tasks/arm.h"
 int main(void) {
@@ -54,7 +54,7 @@ def test_five_files_in_their_places(root):
     assert all("$" not in path.read_text() for path in files)
 
 
-@pytest.mark.skipif(COMPILER is None, reason="no C compiler here")
+@pytest.mark.skipif(not CC, reason="no C compiler here")
 def test_the_rules_compile_without_a_warning_and_are_right(root, tmp_path):
     new_robot("arm", root)
     for header in (ROOT / "envs/robot").rglob("*.h"):
@@ -64,7 +64,7 @@ def test_the_rules_compile_without_a_warning_and_are_right(root, tmp_path):
     source.write_text(CALLS)
     flags = ["-std=c11", "-Wall", "-Wextra", "-Wno-unused-function", "-Werror", f"-I{root / 'envs/robot'}"]
     includes = [*flags, f"-I{ROOT / 'envs/native'}"]
-    subprocess.run(["cc", *includes, str(source), "-o", str(program), "-lm"], check=True)
+    subprocess.run([*CC, *includes, str(source), "-o", str(program), "-lm"], check=True)
     assert subprocess.run([str(program)]).returncode == 0
 
 

@@ -20,9 +20,10 @@ gymnasium = pytest.importorskip("gymnasium")
 
 from metta_fast.contracts.errors import UserError  # noqa: E402
 from metta_fast.envs.robot.tasks.task import Task  # noqa: E402
-from tests.robot.rules import COMPILER, Rules  # noqa: E402
+from tests.c_compiler import CC  # noqa: E402
+from tests.robot.rules import Rules  # noqa: E402
 
-pytestmark = pytest.mark.skipif(COMPILER is None, reason="compiles the tasks: no cc here")
+pytestmark = pytest.mark.skipif(not CC, reason="compiles the tasks: no C compiler here")
 
 KEEP: dict[str, Any] = {"exclude_current_positions_from_observation": False}
 OPTIONS: dict[str, list[dict[str, Any]]] = {

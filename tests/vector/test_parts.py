@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from metta_fast.contracts.batch_state import cut, join
 from metta_fast.contracts.slab import slices, split
 from metta_fast.envs.native._pool import Pool
+from tests.c_compiler import CC
 from metta_fast.envs.native._sync import NOTHING, Memory, Ready
 from tests.vector.toys import JOB
 
@@ -114,7 +115,7 @@ def compiled(folder, source, *flags):
     native, c = (Path(__file__).parents[2] / folder for folder in ("envs/native", "metta_fast/runtime/c"))
     subprocess.run(
         [
-            "cc",
+            *CC,
             "-std=c11",
             "-O2",
             "-Wall",
@@ -169,6 +170,7 @@ def test_thread_sanitizer_finds_a_planted_race(tmp_path):
 
 NO_STACK = """
 from metta_fast.envs.native._pool import Pool
+from tests.c_compiler import CC
 from metta_fast.envs.native._sync import Ready
 from metta_fast.contracts.errors import UserError
 from metta_fast.policy.fused_act._c_act import Actor
