@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from metta_fast.contracts.batch_state import cut, join
 from metta_fast.contracts.slab import slices, split
 from metta_fast.envs.native._pool import Pool
-from tests.c_compiler import CC
 from metta_fast.envs.native._sync import NOTHING, Memory, Ready
+from tests.c_compiler import CC
 from tests.vector.toys import JOB
 
 
