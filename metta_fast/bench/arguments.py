@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from metta_fast.bench.charts import chart
@@ -21,7 +20,7 @@ EXAMPLES = """examples:
   python benchmark_performance.py --plot speed.png --json speed.json    also write a chart and the results
   python benchmark_performance.py --from speed.json --plot speed.png    draw the chart later, on any machine
   python benchmark_performance.py --ablate --plot ladder.png    from original to ultra_fast, one change at a time
-  python benchmark_performance.py --simulator          the grid without a policy, per core
+  python benchmark_performance.py --simulator          the grid without a policy, per core; --quick: in seconds
   python benchmark_performance.py --vector             the vector backends, and other libraries'
   python benchmark_performance.py --advantage          the advantage kernels, and plainer implementations
   python benchmark_performance.py --train              compare training with Stable-Baselines3 and PufferLib
@@ -55,11 +54,14 @@ LENGTHS = {
 }
 """Mode → its length, unless --seconds and --repeats are given."""
 QUICK = {
+    "compare": Length(1.0, 2),
     "ablate": Length(1.0, 2),
+    "simulator": Length(0.2, 2),
     "vector": Length(0.3, 1),
     "advantage": Length(0.1, 1),
     "train": Length(1.0, 2),
     "env": Length(0.3, 1),
+    "sb3": Length(1.0, 2),
     "gpu": Length(0.3, 2),
 }
 """Mode → its length with --quick; --repeats is then at most this."""
@@ -115,8 +117,7 @@ def _add_cases(found: argparse.ArgumentParser) -> None:
         action="store_true",
         help="speed and memory on the GPU by agents, horizon and observation; with --gpu, after its tables",
     )
-    quick = f"short rounds and few cases; with {_listed('--' + k for k in QUICK)}"
-    add("--quick", action="store_true", help=quick)
+    add("--quick", action="store_true", help="short rounds and few cases: a trial, not a measurement")
     add("--a", default=ORIGINAL, metavar="OVERRIDES", help=f"side A's overrides (default: {ORIGINAL!r})")
     second = f"side B's overrides (default: {ULTRA_FAST!r}); the ratio is B / A"
     add("--b", default=ULTRA_FAST, metavar="OVERRIDES", help=second)
@@ -173,8 +174,10 @@ def check(given: argparse.Namespace) -> None:
         raise UserError(
             f"--gpu-scale goes with --gpu or alone, not with --{others[0].replace('_', '-')}; remove one of them"
         )
-    if given.quick and (what not in QUICK or (what == "gpu" and not given.gpu)):
-        raise UserError(f"--quick goes with {_listed('--' + name for name in QUICK)}")
+    if given.quick and what == "find_batch":
+        raise UserError("--quick has no effect with --find-batch: it measures what fits; remove it")
+    if given.quick and given.gpu_scale and not given.gpu:
+        raise UserError("--quick has no effect with --gpu-scale alone; add --gpu, or remove it")
     if (given.threads or given.envs) and not given.env:
         option, value = ("--threads", given.threads) if given.threads else ("--envs", given.envs)
         raise UserError(f"{option} {value} goes with --env NAME")
@@ -196,11 +199,6 @@ def check(given: argparse.Namespace) -> None:
         chart.check(given.plot)
     if given.json is not None:
         check_output(given.json, f"--json {given.json}")
-
-
-def _listed(words: Iterable[str]) -> str:
-    *first, last = words
-    return ", ".join(first) + (" and " if first else "") + last
 
 
 def _positive(text: str) -> float:

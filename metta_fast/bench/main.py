@@ -105,7 +105,7 @@ def run(what: str, given: argparse.Namespace, report: Report) -> None:
     elif what == "simulator":
         from metta_fast.bench.stepping.cpu_simulator import simulate
 
-        simulate(report, seconds, repeats, _say)
+        simulate(report, seconds, repeats, _say, quick=given.quick)
     elif what == "vector":
         from metta_fast.bench.stepping.vector_backends import overhead
         from metta_fast.bench.stepping.vector_peers import measure

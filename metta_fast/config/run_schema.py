@@ -41,7 +41,8 @@ class RunConfig:
     log_interval: int = key(1, "epochs between rows of metrics", low=1)
     min_interval_s: float = key(
         30.0,
-        "least seconds between two checkpoints, evaluations, replays, readings of the monitor or gradient statistics",
+        "least seconds between two checkpoints, evaluations, replays, readings of the monitor or gradient statistics; "
+        "a shorter run has an evaluation, a replay and a reading at its end, if they are asked for",
         low=0,
     )
     preempt_exit_code: int = key(

@@ -7,12 +7,34 @@ from __future__ import annotations
 
 import time
 
-from metta_fast.config.keys import RunConfig
+from metta_fast.config.keys import Config, RunConfig
 from metta_fast.machine.monitor import Monitor
 from metta_fast.machine.process_clock import process_age
 from metta_fast.metrics.loggers import Row
 from metta_fast.run.snapshot import Speed
 from metta_fast.runtime.interval import Interval
+
+INTERVALS = {"profiler": "profile/", "weight_analysis": "weights/"}
+"""Feature with a key interval_epochs → beginning of its metrics' names."""
+
+
+def unmet(config: Config, metrics: Row) -> list[str]:
+    """Returns a line for each interval of a feature that is longer than the whole run, which then has no such figures.
+
+    Args:
+        metrics: the newest value of each name, at the run's end.
+    """
+    asked = [("run.gradient_stats_interval", config.run.gradient_stats_interval, "gradient/")]
+    for name, prefix in INTERVALS.items():
+        keys = config.features.get(name)
+        if isinstance(keys, dict):
+            asked.append((f"features.{name}.interval_epochs", keys.get("interval_epochs", 0), prefix))
+    epochs = int(metrics.get("train/epoch", 0))
+    return [
+        f"no metrics {prefix}…: {path}={epochs_apart} epochs are more than the {epochs} of this run"
+        for path, epochs_apart, prefix in asked
+        if epochs_apart > epochs and not any(name.startswith(prefix) for name in metrics)
+    ]
 
 
 class Clocks:
@@ -56,10 +78,14 @@ class Clocks:
         self._first_update = {"perf/first_update_s": process_age()}
         return self._first_update["perf/first_update_s"]
 
-    def row(self, epoch: int, steps: int) -> Row:
-        """Returns perf/* figures: speed, the last boundary, the first update and, if due, the machine's."""
+    def row(self, epoch: int, steps: int, *, last: bool = False) -> Row:
+        """Returns perf/* figures: speed, the last boundary, the first update and, if due, the machine's.
+
+        Args:
+            last: see `Interval.due`.
+        """
         row = self._speed.row(steps) | {"perf/time/boundary": self._boundary_s} | self._first_update
-        if self._monitor is not None and self._monitor_due.due(epoch):
+        if self._monitor is not None and self._monitor_due.due(epoch, last=last):
             row |= self._monitor.read()
         return row
 

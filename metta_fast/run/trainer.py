@@ -37,7 +37,7 @@ from metta_fast.resolve import smaller_sizes
 from metta_fast.resolve.resolve import Resolved
 from metta_fast.run.build import Parts, build_parts
 from metta_fast.run.callbacks import CallbackError, Callbacks
-from metta_fast.run.clocks import Clocks
+from metta_fast.run.clocks import Clocks, unmet
 from metta_fast.run.evaluation import evaluate_policy, write_replay_page
 from metta_fast.run.restart import restart_workers
 from metta_fast.run.run_writer import Log, RunWriter, claim
@@ -157,6 +157,8 @@ class Trainer:
         self.interrupt.check()
         if self.config.run.replay_interval and self._replayed < self.algorithm.steps:
             self._replay()
+        for text in unmet(self.config, self.metrics):
+            self.log.say(text)
         if self.stopped is not None:
             self._writer.end(f"stopped: {self.stopped}. {self._go_on('The state is saved')}")
         else:
@@ -290,9 +292,10 @@ class Trainer:
         """Writes a row of metrics, and does whatever is due."""
         assert self._saver.snapshot is not None
         epoch, steps, clocks = self.algorithm.epoch, self.algorithm.steps, self._clocks
-        evaluate = clocks.evaluate.due(epoch)
-        if clocks.log.due(epoch) or evaluate:
-            row = self.algorithm.metrics() | clocks.row(epoch, steps)
+        last = steps >= self.config.trainer.total_timesteps or self.stopped is not None
+        evaluate = clocks.evaluate.due(epoch, last=last)
+        if clocks.log.due(epoch, last=last) or evaluate:
+            row = self.algorithm.metrics() | clocks.row(epoch, steps, last=last)
             row["train/seconds"] = self._saver.snapshot.seconds
             if self.config.vector.restart_workers:
                 row["perf/worker_restarts"] = self._restarts

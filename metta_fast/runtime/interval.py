@@ -29,6 +29,8 @@ class Interval:
         self._epochs, self._min_s, self._max_s = epochs, min_s, max_s
         self._asked: int | None = None
         self._answer = False
+        self._met = False
+        """Whether it was due once."""
         self._start = start
         self._since = time.monotonic() if start is not None else -math.inf
 
@@ -36,17 +38,19 @@ class Interval:
         """Counts from here."""
         self._start, self._since = epoch, time.monotonic()
 
-    def due(self, epoch: int) -> bool:
+    def due(self, epoch: int, *, last: bool = False) -> bool:
         """Returns whether it is time, and if so counts from here.
 
         Args:
             epoch: epochs done, this one included.
+            last: the run ends with this epoch, at which it is due if it never was: a short run has each thing once.
         """
         if self._epochs == 0:
             return False
         if epoch != self._asked:
-            self._asked, self._answer = epoch, self._is_time(epoch)
+            self._asked, self._answer = epoch, self._is_time(epoch) or (last and not self._met)
             if self._answer:
+                self._met = True
                 self.restart(epoch)
         return self._answer
 

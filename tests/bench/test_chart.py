@@ -174,7 +174,7 @@ def test_a_file_that_is_none_of_ours(content, message, tmp_path, capsys):
         (["--plot", "x.jpg"], "expected a name that ends in .png, .svg, .pdf"),
         (["--plot", "/no/such/x.png"], "no folder /no/such"),
         (["--from", "x.json"], "name the chart's file with --plot"),
-        (["--quick"], "--quick goes with --ablate, --vector"),
+        (["--quick", "--find-batch"], "--quick has no effect with --find-batch"),
         (["--ablate", "--simulator"], "not allowed with"),
         (["--ablate", "env=grid"], "env=grid: key=value goes with --find-batch"),
         (["--gpu-scale", "--ablate"], "--gpu-scale goes with --gpu or alone, not with --ablate"),
@@ -210,6 +210,7 @@ def test_a_place_where_nothing_can_be_written(tmp_path):
         ([], (10.0, 5)), (["--seconds", "2", "--repeats", "9"], (2.0, 9)), (["--ablate"], (5.0, 5)),
         (["--ablate", "--quick"], (1.0, 2)), (["--ablate", "--quick", "--repeats", "7"], (1.0, 2)),
         (["--gpu-scale"], (0.5, 5)), (["--env", "ant", "--quick"], (0.3, 1)), (["--simulator"], (1.0, 5)),
+        (["--simulator", "--quick"], (0.2, 2)), (["--quick"], (1.0, 2)), (["--sb3", "ant", "--quick"], (1.0, 2)),
     ],
 )  # fmt: skip
 def test_how_long_it_measures(given, expected):

@@ -32,7 +32,7 @@ NO_GPU = Machine(4, 8, 16 * GIB)
     [
         (["--gpu", "--simulator"], "not allowed with"),
         (["--gpu-scale", "--vector"], "--gpu-scale goes with --gpu or alone"),
-        (["--quick", "--gpu-scale"], "--quick goes with --ablate"),
+        (["--quick", "--gpu-scale"], "--quick has no effect with --gpu-scale alone; add --gpu"),
     ],
 )
 def test_options_that_do_not_go_together_are_told_in_one_line(words, message, capsys):

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from metta_fast.bench.main import main
 from metta_fast.bench.stepping.cpu_simulator import AllThreads, SingleThread, env_config, timed
 from metta_fast.bench.stepping.vector_backends import Turner
 from metta_fast.envs import make_factory
@@ -34,3 +35,10 @@ def test_a_turn_is_one_block():
     turner = Turner(make_factory(config), config.num_envs, "serial", 1)
     assert turner.turn() == 4
     turner.close()
+
+
+def test_a_quick_trial_measures_one_recipe(capsys):
+    assert main(["--simulator", "--quick", "--seconds", "0.01", "--repeats", "1"]) == 0
+    table = capsys.readouterr().out
+    assert table.count("grid_bench (4 agents)") >= 3
+    assert "grid_solo" not in table

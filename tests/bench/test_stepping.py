@@ -107,7 +107,6 @@ def test_cases_are_every_number_of_threads_with_every_number_of_environments(mon
         (["--env", "ant", "--threads", "many"], "'many' is not a whole number of at least 1 or all"),
         (["--env", "ant", "--envs", "16,0"], "'0' is not a whole number of at least 1"),
         (["--threads", "1"], "--threads 1 goes with --env NAME"),
-        (["--quick"], "--quick goes with --ablate"),
         (["--env", "ant", "--vector"], "not allowed with"),
     ],
 )

@@ -33,6 +33,8 @@ from tests.vector.toy_envs import walk_factory
 MIB = 1 << 20
 LIMIT = 4 * MIB
 """Growth from the second quarter to the last that is still called flat: an allocator's unevenness."""
+ENOUGH = 40
+"""Readings from which growth is judged: a burn-in of ten."""
 READINGS = 200
 """Of memory, over the episodes of a backend."""
 ENVS = 32
@@ -125,15 +127,21 @@ def train(minutes: float, keys: list[str]) -> tuple[list[int], str]:
                 [sys.executable, "-m", "metta_fast", "train", *words], stdout=out, stderr=out
             )
         process, readings = psutil.Process(run.pid), []
+        metrics = Path(folder) / "r" / "metrics.jsonl"
+        while run.poll() is None and not (metrics.exists() and metrics.stat().st_size):
+            time.sleep(0.05)  # the minutes begin with the first row
         end = time.monotonic() + 60 * minutes
         while time.monotonic() < end and run.poll() is None:
             readings.append(resident(process))
-            time.sleep(1)
+            time.sleep(min(1.0, max(end - time.monotonic(), 0)))
+        ended = run.poll()
         run.send_signal(signal.SIGTERM)
         code = run.wait(60)
-        text = log.read_text()
-        assert code == 143, text
-        rows = list(read_rows(Path(folder) / "r" / "metrics.jsonl"))
+        if ended is not None or code != 143:
+            raise SystemExit(
+                f"the training ended with {code}, not by our SIGTERM:\n{log.read_text()[-3000:]}"
+            )
+        rows = list(read_rows(metrics))
         counts = (
             f"{len(rows):,} epochs, {rows[-1]['train/steps']:,} steps, "
             f"{sum('eval/return' in row for row in rows)} evaluations, "
@@ -144,7 +152,11 @@ def train(minutes: float, keys: list[str]) -> tuple[list[int], str]:
 
 
 def tell(name: str, readings: list[int]) -> bool:
-    """A line about the readings; whether they are flat."""
+    """A line about the readings; whether they are flat. Fewer than ENOUGH are shown and not judged."""
+    if len(readings) < ENOUGH:
+        ends = f"{readings[0] / MIB:.2f} → {readings[-1] / MIB:.2f} MiB" if readings else "no reading"
+        print(f"{name}: {ends} ({len(readings)} readings are too few to judge: {ENOUGH} or more)", flush=True)
+        return True
     flat = growth(readings) < LIMIT
     medians = " → ".join(f"{median / MIB:.2f}" for median in quarters(readings))
     print(f"{name}: {medians} MiB{'' if flat else ', NOT FLAT'} ({len(readings)} readings)", flush=True)

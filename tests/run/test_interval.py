@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from metta_fast.metrics.loggers import read_rows
 from metta_fast.runtime import interval as module
 from metta_fast.runtime.interval import Interval
+from tests.tiny import COUNTER, trained
 
 
 class Time:
@@ -53,3 +55,31 @@ def test_least_and_most_seconds(time) -> None:
     assert most.due(2)
     most.restart(2)
     assert not most.due(3)
+
+
+def test_a_short_run_has_each_thing_once(time) -> None:
+    never, once = Interval(100), Interval(2, min_s=10.0)
+    time.now += 10
+    assert [never.due(epoch, last=epoch == 5) for epoch in range(1, 6)] == [False] * 4 + [True]
+    assert [once.due(epoch, last=epoch == 5) for epoch in range(1, 6)] == [False, True, False, False, False]
+    assert not Interval(0).due(5, last=True)
+
+
+def test_a_run_shorter_than_its_intervals(tmp_path, capsys) -> None:
+    """As a user types them: with seconds between them that are longer than the run."""
+    asked = ("evaluate_interval=1", "evaluate_episodes=2", "monitor_interval=1", "gradient_stats_interval=50")
+    words = [*COUNTER, "trainer.total_timesteps=2000", *(f"run.{word}" for word in asked)]
+    folder = trained(tmp_path, *words, "features=weight_analysis")
+    rows = list(read_rows(folder / "metrics.jsonl"))
+    assert len(rows) > 2
+    for name in ("eval/return", "perf/cpu_utilization"):
+        assert [name in row for row in rows] == [False] * (len(rows) - 1) + [True]
+    told = capsys.readouterr().err
+    assert (
+        f"no metrics gradient/…: run.gradient_stats_interval=50 epochs are more than the {len(rows)} of"
+        in told
+    )
+    assert (
+        f"features.weight_analysis.interval_epochs=100 epochs are more than the {len(rows)} of this run"
+        in told
+    )

@@ -9,6 +9,7 @@ import pytest
 
 from metta_fast.envs.counter import CounterBatch, CounterFactory
 from tests.run.memory import BACKENDS, LIMIT, MIB, growth, step_episodes
+from tests.run.memory import main as memory_of_a_run
 
 ROOT = Path(__file__).parents[2]
 
@@ -44,3 +45,12 @@ def test_memory_over_episodes(backend, leaks):
     grown = growth(step_episodes(factory, 32, BACKENDS[backend], 320))
     LeakyBatch.kept.clear()
     assert (grown > LIMIT) == leaks
+
+
+def test_a_short_time_of_training_is_shown_and_not_judged(capsys):
+    assert memory_of_a_run(["--minutes", "0.01"]) == 0
+    told = capsys.readouterr().out
+    assert "0.01 minutes of training (" in told
+    assert "readings are too few to judge: 40 or more)" in told
+    with pytest.raises(SystemExit, match="unknown env 'nowhere'"):
+        memory_of_a_run(["--minutes", "0.01", "env=nowhere"])

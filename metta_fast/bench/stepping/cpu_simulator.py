@@ -29,6 +29,8 @@ from metta_fast.vector import make_vector
 
 RECIPES = {"grid_solo": 1, "grid_bench": 4, "grid_arena": 24}
 """Recipe → agents per environment."""
+QUICK = "grid_bench"
+"""The recipe of --quick."""
 KINDS = ("compact", "dense", "tokens")
 AGENTS = 1024
 """Approximate number of agents in total: as in training, more than a small cache holds."""
@@ -119,10 +121,13 @@ def timed(step: Callable[[], int], seconds: float, cores: int = 1, *, calls: int
     return {"steps_per_s": steps / elapsed / cores}
 
 
-def simulate(report: Report, seconds: float, repeats: int, say: Callable[[str], None]) -> None:
-    """Adds a row for each recipe, kind and number of threads (1, all)."""
+def simulate(
+    report: Report, seconds: float, repeats: int, say: Callable[[str], None], *, quick: bool = False
+) -> None:
+    """Adds a row for each recipe, kind and number of threads (1, all). quick: for grid_bench alone."""
     cores = hardware.allowed_cores()
-    for recipe, agents in RECIPES.items():
+    recipes = {QUICK: RECIPES[QUICK]} if quick else RECIPES
+    for recipe, agents in recipes.items():
         for kind in KINDS:
             config = env_config(recipe, kind)
             factory, envs = make_factory(config), config.num_envs
