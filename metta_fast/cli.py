@@ -23,9 +23,11 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 
-from metta_fast.contracts.errors import UserError, shown_text
+from metta_fast.contracts.errors import UserError
 from metta_fast.machine.idle_threads import let_idle_threads_sleep
+from metta_fast.machine.output import run_command
 from metta_fast.machine.run_imports import see_current_folder
 from metta_fast.version import __version__
 
@@ -96,13 +98,17 @@ def _uncollected() -> Iterator[None]:
             gc.enable()
 
 
-def _split(words: Sequence[str]) -> tuple[list[str], str | None, bool]:
-    """Separates --help, --explain or --cfg job, and --trust, from the other arguments."""
+def _split(words: Sequence[str], *, strict: bool = True) -> tuple[list[str], str | None, bool]:
+    """Separates --help, --explain or --cfg job, and --trust, from the other arguments.
+
+    Args:
+        strict: raise UserError for --cfg without job.
+    """
     rest, show = [word for word in words if word != "--trust"], None
     for flag in ("--cfg", "--explain", "-h", "--help"):
         while flag in rest:
             place = rest.index(flag)
-            if flag == "--cfg" and rest[place + 1 : place + 2] != ["job"]:
+            if strict and flag == "--cfg" and rest[place + 1 : place + 2] != ["job"]:
                 raise UserError("--cfg needs the argument job: --cfg job")
             del rest[place : place + (2 if flag == "--cfg" else 1)]
             show = "--help" if flag == "-h" else flag
@@ -220,7 +226,13 @@ def main(words: Sequence[str] | None = None, *, default_hardware: str = "auto") 
     """
     let_idle_threads_sleep()
     see_current_folder()
-    words = list(sys.argv[1:] if words is None else words)
+    given = list(sys.argv[1:] if words is None else words)
+    trains = given[:1] == ["train"] and _split(given[1:], strict=False)[1] is None
+    return run_command(partial(_run, given, default_hardware), trains=trains)
+
+
+def _run(words: list[str], default_hardware: str) -> int:
+    """Runs the command that the words name and returns its exit code."""
     if not words or words[0] in ("-h", "--help", "help"):
         print(USAGE)
         return 0 if words else 2
@@ -237,16 +249,14 @@ def main(words: Sequence[str] | None = None, *, default_hardware: str = "auto") 
         if words[0] == "train":
             return train(words[1:], default_hardware)
         return _interruptible(COMMANDS[words[0]], words[1:])
-    except UserError as error:
-        print(f"error: {shown_text(str(error))}", file=sys.stderr)
-        return 2
     except KeyboardInterrupt:
         return 130
     except RuntimeError as error:
         from metta_fast.contracts.env import EnvError
         from metta_fast.contracts.vector import VectorError
 
-        if not isinstance(error, (EnvError, VectorError)):
+        lost = getattr(sys.stdout, "failed", None)  # run_command reports it: an environment's print failed
+        if lost or not isinstance(error, (EnvError, VectorError)):
             raise
         print(f"error: {error}", file=sys.stderr)  # an environment's failure in eval, replay, export or bench
         return 1

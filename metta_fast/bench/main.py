@@ -24,7 +24,8 @@ from metta_fast.bench.stepping.command import StepReport
 from metta_fast.bench.training.ablate import LadderReport, ablate
 from metta_fast.bench.training.side import SideError
 from metta_fast.bench.training.two_settings import Comparison, compare
-from metta_fast.contracts.errors import UserError, shown_text
+from metta_fast.contracts.errors import UserError
+from metta_fast.machine.output import run_command
 from metta_fast.storage.user_files import read_text
 
 REPORTS: dict[str, type[Report]] = {"gpu": GpuReport, "env": StepReport, "ablate": LadderReport}
@@ -33,7 +34,11 @@ REPORTS: dict[str, type[Report]] = {"gpu": GpuReport, "env": StepReport, "ablate
 
 def main(words: Sequence[str] | None = None) -> int:
     """Runs a benchmark; returns 0, 2 after a user's mistake, or 1 if a measured process failed."""
-    words = list(sys.argv[1:] if words is None else words)
+    given = list(sys.argv[1:] if words is None else words)
+    return run_command(lambda: _measure(given))
+
+
+def _measure(words: list[str]) -> int:
     try:
         given = parser().parse_args(words)
         check(given)
@@ -58,9 +63,6 @@ def main(words: Sequence[str] | None = None) -> int:
         print(report.show())
         if given.plot is not None:
             chart.draw(report.to_json(), given.plot)
-    except UserError as error:
-        print(f"error: {shown_text(str(error))}", file=sys.stderr)
-        return 2
     except SideError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

@@ -32,6 +32,7 @@ from metta_fast.episodes.views import world_frames
 from metta_fast.inference.evaluate import load_run
 from metta_fast.inference.players import PolicyPlayer, RandomPlayer, sampled_or_likely
 from metta_fast.machine.installation import install_extra
+from metta_fast.storage.atomic_file import whole
 from metta_fast.storage.run_folder import RunDir
 from metta_fast.storage.user_files import check_output, user_path
 
@@ -79,7 +80,7 @@ def run_replay_command(words: Sequence[str]) -> int:
         try:
             write(recording, path)
         except OSError as error:
-            raise UserError(f"--{name} {path} cannot be written: {error.strerror}") from error
+            raise UserError(f"--{name} {path} cannot be written: {error.strerror or error}") from error
         print(f"{name}: {path}")
         if name == "html" and recording.world.kind == "frames" and not has_encoder():
             size = path.stat().st_size / 1e6
@@ -188,7 +189,7 @@ def _files(given: argparse.Namespace, source: Path) -> list[tuple[str, Path, Wri
     if given.picture is not None:
         found.append(("picture", given.picture, partial(_write_picture, step=given.step)))
     if given.json is not None:
-        found.append(("json", given.json, Recording.save))
+        found.append(("json", given.json, _write_json))
     if found or given.terminal:
         return found
     if source.parent.name != "checkpoints":
@@ -203,6 +204,11 @@ def _files(given: argparse.Namespace, source: Path) -> list[tuple[str, Path, Wri
     path = folder / f"{source.name}-seed{given.seed}-episode{given.episode}{who}{how}.html"
     check_output(path, f"the page {path}")
     return [("html", path, write_page)]
+
+
+def _write_json(recording: Recording, path: Path) -> None:
+    with whole(path) as beside:
+        recording.save(beside)
 
 
 def _write_video(recording: Recording, path: Path, fps: float | None) -> None:

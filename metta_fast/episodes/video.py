@@ -139,7 +139,12 @@ def encode_film(frames: Iterable[Array]) -> bytes:
 
 
 def _write_mp4(path: Path, frames: Iterator[Array], size: tuple[int, ...], fps: float) -> int:
-    return _encode(str(path), frames, size, fps, WATCHED)
+    from av.error import FFmpegError
+
+    try:
+        return _encode(str(path), frames, size, fps, WATCHED)
+    except FFmpegError as error:
+        raise OSError(error.errno, error.strerror) from error
 
 
 def _encode(

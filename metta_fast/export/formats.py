@@ -7,6 +7,7 @@ onnx           onnxruntime and others; needs the extra `export`
 
 from __future__ import annotations
 
+import io
 import logging
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -64,10 +65,17 @@ class Format:
             raise UserError(f"--format {name} needs {', '.join(missing)}: {install_packages(*missing)}")
 
 
+def _write(path: Path, save: Callable[[io.BytesIO], None]) -> None:
+    """Writes what `save` makes in memory: torch's writers hide why a file cannot be written."""
+    made = io.BytesIO()
+    save(made)
+    path.write_bytes(made.getbuffer())
+
+
 def write_torchscript(work: Work, path: Path) -> None:
     with torch.no_grad():
         traced = torch.jit.trace(work.step, work.example, check_trace=False)
-    torch.jit.save(traced, str(path), _extra_files={METADATA: work.metadata})
+    _write(path, lambda file: torch.jit.save(traced, file, _extra_files={METADATA: work.metadata}))
 
 
 def load_torchscript(path: Path) -> Function:
@@ -80,7 +88,8 @@ def exported_program(work: Work) -> torch.export.ExportedProgram:
 
 
 def write_torch_export(work: Work, path: Path) -> None:
-    torch.export.save(exported_program(work), str(path), extra_files={METADATA: work.metadata})
+    program = exported_program(work)
+    _write(path, lambda file: torch.export.save(program, file, extra_files={METADATA: work.metadata}))
 
 
 def load_torch_export(path: Path) -> Function:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from metta_fast.export.formats import FORMATS, Work, choose_format, quiet
 from metta_fast.export.step import Step, example_inputs, has_memory, input_names, output_names, plain_copy
 from metta_fast.inference.evaluate import load_run
 from metta_fast.policy.base import Policy
+from metta_fast.storage.atomic_file import whole
 from metta_fast.storage.user_files import check_output, user_path
 
 ENVS = 2
@@ -84,21 +84,15 @@ def export_run(
     seen = played(factory, ENVS, spec)
     metadata = describe(config, policy, spec, form=form, run=found.path.parent.parent.name, step=found.step)
     work = _work(policy, spec, seen, json.dumps(metadata))
-    beside = target.with_name(f".writing-{os.getpid()}-{target.name}")
     description = target.with_name(target.name + ".json")
     try:
-        with quiet():
-            _write(work, beside, form, config.policy.name)
-            metadata["check"] = _check(beside, form, policy, spec, seen)
-        description.write_text(json.dumps(metadata, indent=1) + "\n")
-        with open(beside, "rb") as file:
-            os.fsync(file.fileno())
-        beside.replace(target)
+        with whole(description) as words, whole(target) as beside:  # the description last: it needs the check
+            with quiet():
+                _write(work, beside, form, config.policy.name)
+                metadata["check"] = _check(beside, form, policy, spec, seen)
+            words.write_text(json.dumps(metadata, indent=1) + "\n")
     except OSError as error:
-        raise UserError(f"--out {target}: cannot be written ({error.strerror})") from error
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            beside.unlink()
+        raise UserError(f"--out {target}: cannot be written ({error.strerror}); nothing was kept") from error
     return Exported(target, metadata)
 
 

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from metta_fast.contracts.errors import UserError
 from metta_fast.machine.idle_threads import let_idle_threads_sleep
+from metta_fast.machine.output import tolerant_output
 from metta_fast.run.callbacks import Callback, Callbacks
 
 if TYPE_CHECKING:
@@ -92,10 +93,10 @@ def train(
     from metta_fast.resolve.resolve import resolve
     from metta_fast.run.resume import prepare
 
-    composed = compose(words)
-    composed.given = Given(trust=trust, in_python=True)
-    start = prepare(composed, words)
-    with ExitStack() as closing:
+    with tolerant_output(), ExitStack() as closing:
+        composed = compose(words)
+        composed.given = Given(trust=trust, in_python=True)
+        start = prepare(composed, words)
         closing.callback(start.release)
         resolved = resolve(start.composed)
         from metta_fast.run.trainer import Trainer

@@ -31,6 +31,7 @@ from metta_fast.contracts.env import EnvError, EnvFactory
 from metta_fast.contracts.errors import NonFiniteError, UserError
 from metta_fast.contracts.vector import VectorError, WorkerError
 from metta_fast.machine.monitor import Monitor
+from metta_fast.machine.output import tolerant_output
 from metta_fast.metrics.loggers import Row
 from metta_fast.metrics.progress_text import keep
 from metta_fast.resolve import smaller_sizes
@@ -107,7 +108,7 @@ class Trainer:
 
     def run(self) -> int:
         """Trains and returns the exit code (see the module's docstring)."""
-        with self.interrupt, ExitStack() as self._closing:
+        with tolerant_output(), self.interrupt, ExitStack() as self._closing:
             if self._rank == 0:
                 claim(self.folder, lambda: self._unused, self._closing)
             saved = -1 if self.start is None or self._unused else self.start.step

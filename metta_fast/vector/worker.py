@@ -35,6 +35,7 @@ from metta_fast.envs.native._sync import (
     name_process,
     report_fault,
 )
+from metta_fast.machine.output import be_tolerant
 
 if TYPE_CHECKING:
     from metta_fast.vector.job import Job
@@ -64,6 +65,7 @@ def main(index: int, job: Job, memory: Memory, link: Link, words: int, launcher:
         if os.getppid() != launcher:
             os._exit(1)
         name_process(f"mf-worker-{index}")
+        be_tolerant()  # an environment's print must not fail
         os.set_blocking(words, False)  # faulthandler's words must not keep us when nobody reads them
         faulthandler.enable(words)
         faulthandler.register(signal.SIGUSR1, words)

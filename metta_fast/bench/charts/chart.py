@@ -36,6 +36,7 @@ from metta_fast.bench.charts.drawing import (
 )
 from metta_fast.contracts.errors import UserError
 from metta_fast.machine.installation import install_packages
+from metta_fast.storage.atomic_file import whole
 from metta_fast.storage.user_files import check_output
 
 if TYPE_CHECKING:
@@ -70,7 +71,8 @@ def draw(document: Row, path: Path) -> None:
     else:
         figure = draw_rows(document)
     try:
-        figure.savefig(path, dpi=DPI, facecolor="white")
+        with whole(path) as beside:
+            figure.savefig(beside, dpi=DPI, facecolor="white")
     except OSError as error:
         raise UserError(f"cannot write --plot {path}: {error.strerror}") from error
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from metta_fast.contracts.errors import UserError
+from metta_fast.storage.atomic_file import whole
 
 
 @dataclass
@@ -66,7 +67,8 @@ class Report:
     def write(self, path: Path) -> None:
         """Writes the JSON document. Raises UserError if the file cannot be written."""
         try:
-            path.write_text(json.dumps(self.to_json(), indent=1) + "\n")
+            with whole(path) as beside:
+                beside.write_text(json.dumps(self.to_json(), indent=1) + "\n")
         except OSError as error:
             raise UserError(f"cannot write --json {path}: {error.strerror}") from error
 
