@@ -10,11 +10,13 @@ import time
 
 import pytest
 
+from metta_fast.bench.harness.report import Report
 from metta_fast.cli import main
 from metta_fast.contracts.errors import UserError
 from metta_fast.run.trainer import Trainer
 from metta_fast.storage import checkpoint
 from metta_fast.storage.run_folder import RunDir
+from tests.export.runs import fake_run
 from tests.run.fake import Builder, resolved
 from tests.run.test_end_to_end import check_rows, command, rows, words
 
@@ -37,7 +39,7 @@ def disk(tmp_path):
     folder.mkdir()
     mount("-t", "tmpfs", "-o", "size=1m", "tmpfs", folder)
     yield folder
-    subprocess.run(["umount", folder], check=True)
+    subprocess.run(["umount", "--lazy", folder], check=True)
 
 
 def fill(disk, free):
@@ -144,3 +146,47 @@ def test_old_checkpoints_that_cannot_be_removed_end_no_run(tmp_path, monkeypatch
     run = resolved(tmp_path, checkpoint_interval=1, keep_checkpoints=1)
     assert Trainer(run, build=Builder()).run() == 0
     assert "warning: an old checkpoint cannot be removed" in (tmp_path / "fake/train.log").read_text()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *(["export", "RUN", "--out", f"OUT{end}", "--overwrite"] for end in (".pt", ".pt2")),
+        ["replay", "RUN", "--html", "OUT.html"],
+        ["replay", "RUN", "--json", "OUT.json"],
+        ["replay", "RUN", "--video", "OUT.mp4"],
+        ["replay", "RUN", "--video", "OUT.gif"],
+        ["replay", "RUN", "--picture", "OUT.png"],
+        ["bench", "--from", "FIGURES", "--plot", "OUT.png"],
+    ],
+    ids=lambda words: "-".join(words[::3]),
+)
+def test_a_file_that_does_not_fit_is_told_in_one_line_and_leaves_nothing(disk, tmp_path, capsys, words):
+    run = fake_run(tmp_path / "r", "env=grid", "env.max_steps=20", "policy.hidden_size=64")
+    report = Report({"cpu": "x"}, "bench")
+    report.add_row("one", [1.0, 2.0])
+    report.write(tmp_path / "figures.json")
+    given = [
+        word.replace("RUN", str(run)).replace("FIGURES", str(tmp_path / "figures.json")) for word in words
+    ]
+    out = disk / f"out{given[-1 if 'export' not in words else 3].rpartition('OUT')[2]}"
+    given = [word.replace("OUT", str(disk / "out")) for word in given]
+    out.write_text("old")
+    fill(disk, 4 * KIB)
+    assert main(given) == 2
+    said = capsys.readouterr().err
+    assert said.count("error: ") == 1
+    assert "No space left on device" in said.splitlines()[-1]
+    assert "Traceback" not in said
+    assert sorted(path.name for path in disk.iterdir()) == sorted(["fill", out.name])
+    assert out.read_text() == "old"
+
+
+def test_a_report_that_does_not_fit_leaves_the_old_one(disk):
+    out = disk / "figures.json"
+    out.write_text("old")
+    fill(disk, 0)
+    with pytest.raises(UserError, match="No space left on device"):
+        Report({"cpu": "x" * 10_000}, "bench").write(out)
+    assert sorted(path.name for path in disk.iterdir()) == ["figures.json", "fill"]
+    assert out.read_text() == "old"
