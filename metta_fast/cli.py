@@ -26,6 +26,7 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 
 from metta_fast.contracts.errors import UserError
+from metta_fast.contracts.printable import printable
 from metta_fast.machine.idle_threads import let_idle_threads_sleep
 from metta_fast.machine.output import run_command
 from metta_fast.machine.run_imports import see_current_folder
@@ -74,7 +75,8 @@ def train(words: Sequence[str], default_hardware: str = "auto") -> int:
             closing.callback(start.release)
             resolved = resolve(start.composed)
             if show is not None:
-                print(explain_text(resolved) if show == "--explain" else cfg_text(resolved), end="")
+                text = explain_text(resolved) if show == "--explain" else cfg_text(resolved)
+                print(printable(text), end="")
                 return 0
             begin(resolved)
             # torch is imported here, after mistakes in the configuration were reported
@@ -258,5 +260,5 @@ def _run(words: list[str], default_hardware: str) -> int:
         lost = getattr(sys.stdout, "failed", None)  # run_command reports it: an environment's print failed
         if lost or not isinstance(error, (EnvError, VectorError)):
             raise
-        print(f"error: {error}", file=sys.stderr)  # an environment's failure in eval, replay, export or bench
+        print(f"error: {printable(error)}", file=sys.stderr)  # of an environment
         return 1

@@ -23,6 +23,7 @@ from metta_fast.contracts.env import EVAL_SEED_BIT, EnvFactory
 from metta_fast.contracts.env_answers import scripted_player
 from metta_fast.contracts.errors import UserError
 from metta_fast.contracts.player import Player
+from metta_fast.contracts.printable import one_line, printable
 from metta_fast.contracts.recording import Recording
 from metta_fast.episodes.html import write_page
 from metta_fast.episodes.record import about, record
@@ -61,8 +62,9 @@ def run_replay_command(words: Sequence[str]) -> int:
     source = found.path
     files = _files(given, source)
     player, how = _player(given, config, factory, policy, device)
+    print(printable(source))
     print(
-        f"{source}\n{config.env.name}: episode {given.episode} of seed {given.seed}, unseen in training; {how}",
+        f"{one_line(config.env.name)}: episode {given.episode} of seed {given.seed}, unseen in training; {how}",
         flush=True,
     )
     recording = record(
@@ -74,19 +76,19 @@ def run_replay_command(words: Sequence[str]) -> int:
         about=about(config, source, player=how, seed=given.seed, episode=given.episode),
     )
     if recording.world.kind == "none":
-        print(f"note: {config.env.name} {NO_PICTURES}", file=sys.stderr)
-    print(summary(recording))
+        print(f"note: {one_line(config.env.name)} {NO_PICTURES}", file=sys.stderr)
+    print(printable(summary(recording)))
     for name, path, write in files:
         try:
             write(recording, path)
         except OSError as error:
             raise UserError(f"--{name} {path} cannot be written: {error.strerror or error}") from error
-        print(f"{name}: {path}")
+        print(f"{name}: {printable(path)}")
         if name == "html" and recording.world.kind == "frames" and not has_encoder():
             size = path.stat().st_size / 1e6
             print(
-                f"note: {path.name} holds {size:.1f} MB of single pictures; PyAV would make it a film of a tenth of "
-                f"the size: {install_extra('video')}",
+                f"note: {printable(path.name)} holds {size:.1f} MB of single pictures; PyAV would make it a film of a "
+                f"tenth of the size: {install_extra('video')}",
                 file=sys.stderr,
             )
     if given.terminal:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import html
 import json
+import re
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -30,16 +31,15 @@ def page(recording: Recording) -> str:
     data = json.dumps(_data(recording), separators=(",", ":")).replace("<", "\\u003c")
     about = recording.about
     title = html.escape(f"{about.get('run') or about.get('env') or 'episode'} · replay")
-    filled = (parts / "page.html").read_text(encoding="utf-8")
-    for place, text in {
+    texts = {
         "TITLE": title,
         "STYLE": (parts / "page.css").read_text(encoding="utf-8"),
         "DATA": data,
         "SCRIPT": f'"use strict";\n(() => {{\n{scripts}\n}})();',
-    }.items():
-        before, after = filled.split(f"{{{{{place}}}}}")
-        filled = before + text + after
-    return filled
+    }
+    # in one pass: a text may hold what looks like a placeholder
+    template = (parts / "page.html").read_text(encoding="utf-8")
+    return re.sub(r"\{\{([A-Z]+)\}\}", lambda place: texts[place[1]], template)
 
 
 def _data(recording: Recording) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from metta_fast.contracts.printable import printable
 from metta_fast.contracts.recording import Recording
 from metta_fast.episodes.views import world_lines
 
@@ -106,7 +107,7 @@ def show_in_terminal(
     try:
         for screen.step in range(recording.steps + 1) if step is None else [step]:
             lines = screen.lines(10**6, 10**6, ascii=True)
-            print("\n".join(line.plain.rstrip() for line in lines), end="\n\n", flush=True)
+            print(printable("\n".join(line.plain.rstrip() for line in lines)), end="\n\n", flush=True)
     except BrokenPipeError:  # the reader (head, less) has enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 

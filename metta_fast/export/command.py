@@ -14,6 +14,7 @@ from typing import Any
 
 from metta_fast.config.option_parser import OptionParser
 from metta_fast.config.trust import add_code_arguments, given_code
+from metta_fast.contracts.printable import printable
 
 SLOW = {"onnx": " (ONNX takes up to a minute)"}
 """Format → what is said of its duration."""
@@ -39,7 +40,7 @@ def run_export_command(words: Sequence[str]) -> int:
     if given.json:
         print(json.dumps(done.metadata, indent=1))
     else:
-        print(_told(str(done.path), done.path.stat().st_size, done.metadata))
+        print(printable(_told(str(done.path), done.path.stat().st_size, done.metadata)))
     return 0
 
 

@@ -98,6 +98,8 @@ def export_run(
 
 def _target(path: Path, *, overwrite: bool) -> Path:
     check_output(path, f"--out {path}")
+    beside = path.with_name(path.name + ".json")
+    check_output(beside, f"--out {path}: {beside}")
     if not os.access(path.absolute().parent, os.W_OK):
         raise UserError(f"--out {path}: the folder {path.parent} cannot be written; give another file")
     if path.exists() and not overwrite:

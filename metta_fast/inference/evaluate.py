@@ -37,6 +37,7 @@ from metta_fast.contracts.env import EVAL_SEED_BIT, EnvFactory, EnvSpec
 from metta_fast.contracts.env_answers import scripted_player
 from metta_fast.contracts.errors import UserError
 from metta_fast.contracts.player import Player
+from metta_fast.contracts.printable import printable
 from metta_fast.contracts.slab import slab_size
 from metta_fast.envs import make_factory
 from metta_fast.inference.players import Episodes, PolicyPlayer, RandomPlayer, play, sampled_or_likely
@@ -123,7 +124,7 @@ def run_eval_command(words: Sequence[str]) -> int:
     try:
         scripted = scripted_player(factory)
     except UserError as error:
-        print(f"note: {error}", file=sys.stderr)
+        print(f"note: {printable(error)}", file=sys.stderr)
     else:
         if scripted is not None:
             players["scripted"] = scripted
@@ -138,7 +139,7 @@ def run_eval_command(words: Sequence[str]) -> int:
             print(f"note: {episodes.unfinished} agents' episodes did not end and were cut", file=sys.stderr)
         standings.append(Standing.of(name, episodes))
     result = _result(str(found.path), config, given, standings)
-    print(json.dumps(result, indent=1) if given.json else _table(result))
+    print(json.dumps(result, indent=1) if given.json else printable(_table(result)))
     return 0
 
 
@@ -251,8 +252,13 @@ def find_checkpoint(name: str, *, best: bool) -> Checkpoint:
     if checkpoint.STEP_NAME.fullmatch(path.resolve().name):
         if best:
             raise UserError(f"--best needs a run's folder, but {path} is a checkpoint; give the run's folder")
-        return _read(path.resolve())
-    folder = RunDir(path).checkpoints
+        path = path.resolve()
+        if path.parent.name == "checkpoints":
+            RunDir(path.parent.parent).check_links()
+        return _read(path)
+    run = RunDir(path)
+    run.check_links()
+    folder = run.checkpoints
     if best:
         highest = checkpoint.best([step for _, step in checkpoint.steps(folder)])
         if highest is None:
@@ -272,7 +278,7 @@ def _read(path: Path) -> Checkpoint:
 
 
 def _warn(text: str) -> None:
-    print(f"warning: {text}", file=sys.stderr)
+    print(f"warning: {printable(text)}", file=sys.stderr)
 
 
 def _result(

@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from metta_fast.contracts.printable import printable
 from metta_fast.metrics.advice import Advisor
 from metta_fast.metrics.progress_text import keep, line
 from metta_fast.metrics.run_panel import Curve, run_panel
@@ -96,7 +97,7 @@ class PlainDashboard:
             self.message(line(self._seen, self._total))
 
     def message(self, text: str) -> None:
-        print(text, file=sys.stderr, flush=True)
+        print(printable(text), file=sys.stderr, flush=True)
 
     def slower_without(self, paths: Sequence[str]) -> None:
         for text in paths:

@@ -60,7 +60,9 @@ class JsonlLogger:
             asked = -1 if resume_step is None else resume_step
             last, broken, self.aside = cut_rows(path, asked)
             self.damaged_after = last if broken and last < asked else None
-        self._file: BinaryIO | None = open(path, "ab", buffering=0)  # noqa: SIM115 - held until close
+        self._file: BinaryIO | None = open(  # noqa: SIM115 - held until close
+            path, "ab", buffering=0, opener=_no_link
+        )
 
     def write(self, step: int, row: Row) -> None:
         assert self._file is not None, "written after close"
@@ -91,6 +93,10 @@ class JsonlLogger:
                 f"cannot write {self.path}: {error.strerror}. Make it writable, free disk space, or copy the run "
                 f"elsewhere; the checkpoints are complete: continue with resume={self.path.parent}"
             ) from error
+
+
+def _no_link(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW, 0o666)
 
 
 class Thinned:

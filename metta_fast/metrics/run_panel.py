@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from itertools import combinations, pairwise
 from typing import TYPE_CHECKING
 
+from metta_fast.contracts.printable import one_line
 from metta_fast.metrics.progress_text import RECENT, readings, short, time_left, time_shares
 
 if TYPE_CHECKING:
@@ -104,7 +105,7 @@ def run_panel(
     low = height is not None and height < LOW
     notes = [(f"slower without {text}", 1 if low else 6) for text in slower]
     notes += [(f"advice: {advice}", 2)] if advice else []
-    below = [line for text, most in notes for line in _lines(Text(text, style="yellow"), inner, most)]
+    below = [line for text, most in notes for line in _lines(Text(one_line(text), style="yellow"), inner, most)]
     lines = [_progress(seen, total, inner), _return(seen, curve, inner)]
     free = None if height is None else height - 2 - len(lines)
     if free is not None:
@@ -115,7 +116,7 @@ def run_panel(
     lines += below
     if height is not None:
         lines = lines[: max(height - 2, 1)]
-    return Panel(Group(*lines), title=Text(title), title_align="left", width=width)
+    return Panel(Group(*lines), title=Text(one_line(title)), title_align="left", width=width)
 
 
 def _lines(text: Text, width: int, most: int) -> list[Text]:
@@ -203,7 +204,10 @@ def _groups(seen: dict[str, float], *, machine: bool) -> list[Group]:
         Group("run", _figures(seen, "train/", "perf/")),
         Group("machine", readings(seen) if machine else []),
     ]
-    return [Group(group.name, group.rows[:GROUP_ROWS]) for group in found]
+    return [
+        Group(group.name, [(one_line(label), text) for label, text in group.rows[:GROUP_ROWS]])
+        for group in found
+    ]
 
 
 def _figures(seen: dict[str, float], *prefixes: str) -> list[tuple[str, str]]:

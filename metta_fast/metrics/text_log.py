@@ -7,9 +7,13 @@ and to train.log; records of level DETAIL go to train.log only.
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable
 from contextlib import suppress
+from io import TextIOWrapper
 from pathlib import Path
+
+from metta_fast.contracts.printable import printable
 
 DETAIL = 15
 """Level of lines for train.log only."""
@@ -49,6 +53,14 @@ class RunLog:
 
 
 class _File(logging.FileHandler):
+    def format(self, record: logging.LogRecord) -> str:
+        return printable(super().format(record))
+
+    def _open(self) -> TextIOWrapper:
+        """Opens the file; a link is not followed."""
+        file = os.open(self.baseFilename, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o666)
+        return open(file, "a", encoding=self.encoding)
+
     def handleError(self, record: logging.LogRecord) -> None:
         """Ignores a full disk: writing metrics or the checkpoint reports it and ends the run."""
 
@@ -63,4 +75,4 @@ class _Screen(logging.Handler):
         self._show = show
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._show(record.getMessage())
+        self._show(printable(record.getMessage()))

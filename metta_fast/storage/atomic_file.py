@@ -19,6 +19,7 @@ from metta_fast.storage.durable import sync_folder
 def whole(path: Path) -> Iterator[Path]:
     """Yields a temporary path in the same folder with the same suffix; on success it replaces `path`."""
     part = path.with_name(f".{path.stem}.part{path.suffix}")
+    part.unlink(missing_ok=True)  # what is left of a killed process, or a link that leads elsewhere
     try:
         yield part
         with open(part, "rb+") as file:

@@ -31,7 +31,7 @@ from typing import IO, Any, cast
 
 from metta_fast.contracts.errors import UserError
 from metta_fast.machine.run_imports import run_of, stay_out
-from metta_fast.storage.durable import HashedFile, sync_folder
+from metta_fast.storage.durable import HashedFile, open_regular, sync_folder
 from metta_fast.storage.encoding import decode, encode
 
 SCHEMA = 2
@@ -202,7 +202,9 @@ def read(path: Path) -> Checkpoint:
     """
     stay_out(run_of(path))
     try:
-        manifest = json.loads((path / "manifest.json").read_bytes())
+        if path.is_symlink():
+            raise DamagedCheckpoint(f"{path} is a link, which is not followed")
+        manifest = json.loads(_bytes(path / "manifest.json"))
         if manifest["schema"] > SCHEMA:
             raise UserError(
                 f"checkpoint {path} has schema {manifest['schema']}, but this version of metta_fast reads up "
@@ -216,7 +218,7 @@ def read(path: Path) -> Checkpoint:
         ) from error
     for name, expected in sums.items():
         try:
-            with open(path / name, "rb") as file:
+            with open_regular(path / name) as file:
                 digest = hashlib.file_digest(file, "sha256").hexdigest()
         except (OSError, ValueError) as error:
             raise DamagedCheckpoint(
@@ -224,13 +226,18 @@ def read(path: Path) -> Checkpoint:
             ) from error
         if digest != expected:
             raise DamagedCheckpoint(f"{path}: the checksum of {name} does not match (cut short or altered)")
-    meta = json.loads((path / "meta.json").read_bytes())
+    meta = json.loads(_bytes(path / "meta.json"))
     number = STEP_NAME.fullmatch(path.name)
     if number and int(number[1]) != meta["step"]:
         raise DamagedCheckpoint(
             f"{path}: the folder's name is wrong, its checkpoint is of step {meta['step']}"
         )
     return Checkpoint(path, meta, frozenset(sums))
+
+
+def _bytes(path: Path) -> bytes:
+    with open_regular(path) as file:
+        return file.read()
 
 
 def latest(
@@ -319,7 +326,7 @@ def best(paths: list[Path]) -> Path | None:
     scored: dict[str, list[tuple[float, Path]]] = {}
     for path in paths:
         try:
-            score = json.loads((path / "meta.json").read_bytes()).get("score")
+            score = json.loads(_bytes(path / "meta.json")).get("score")
             if score:
                 scored.setdefault(score["name"], []).append((float(score["value"]), path))
         except (OSError, ValueError, TypeError, AttributeError, LookupError):

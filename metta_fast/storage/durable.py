@@ -6,9 +6,10 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import stat
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, BinaryIO
 
 
 def make_folders(path: Path) -> None:
@@ -33,6 +34,35 @@ def sync_folder(path: Path) -> None:
             raise
     finally:
         os.close(descriptor)
+
+
+def open_regular(path: Path) -> BinaryIO:
+    """Opens a file for reading if it is a regular one: no link, no device, no pipe (which could wait for ever).
+
+    Raises:
+        OSError: it is something else, or cannot be read.
+    """
+    file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        if not stat.S_ISREG(os.fstat(file).st_mode):
+            raise OSError(errno.EINVAL, "it is not a regular file", str(path))
+        return os.fdopen(file, "rb")
+    except BaseException:
+        os.close(file)
+        raise
+
+
+def unusual(path: Path, *, folder: bool = False) -> str | None:
+    """Returns what is at `path` if it is neither missing nor a regular file (or a folder); links are not followed."""
+    try:
+        mode = os.lstat(path).st_mode
+    except OSError:
+        return None
+    if (stat.S_ISDIR if folder else stat.S_ISREG)(mode):
+        return None
+    kinds = {stat.S_IFLNK: "a link", stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe", stat.S_IFREG: "a file"}
+    kinds |= {stat.S_IFBLK: "a device", stat.S_IFCHR: "a device", stat.S_IFSOCK: "a socket"}
+    return kinds.get(stat.S_IFMT(mode), "no regular file")
 
 
 class HashedFile:

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from metta_fast.contracts.errors import UserError
-from metta_fast.storage.durable import make_folders, sync_folder
+from metta_fast.storage.durable import make_folders, sync_folder, unusual
 from metta_fast.storage.run_lock import RunLock
 
 _SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -56,9 +56,28 @@ class RunDir:
 
         Raises:
             RunLocked: another process holds the lock, or this one for another run; the message names it.
-            UserError: the folder cannot be written or locked.
+            UserError: the folder cannot be written or locked, or something in it is a link.
         """
+        self.check_links()
         self._lock.take()
+
+    def check_links(self) -> None:
+        """Checks that the run's own files and folders are what they seem: a link could lead to any file of the user.
+
+        Raises:
+            UserError: one is a link, a device or the like.
+        """
+        files = [self.path / "lock", self.config, self.id, self.metrics, self.log, self.wandb / "id"]
+        files.append(self.path / "weights_start.pt")
+        folders = [self.checkpoints, self.wandb, self.replays, self.path / "tensorboard", self.path / "traces"]
+        for path in (*folders, *files):
+            what = unusual(path, folder=path in folders)
+            if what is not None:
+                kind = "folder" if path in folders else "file"
+                raise UserError(
+                    f"{path} is {what}, expected a {kind}: nothing in a run's folder is followed elsewhere; replace it "
+                    f"by the {kind} itself, or remove it"
+                )
 
     @property
     def locked(self) -> bool:

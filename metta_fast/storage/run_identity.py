@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from metta_fast.storage.atomic_file import whole
+from metta_fast.storage.durable import open_regular
 from metta_fast.storage.run_folder import RunDir
 
 RUN_ID = "run_id"
@@ -54,10 +55,15 @@ def home(path: Path) -> RunDir | None:
     """Returns the run whose folder the checkpoint `path` is in, or None: it is elsewhere, or of another run.
 
     Reads meta.json without verifying it.
+
+    Raises:
+        UserError: something in the run's folder is a link.
     """
     meta = _meta(path)
     for place in dict.fromkeys((Path(os.path.abspath(path)), path.resolve())):
         folder = RunDir(place.parent.parent)
+        if folder.checkpoints == place.parent:
+            folder.check_links()
         if folder.checkpoints == place.parent and _belongs(meta, folder):
             return folder
     return None
@@ -132,7 +138,7 @@ def _meta(path: Path) -> dict[str, Any]:
 
 def _read(path: Path) -> str | None:
     try:
-        with open(path, "rb") as file:
+        with open_regular(path) as file:
             return file.read(_MOST_BYTES).decode()
     except (OSError, ValueError):
         return None

@@ -75,7 +75,7 @@ class RunLock:
         """
         assert self._file is None
         try:
-            self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
         except OSError as error:
             raise not_writable(self._path.parent, error) from error
         _TAKEN.add(self)

@@ -91,9 +91,11 @@ def check_output(path: Path, what: str) -> None:
         what: what names the file, for messages: "--html x.html".
 
     Raises:
-        UserError: it is a folder, no regular file, in no folder, not writable, or its name is too long.
+        UserError: it is a folder, no regular file, a link, in no folder, not writable, or its name is too long.
     """
     try:
+        if path.is_symlink():
+            raise UserError(f"{what} is a link, which would be replaced; give the file itself")
         found = _mode(path)
         if found is not None and stat.S_ISDIR(found):
             raise UserError(f"{what} is a folder; give a file's name")

@@ -20,6 +20,7 @@ from collections.abc import Sequence
 
 from metta_fast.config.option_parser import OptionParser
 from metta_fast.contracts.errors import UserError
+from metta_fast.contracts.printable import printable
 from metta_fast.watch.state import Watch
 
 
@@ -39,7 +40,7 @@ def run_monitor_command(words: Sequence[str]) -> int:
         watch.poll()
         time.sleep(1.0)  # utilisation is a mean over one second
         watch.poll()
-        print(plain(watch))
+        print(printable(plain(watch)))
         return 0
     from rich.console import Console
     from rich.live import Live

@@ -11,6 +11,7 @@ from typing import IO
 
 from metta_fast.metrics.progress_text import keep
 from metta_fast.metrics.run_panel import CURVE_POINTS, Curve
+from metta_fast.storage.durable import open_regular
 
 TAIL = 8 << 20
 """Bytes at the end of the file that are read completely; from earlier parts, some hundred rows are sampled."""
@@ -39,7 +40,7 @@ class MetricsTail:
             OSError: the file exists and cannot be read.
         """
         try:
-            file = open(self.path, "rb")  # noqa: SIM115 - closed by the next line
+            file = open_regular(self.path)
         except FileNotFoundError:
             self._restart()
             return

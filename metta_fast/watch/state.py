@@ -77,6 +77,7 @@ class Watched:
         Raises:
             UserError: a file of the run cannot be read.
         """
+        self.folder.check_links()
         try:
             self.metrics.update()
             found = re.search(r"^  total_timesteps: (\d+)$", _text(self.folder.config), re.MULTILINE)

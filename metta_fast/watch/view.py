@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from metta_fast.config.keys import RunConfig
+from metta_fast.contracts.printable import one_line
 from metta_fast.machine import hardware
 from metta_fast.metrics.advice import advice
 from metta_fast.metrics.progress_text import line, reading, readings
@@ -65,7 +66,7 @@ def screen(watch: Watch, width: int, height: int) -> Group:
     if run is None:
         parts.append(Panel(Text(_no_run()), title="no run", title_align="left"))
     elif not run.metrics.seen:
-        parts.append(Panel(Text(run.state), title=_escaped(str(run.folder.path)), title_align="left"))
+        parts.append(Panel(Text(one_line(run.state)), title=_escaped(str(run.folder.path)), title_align="left"))
     else:
         shown = run_panel(
             run.metrics.seen,
@@ -77,7 +78,7 @@ def screen(watch: Watch, width: int, height: int) -> Group:
             machine=False,
             advice=run.advisor.line() if run.training else "",
         )
-        shown.subtitle, shown.subtitle_align = run.state, "left"
+        shown.subtitle, shown.subtitle_align = _escaped(run.state), "left"
         parts.append(shown)
     return Group(*parts)
 
@@ -140,4 +141,4 @@ def _no_run() -> str:
 def _escaped(text: str) -> str:
     from rich.markup import escape
 
-    return escape(text)
+    return escape(one_line(text))
