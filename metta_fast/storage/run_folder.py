@@ -72,7 +72,7 @@ class RunDir:
         folders = [self.checkpoints, self.wandb, self.replays, self.path / "tensorboard", self.path / "traces"]
         for path in (*folders, *files):
             what = unusual(path, folder=path in folders)
-            if what is not None:
+            if what not in (None, "a folder", "a file"):
                 kind = "folder" if path in folders else "file"
                 raise UserError(
                     f"{path} is {what}, expected a {kind}: nothing in a run's folder is followed elsewhere; replace it "
