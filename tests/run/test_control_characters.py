@@ -39,6 +39,7 @@ def test_commands_print_no_control_character(whole, tmp_path, capsys):
     row = {"train/steps": 300, "env/return": 1.0, f"env/{EVIL}": 2.0, f"perf/time/{EVIL}": 1.0}
     (run / "metrics.jsonl").write_text(json.dumps(row) + "\n")
     (run / "lock").write_text(f"process 1 on {EVIL}\nstarted 1\n")
+    safe = shutil.copytree(run, tmp_path / "safe")
     for code, words in (
         (0, ["eval", str(run), "--episodes", "2"]),
         (0, ["replay", str(run), "--html", str(tmp_path / "page.html")]),
@@ -47,12 +48,12 @@ def test_commands_print_no_control_character(whole, tmp_path, capsys):
         (0, ["monitor", str(run), "--once"]),
         (2, ["eval", f"nothing {EVIL}"]),
         (2, ["train", f"env.name={EVIL}", "nothing"]),
-        (0, ["train", *QUIET, f'resume="{run}"', "trainer.total_timesteps=512"]),
+        (0, ["train", *QUIET, f"resume={safe}", "trainer.total_timesteps=512"]),
     ):
         assert main(words) == code, words
         out, err = capsys.readouterr()
         assert not BAD.search(out + err), (words[0], BAD.search(out + err))
-    assert not BAD.search((run / "train.log").read_text())
+    assert not BAD.search((safe / "train.log").read_text())
 
 
 def test_dashboards_and_logs_print_no_control_character(tmp_path, capsys):
