@@ -105,7 +105,9 @@ def run_panel(
     low = height is not None and height < LOW
     notes = [(f"slower without {text}", 1 if low else 6) for text in slower]
     notes += [(f"advice: {advice}", 2)] if advice else []
-    below = [line for text, most in notes for line in _lines(Text(one_line(text), style="yellow"), inner, most)]
+    below = [
+        line for text, most in notes for line in _lines(Text(one_line(text), style="yellow"), inner, most)
+    ]
     lines = [_progress(seen, total, inner), _return(seen, curve, inner)]
     free = None if height is None else height - 2 - len(lines)
     if free is not None:

@@ -69,7 +69,13 @@ class RunDir:
         """
         files = [self.path / "lock", self.config, self.id, self.metrics, self.log, self.wandb / "id"]
         files.append(self.path / "weights_start.pt")
-        folders = [self.checkpoints, self.wandb, self.replays, self.path / "tensorboard", self.path / "traces"]
+        folders = [
+            self.checkpoints,
+            self.wandb,
+            self.replays,
+            self.path / "tensorboard",
+            self.path / "traces",
+        ]
         for path in (*folders, *files):
             what = unusual(path, folder=path in folders)
             if what not in (None, "a folder", "a file"):

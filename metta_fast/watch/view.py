@@ -66,7 +66,9 @@ def screen(watch: Watch, width: int, height: int) -> Group:
     if run is None:
         parts.append(Panel(Text(_no_run()), title="no run", title_align="left"))
     elif not run.metrics.seen:
-        parts.append(Panel(Text(one_line(run.state)), title=_escaped(str(run.folder.path)), title_align="left"))
+        parts.append(
+            Panel(Text(one_line(run.state)), title=_escaped(str(run.folder.path)), title_align="left")
+        )
     else:
         shown = run_panel(
             run.metrics.seen,
