@@ -77,7 +77,7 @@ extra() {
 packages_state() { { echo "$(extra) $("$1" -VV 2>&1)" && cksum pyproject.toml; } | cksum; }
 extensions_state() {
     {
-        echo "$python $("$python" -VV 2>&1) ${MF_ARCH-} ${MF_DEBUG:-} ${CC:-}"
+        echo "$python $("$python" -VV 2>&1) ${MF_ARCH-unset} ${MF_DEBUG:-} ${CC:-}"
         cksum setup.py
         # list.h is written by the build
         find envs metta_fast -type f \( -name '*.pyx' -o -name '*.pxd' -o -name '*.h' \) ! -name list.h -print0 |
@@ -107,14 +107,15 @@ phase() {
     printf '  %s: %d s\n' "$text" $((SECONDS - began)) >&2
 }
 show_progress() {
-    local doing
+    local doing next=$(($2 + 20))
     while sleep 1; do
         doing=$(awk '/^== / { line = "" }
             / *(Collecting|Downloading|Building|Using cached) [^ ]/ { line = $1 " " $2 }
             /^Installing collected/ { line = "Installing" } END { print line }' "$log" | sed 's|[^ ]*/||; s/(.*//')
         if [ -t 2 ]; then
             printf '\r\033[K  %s … %d s%s' "$1" $((SECONDS - $2)) "${doing:+: ${doing:0:45}}" >&2
-        elif [ $(((SECONDS - $2) % 20)) = 0 ]; then
+        elif [ $SECONDS -ge $next ]; then
+            next=$((next + 20))
             printf '  %s … %d s%s\n' "$1" $((SECONDS - $2)) "${doing:+: $doing}" >&2
         fi
     done

@@ -285,8 +285,6 @@ class Build(build_ext):
 
     def use_zig(self) -> None:
         """Sets the whole commands: Python's own flags are for the compiler that built it."""
-        for name in ("ZIG_GLOBAL_CACHE_DIR", "ZIG_LOCAL_CACHE_DIR"):
-            os.environ.setdefault(name, str(ROOT / "build/zig"))
         command = [*COMPILER.command, *compilers.ZIG_FLAGS]
         self.compiler.set_executables(
             preprocessor=[*command, "-E"],

@@ -85,6 +85,9 @@ def _try_ziglang(typed: str) -> Compiler | None:
     """Returns zig cc, from the package ziglang of this interpreter; None where $CC names another compiler."""
     if typed or importlib.util.find_spec("ziglang") is None:
         return None
+    if not os.access(os.path.expanduser("~"), os.W_OK):  # zig keeps its C library's parts there
+        cache = os.path.join(tempfile.gettempdir(), f"zig-{os.getuid()}")
+        os.environ.setdefault("ZIG_GLOBAL_CACHE_DIR", cache)
     return _try((sys.executable, "-m", "ziglang", "cc"))
 
 
@@ -105,6 +108,29 @@ def _try(command: tuple[str, ...]) -> Compiler | None:
         return None
     zig = "ziglang" in command or Path(command[0]).name == "zig"
     return Compiler(command, told.stdout.partition("\n")[0].strip(), zig)
+
+
+def provide_compiler(folder: Path) -> None:
+    """Sets CC for packages that look for gcc or clang themselves (Triton), where ziglang is the only compiler.
+
+    Args:
+        folder: where a program is written that runs zig cc.
+    """
+    if "CC" in os.environ or shutil.which("gcc") or shutil.which("clang"):
+        return
+    found = find_compiler()
+    if found is None:
+        return
+    program = folder / "zig-cc"
+    words = shlex.join([*found.command, *(ZIG_FLAGS if found.zig else ())])
+    text = f'#!/bin/sh\nexec {words} "$@"\n'
+    if not program.is_file() or program.read_text() != text:
+        folder.mkdir(parents=True, exist_ok=True)
+        part = program.with_name(f".zig-cc-{os.getpid()}")
+        part.write_text(text)
+        part.chmod(0o755)
+        part.replace(program)
+    os.environ["CC"] = str(program)
 
 
 def has_headers() -> bool:

@@ -15,6 +15,9 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from metta_fast.machine.compiler import provide_compiler
+from metta_fast.runtime.nvrtc.compile import cache_folder
+
 if TYPE_CHECKING:
     from metta_fast.resolve.resolve import Resolved
 
@@ -23,6 +26,7 @@ def begin(resolved: Resolved) -> list[threading.Thread]:
     """Starts the threads, if environments step on the GPU, and returns them."""
     if resolved.config.env.device != "cuda":
         return []
+    provide_compiler(cache_folder().parent)
 
     def environment() -> None:
         arch = _context(0)

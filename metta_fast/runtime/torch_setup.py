@@ -10,6 +10,8 @@ from functools import cache
 import torch
 
 from metta_fast.config.keys import TrainerConfig
+from metta_fast.machine.compiler import provide_compiler
+from metta_fast.runtime.nvrtc.compile import cache_folder
 
 AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -17,6 +19,7 @@ AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 def configure_torch(config: TrainerConfig, device: torch.device) -> None:
     """Sets TF32, cuDNN's algorithm search and deterministic kernels for this process."""
     if device.type == "cuda":
+        provide_compiler(cache_folder().parent)  # Triton calls a C compiler
         torch.set_float32_matmul_precision("high" if config.tf32 else "highest")
         torch.backends.cudnn.allow_tf32 = config.tf32
         torch.backends.cudnn.benchmark = config.cudnn_benchmark and not config.deterministic

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -59,6 +60,21 @@ def test_ziglang_is_used_where_there_is_no_other(monkeypatch: pytest.MonkeyPatch
     assert found.arch_flags("x86-64-v3") == ["-mcpu=x86_64_v3"]
     assert found.arch_flags("native") == ["-mcpu=native"]
     assert found.arch_flags("") == ["-mcpu=baseline"]  # without it zig builds for the machine that it runs on
+
+
+def test_triton_finds_ziglang_where_there_is_no_other(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    real = find_compiler()
+    assert real is not None
+    monkeypatch.setattr(compiler, "find_compiler", lambda: real)
+    compiler.provide_compiler(tmp_path)
+    assert "CC" not in os.environ or not shutil.which("gcc")
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    compiler.provide_compiler(tmp_path / "made here")
+    monkeypatch.setenv("CC", os.environ["CC"])  # undone afterwards
+    words = [os.environ["CC"], "--version"]
+    assert subprocess.run(words, capture_output=True, text=True).stdout.startswith(real.version)
 
 
 def test_a_compiler_that_was_typed_and_does_not_work_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
