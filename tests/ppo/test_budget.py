@@ -121,8 +121,20 @@ def test_rows_needed() -> None:
     assert rows_needed(64, 4, 16, 1.0) is None
     assert rows_needed(0, 4, 16, 1.0) is None  # run on purpose beyond the budget
     assert rows_needed(1, 4, 16, 1.0) == 2
-    assert rows_needed(20, 4, 16, 0.5) == 11
+    assert rows_needed(20, 4, 16, 1.0) == 6
     assert rows_needed(63, 4, 16, 0.5) is None
+
+
+@pytest.mark.parametrize("live", [0.5, 0.9, 0.99])
+def test_the_shortened_rollout_is_seldom_too_short(live: float) -> None:
+    """Rows are masked at random, as episodes of random lengths end: 1 / (1 - live) rows on average."""
+    random, agents, remaining, short = np.random.default_rng(0), 8, 1000, 0
+    for _ in range(500):
+        rows = rows_needed(remaining, agents, 4096, live)
+        assert rows is not None
+        short += (random.random((rows, agents)) < live).sum() < remaining
+    assert short <= 5
+    assert rows * agents * live < 1.35 * remaining
 
 
 @pytest.mark.parametrize("form", ["plain", "workers"])

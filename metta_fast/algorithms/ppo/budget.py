@@ -9,9 +9,12 @@ are expected to be needed; if they are still too few, another short rollout foll
 
 from __future__ import annotations
 
-from math import ceil
+from math import ceil, sqrt
 
 from metta_fast.buffers.rollout import Buffers
+
+LIVE = 0.9
+"""Share of rows that are steps, as assumed of a run's first rollout."""
 
 
 def rows_needed(remaining: int, agents: int, horizon: int, live: float) -> int | None:
@@ -23,7 +26,9 @@ def rows_needed(remaining: int, agents: int, horizon: int, live: float) -> int |
     """
     if remaining <= 0 or remaining >= horizon * agents:
         return None
-    rows = ceil(remaining / (agents * live)) + 1  # an episode's end masks a row of all agents at most
+    rows = remaining / (agents * live)
+    masked = rows * (1 - live)  # of each agent, on average; their number in all agents scatters by its root
+    rows = ceil(rows + masked / 5 + 3 * sqrt(masked / agents)) + 1
     return rows if rows < horizon else None
 
 

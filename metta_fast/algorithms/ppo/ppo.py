@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 
 from metta_fast.algorithms.hooks import Context, Hooks
-from metta_fast.algorithms.ppo.budget import keep_steps, rows_needed
+from metta_fast.algorithms.ppo.budget import LIVE, keep_steps, rows_needed
 from metta_fast.algorithms.ppo.fast_paths import COMPILED_AHEAD, PATHS, situation_of
 from metta_fast.algorithms.ppo.learner import Learner
 from metta_fast.algorithms.ppo.loss_terms import STATS
@@ -221,7 +221,7 @@ class PPO:
         trainer, agents = self.config.trainer, self.vec.num_agents
         if trainer.debug:  # it checks that every row was written
             return None
-        live = self.steps / (self.epoch * trainer.batch_size) if self.steps else 1.0
+        live = self.steps / (self.epoch * trainer.batch_size) if self.steps else LIVE
         return rows_needed(self._remaining(), agents, trainer.batch_size // agents, live)
 
     def _remaining(self) -> int:
