@@ -18,6 +18,7 @@ command is known.
 from __future__ import annotations
 
 import gc
+import os
 import re
 import signal
 import sys
@@ -25,7 +26,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 
-from metta_fast.contracts.errors import UserError
+from metta_fast.contracts.errors import UserError, shown_text, system_refusal
 from metta_fast.contracts.printable import printable
 from metta_fast.machine.idle_threads import let_idle_threads_sleep
 from metta_fast.machine.output import run_command
@@ -220,6 +221,16 @@ def completion(words: Sequence[str]) -> str:
     return script(words[0], parsers, helps)
 
 
+def _check_folder() -> None:
+    """Raises UserError if the current folder was deleted: relative paths lead nowhere."""
+    try:
+        os.getcwd()
+    except OSError as error:
+        raise UserError(
+            f"the current folder cannot be used ({error.strerror}): it was deleted; cd to a folder that exists"
+        ) from error
+
+
 def main(words: Sequence[str] | None = None, *, default_hardware: str = "auto") -> int:
     """Runs a command and returns its exit code: 0, 1 failure, 2 a user's mistake, 130 Ctrl-C, 143 SIGTERM, or its own.
 
@@ -242,6 +253,7 @@ def _run(words: list[str], default_hardware: str) -> int:
         print(__version__)
         return 0
     try:
+        _check_folder()
         if words[0] == "--completion":
             print(completion(words[1:]), end="")
             return 0
@@ -253,6 +265,12 @@ def _run(words: list[str], default_hardware: str) -> int:
         return _interruptible(COMMANDS[words[0]], words[1:])
     except KeyboardInterrupt:
         return 130
+    except (OSError, ImportError) as error:
+        text = system_refusal(error)
+        if text is None or getattr(sys.stdout, "failed", None):  # run_command reports the latter
+            raise
+        print(f"error: {shown_text(text)}", file=sys.stderr)
+        return 2
     except RuntimeError as error:
         from metta_fast.contracts.env import EnvError
         from metta_fast.contracts.vector import VectorError

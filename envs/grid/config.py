@@ -95,7 +95,7 @@ def _set_share(record: Array, group_reward_pct: float) -> None:
 
 def _set_actions(record: Array, actions: Sequence[str] | None) -> None:
     """Sets the enabled actions; None: the default ones."""
-    if isinstance(actions, str):
+    if actions is not None and not isinstance(actions, (list, tuple)):
         raise UserError(f"actions={actions!r}: expected a list of names from {', '.join(ACTIONS)}")
     for name in ACTIONS[:7] if actions is None else actions:
         record["actions_enabled"] |= 1 << index_of("actions", name, ACTIONS)

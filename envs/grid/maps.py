@@ -23,6 +23,10 @@ def read_maps(path: str | Path) -> Array:
     Raises:
         UserError: no such file, a file without a map, an unknown character, or a map that is too large.
     """
+    if not isinstance(path, (str, Path)):
+        raise UserError(
+            f"map={path!r}: expected arena, rooms, maze, or the path of a text file of ASCII maps"
+        )
     try:
         lines = read_text(Path(path), f"map={str(path)!r}").splitlines()
     except UserError as error:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import sys
 import traceback
 from types import TracebackType
+
+from metta_fast.contracts.printable import printable
 
 LONGEST_WORD = 400
 """Letters of a word that a message shows in full; paths are rarely longer."""
@@ -72,9 +75,37 @@ def no_threads(count: int, number: int) -> UserError:
     )
 
 
+CURES = {
+    errno.EMFILE: "raise the limit of open files (ulimit -n 4096)",
+    errno.ENFILE: "this machine has no open files left: end other programs",
+    errno.ENOSPC: "free disk space",
+    errno.EDQUOT: "free disk space, your quota is used up",
+    errno.EROFS: "the file system is read-only: choose another folder",
+    errno.EFBIG: "raise the limit of a file's size (ulimit -f)",
+    errno.ENAMETOOLONG: "give a shorter name",
+    errno.EACCES: "ask for access, or choose another folder",
+    errno.EPERM: "ask for access, or choose another folder",
+    errno.ELOOP: "remove the circle of links",
+    errno.ENOMEM: "end other programs",
+    errno.EAGAIN: "raise the limit of processes and threads (ulimit -u)",
+}
+"""The system's refusals that the user can cure."""
+
+
+def system_refusal(error: OSError | ImportError) -> str | None:
+    """Returns the message for a refusal of the system that the user can cure; None: it is a fault of the program."""
+    number = error.errno if isinstance(error, OSError) else None
+    if isinstance(error, ImportError) and os.strerror(errno.EMFILE) in str(error):
+        number = errno.EMFILE  # the loader of shared libraries says it in words
+    if number not in CURES:
+        return None
+    name = getattr(error, "filename", None)
+    where = f"{os.fsdecode(name) if isinstance(name, (str, bytes)) else name}: " if name is not None else ""
+    return f"{where}{os.strerror(number)}; {CURES[number]}"
+
+
 def shown_text(text: str) -> str:
     """Returns a text as the terminal shows it: no control characters, and the middle of endless words left out."""
-    text = "".join(c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in text)
     return re.sub(
         rf"\S{{{LONGEST_WORD + 1},}}",
         lambda word: f"{word[0][:100]}…({len(word[0])} letters)…{word[0][-20:]}",

@@ -27,6 +27,7 @@ from metta_fast.contracts.errors import UserError
 LEAST_FLOOR = 1e-3
 UNIT = 1 << 40
 """Probabilities are whole multiples of 1/UNIT: sums of integers are exact, and on a GPU in a fixed order."""
+MOST_ALPHA = 100.0
 STREAM = 1
 
 
@@ -42,14 +43,17 @@ def add(hooks: Hooks, *, prio_alpha: float = 0.6, prio_beta: float = 0.4, prio_f
         UserError: a value out of range, or another feature that chooses segments.
     """
     limits = (
-        ("prio_alpha", prio_alpha, float("inf")),
+        ("prio_alpha", prio_alpha, MOST_ALPHA),
         ("prio_beta", prio_beta, 1.0),
         ("prio_floor", prio_floor, 1.0),
     )
     for name, value, high in limits:
         good = not isinstance(value, bool) and isinstance(value, (int, float)) and 0 <= value <= high
         if not good or (name == "prio_floor" and value < LEAST_FLOOR):
-            allowed = {"prio_alpha": "a number of at least 0", "prio_beta": "a number from 0 to 1"}
+            allowed = {
+                "prio_alpha": f"a number from 0 to {MOST_ALPHA:g}",
+                "prio_beta": "a number from 0 to 1",
+            }
             raise UserError(
                 f"features.prioritized_replay.{name}={value!r}: expected "
                 + allowed.get(name, f"a number from {LEAST_FLOOR} to 1")

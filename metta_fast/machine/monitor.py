@@ -51,7 +51,14 @@ class Monitor:
                 logging.getLogger(__name__).info(why)
         self._readings = Readings()
         stop = threading.Event()
-        work = (self._readings, Processes(os.getpid()), card, poll_s, stop)
+        processes: Processes | None = None
+        try:
+            processes = Processes(os.getpid())
+        except (psutil.Error, OSError) as error:
+            logging.getLogger(__name__).warning(
+                "warning: /proc cannot be read, CPU and memory are not shown: %s", error
+            )
+        work = (self._readings, processes, card, poll_s, stop)
         self._thread = threading.Thread(target=_watch, args=work, name="monitor", daemon=True)
         self._thread.start()
         self._end = weakref.finalize(self, stop.set)
@@ -96,7 +103,11 @@ class Readings:
 
 
 def _watch(
-    readings: Readings, processes: Processes, card: nvml.Card | None, poll_s: float, stop: threading.Event
+    readings: Readings,
+    processes: Processes | None,
+    card: nvml.Card | None,
+    poll_s: float,
+    stop: threading.Event,
 ) -> None:
     """Runs the thread. Holds no Monitor, so that one that was never closed can be collected."""
     pause = min(poll_s, 0.05)  # the first reading comes early
@@ -104,8 +115,8 @@ def _watch(
     while not stop.wait(pause):
         pause = poll_s
         try:
-            row = processes.poll()
-        except psutil.Error as error:
+            row = {} if processes is None else processes.poll()
+        except (psutil.Error, OSError) as error:
             logging.getLogger(__name__).warning("monitoring of the machine stopped: %s", error)
             return
         if card is not None:

@@ -12,6 +12,8 @@ from __future__ import annotations
 import os
 import time
 
+IMPORTED = time.monotonic()
+
 
 def process_start(pid: int | str) -> float | None:
     """Returns the process's start in seconds since boot, or None if there is no such process or no /proc.
@@ -28,10 +30,14 @@ def process_start(pid: int | str) -> float | None:
 
 
 def process_age() -> float:
-    """Returns the seconds since this process started, including Python's own start."""
+    """Returns the seconds since this process started, including Python's own start; where no process can be looked at
+    (a container that hides /proc), the seconds since this module was imported."""
     start = process_start("self")
     if start is not None:
         return time.clock_gettime(time.CLOCK_BOOTTIME) - start
     import psutil  # not Linux: right unless the clock was set in the meantime
 
-    return max(time.time() - psutil.Process().create_time(), 0.0)
+    try:
+        return max(time.time() - psutil.Process().create_time(), 0.0)
+    except (psutil.Error, OSError):
+        return time.monotonic() - IMPORTED

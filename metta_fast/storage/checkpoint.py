@@ -174,8 +174,10 @@ def steps(folder: Path) -> list[tuple[int, Path]]:
     """
     try:
         entries = [entry for entry in folder.iterdir() if entry.is_dir()]
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return []
+    except OSError as error:
+        raise UserError(f"cannot read the checkpoints {folder}: {error.strerror}") from error
     found = [(int(match[1]), entry) for entry in entries if (match := STEP_NAME.fullmatch(entry.name))]
     return sorted([*found, *_displaced(entries, {step for step, _ in found}).items()])
 

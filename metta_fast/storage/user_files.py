@@ -48,7 +48,7 @@ def read_text(path: Path, what: str, most_bytes: int = MOST_BYTES) -> str:
             raise UserError(
                 f"{what} has {found.st_size} bytes; expected a text of at most {most_bytes} bytes"
             )
-        return path.read_bytes().decode("utf-8-sig")
+        return path.read_bytes().decode().removeprefix("\ufeff")
     except OSError as error:
         raise UserError(f"{what} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:

@@ -18,7 +18,7 @@ from metta_fast.machine.monitor import Processes
 from metta_fast.machine.process_clock import process_start
 from metta_fast.metrics.advice import Advisor
 from metta_fast.storage.run_folder import RunDir, find_folders, runs
-from metta_fast.storage.user_files import read_text
+from metta_fast.storage.user_files import exists, read_text
 from metta_fast.watch.metrics_tail import MetricsTail
 
 LOOK_S = 2.0
@@ -40,7 +40,13 @@ class Machine:
     @classmethod
     def find(cls) -> Machine:
         """Opens the GPUs and starts measuring the CPU's utilisation."""
-        psutil.cpu_percent()  # measuring starts with the first call
+        try:
+            psutil.cpu_percent()  # measuring starts with the first call
+        except OSError as error:
+            raise UserError(
+                f"monitor needs {error.filename}, which cannot be read here ({error.strerror}): start it where /proc "
+                "is mounted, outside of this container"
+            ) from error
         return cls(*nvml.open_cards())
 
     def poll(self) -> None:
@@ -142,7 +148,7 @@ def find_run(name: str | None) -> RunDir | None:
     if name is None:
         return next(iter(runs(root)), None)
     for path in find_folders(name, root):
-        if (path / "config.yaml").exists():
+        if exists(path / "config.yaml"):
             return RunDir(path)
         if found := runs(str(path)):
             return found[0]

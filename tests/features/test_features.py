@@ -60,7 +60,7 @@ def test_an_unnamed_feature_is_not_imported() -> None:
     [
         ({"priority_replay": {}}, r"features\.priority_replay.*did you mean 'prioritized_replay'"),
         ({"prioritized_replay": {"prio_alfa": 1}}, r"prio_alfa.*did you mean 'prio_alpha'"),
-        ({"prioritized_replay": {"prio_alpha": -1}}, "at least 0"),
+        ({"prioritized_replay": {"prio_alpha": -1}}, "from 0 to 100"),
         ({"prioritized_replay": {"prio_beta": 2}}, "from 0 to 1"),
         ({"prioritized_replay": {"prio_floor": 0}}, "from 0.001 to 1"),
         ({"prioritized_replay": 3}, "expected its keys"),

@@ -20,13 +20,14 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.run.bad import commands, files, keys, machine, places, training
+from tests.run.bad import commands, files, keys, machine, params, places, training
 from tests.run.bad.case import Case, judge, run
 
 TABLES = {
     "keys": keys.cases,
     "train": training.cases,
     "commands": commands.cases,
+    "params": params.cases,
     "files": files.cases,
     "machine": machine.cases,
 }

@@ -170,8 +170,12 @@ def _users() -> Iterator[Case]:
     yield Case(TINY, ("runs", "Permission denied"), before=nobody)
     yield Case((*TINY, "run.dir={runs}"), ("Permission denied",), before=nobody_here)
     yield Case((*TINY, "run.dir=/root/x"), ("/root/x", "Permission denied"), before=nobody_here)
-    yield Case((*TINY, "resume={run}"), ("denied",), before=nobody_here)
-    yield Case((*TINY, "resume=auto", "run.dir={runs}", "run.name=good"), ("denied",), before=nobody_here)
+    yield Case((*TINY, "trainer.batch_size=64", "resume={run}"), ("denied",), before=nobody_here)
+    yield Case(
+        (*TINY, "trainer.batch_size=64", "resume=auto", "run.dir={runs}", "run.name=good"),
+        ("denied",),
+        before=nobody_here,
+    )
     yield Case(("eval", "{run}", "--episodes", "2"), rc=(0,), before=nobody_here)
     yield Case(("replay", "{run}"), ("denied",), before=nobody_here)
     yield Case(("replay", "{run}", "--html", "{run}/x.html"), ("permission",), before=nobody_here)
@@ -187,7 +191,7 @@ def _users() -> Iterator[Case]:
     yield Case((*TINY, "resume=closed"), ("closed",), before=closed_run)
     yield Case((*TINY, "init_from=runs/closed"), ("runs/closed",), before=closed_run)
     yield Case((*TINY, "resume=auto", "run.name=closed"), ("closed", "denied"), before=closed_run)
-    grid = (*TINY, "env=grid", "trainer.batch_size=64")
+    grid = (*TINY, "env=grid_map", "trainer.batch_size=64")
     yield Case((*grid, "env.params.map=map.txt"), ("map.txt", "Permission denied"), before=closed_files)
     yield Case((*TINY, "env=ant", "env.params.xml_file=./model.xml"), ("model.xml",), before=closed_files)
     yield Case(

@@ -108,7 +108,8 @@ def cases() -> Iterator[Case]:
                 lines=9 if words[-1].startswith("init_from") or words[0].startswith("init_from") else 4,
             )
     for text in GRID:
-        yield Case((*TINY, "env=grid", "trainer.batch_size=64", f"env.params.{text}"), _says(text))
+        recipe = "env=grid_map" if text.startswith("map=") else "env=grid"
+        yield Case((*TINY, recipe, "trainer.batch_size=64", f"env.params.{text}"), _says(text))
     for text in ROBOT:
         yield Case((*TINY, "env=ant", f"env.params.{text}"), _says(text))
     for text in SHOW:
