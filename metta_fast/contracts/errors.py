@@ -109,7 +109,7 @@ def shown_text(text: str) -> str:
     return re.sub(
         rf"\S{{{LONGEST_WORD + 1},}}",
         lambda word: f"{word[0][:100]}…({len(word[0])} letters)…{word[0][-20:]}",
-        text,
+        printable(text),
     )
 
 
