@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 import pytest
 import torch
 
@@ -151,3 +153,13 @@ def test_nothing_there(tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(UserError, match=r"has no complete checkpoint; give a run that has one$"):
         begun(tmp_path, "init_from=empty")
+
+
+def test_an_environment_of_ones_own_takes_the_whole_network_over(folder):
+    """Keys with the schema's value too: what is derived for the environment must not change them."""
+    words = ["init_from=first", "env=tests.strangers:cheap", "env.step_cost=cheap", f"run.dir={folder}"]
+    done = resolve(prepare(compose(words, default_hardware="auto"), words).composed)
+    first = checkpoint.latest(folder / "first" / "checkpoints", pytest.fail).meta["config"]
+    assert first["policy"]["activation"] == "relu"  # as in the schema
+    assert asdict(done.config.policy) == first["policy"]
+    assert done.origins["trainer.learning_rate"].startswith("derived: ")

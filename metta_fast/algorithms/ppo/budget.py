@@ -1,7 +1,7 @@
 """Ends a run at exactly trainer.total_timesteps: shortens its last rollout and leaves out the steps beyond.
 
-    collect: rows_needed ─► a rollout that can be shortened stops after that many rows
-    update:  keep_steps  ─► of the rows collected, the first ones up to the budget are learned from
+    rows_needed ─► a rollout that can be shortened stops after that many rows
+    keep_steps  ─► of the rows collected, the first ones up to the budget are steps
 
 Masked rows are not steps, and how many a rollout will have is unknown beforehand. So some more rows are collected than
 are expected to be needed; if they are still too few, another short rollout follows.

@@ -73,6 +73,7 @@ class DevicePPO(PPO):
                 weights are unchanged.
         """
         context, epoch = self._context(), self.epoch
+        self._keep_steps()  # the steps of the last update are known now; the summary has counted all rows
         self._learn(context)
         self._figures.copy_(torch.cat([self.learner.sums.double(), self.summary.figures]), non_blocking=True)
         if self._read is not None:

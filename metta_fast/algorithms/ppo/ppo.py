@@ -194,6 +194,7 @@ class PPO:
         """
         self._before_rollout()
         self._roll()
+        self._keep_steps()
         self.summary.run()
         self._read_summary(self.summary.figures.tolist(), self.epoch)
         self._after_rollout()
@@ -223,6 +224,11 @@ class PPO:
             return None
         live = self.steps / (self.epoch * trainer.batch_size) if self.steps else LIVE
         return rows_needed(self._remaining(), agents, trainer.batch_size // agents, live)
+
+    def _keep_steps(self) -> None:
+        """Masks steps of the rollout that are beyond the budget."""
+        if 0 < self._remaining() < self.config.trainer.batch_size:
+            keep_steps(self.buffers, self._remaining())
 
     def _remaining(self) -> int:
         """Returns the agent steps up to trainer.total_timesteps."""
@@ -259,9 +265,7 @@ class PPO:
         self.timer.lap("update")
 
     def _learn(self, context: Context) -> None:
-        """Learns from the rollout, as far as the budget goes, then updates the observation normalizer with it."""
-        if 0 < self._remaining() < self.config.trainer.batch_size:
-            keep_steps(self.buffers, self._remaining())
+        """Learns from the rollout, then updates the observation normalizer with it."""
         self.learner.update(context, self.steps)
         normalizer = getattr(self.policy, "normalizer", None)
         if normalizer is not None:
