@@ -28,8 +28,8 @@ OLDEST, NEWEST = (3, 11), (3, 14)
 ZIG_FLAGS = ("-fno-sanitize=undefined", "-fwrapv", "-DNDEBUG")
 """zig cc traps undefined behaviour unless told otherwise, and does not get the flags that Python was built with."""
 TRIAL = "#include <stdlib.h>\nint mf_trial(void) { return abs(-1); }\n"
-TIMEOUT_S = 120.0
-"""Seconds for the trial; zig builds its C library's start files at the first one."""
+TIMEOUT_S = 900.0
+"""Seconds for the trial: at the first one zig builds parts of its C library, which takes minutes on a busy machine."""
 
 
 @dataclass(frozen=True)
