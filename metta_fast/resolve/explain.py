@@ -1,8 +1,8 @@
 """Formats the configuration for --help, --explain and --cfg job.
 
-python run_optimized.py --help                       # every key, its default and choices
-python run_optimized.py hardware=auto --explain      # every value and where it comes from
-python run_optimized.py --cfg job                    # the resolved configuration as YAML
+metta-fast train --help                       # every key, its default and choices
+metta-fast train env=grid_solo --explain      # every value and where it comes from
+metta-fast train --cfg job                    # the resolved configuration as YAML
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ SECTIONS = {
 }
 
 USAGE = """\
-usage: python run_optimized.py [group=option …] [key=value …] [--help | --explain | --cfg job]
-                               [--config-dir DIR] [--trust]
+usage: metta-fast train [group=option …] [key=value …] [--help | --explain | --cfg job]
+                        [--config-dir DIR] [--trust]
 
-  python run_optimized.py                                      # hardware=ultra_fast env=grid policy=mlp
-  python run_optimized.py hardware=auto env=grid_arena policy=lstm
-  python run_optimized.py env.num_envs=1024 trainer.batch_size=262144 --explain
+  metta-fast train                                      # hardware=auto env=grid policy=mlp
+  metta-fast train env=grid_arena policy=lstm
+  metta-fast train env.num_envs=1024 trainer.batch_size=262144 --explain
 
   --explain         print each value and where it comes from, and stop
   --cfg job         print the resolved configuration as YAML, and stop

@@ -100,6 +100,9 @@ def test_doctor_of_an_installed_copy_names_nothing_of_a_checkout(monkeypatch, ca
     monkeypatch.setattr(doctor, "_unbuilt", lambda: iter(["metta_fast.envs.grid._grid", doctor.ROBOTS]))
     assert main(["doctor"]) == 1
     text += capsys.readouterr().out
+    for words in [["train", "--help"], ["--help"]]:
+        assert main(words) == 0
+        text += capsys.readouterr().out.replace("`metta-fast build --help`", "")
     for word in ("run_ultra_fast", "run_optimized", "setup.py", "metta-fast build"):
         assert word not in text
 
