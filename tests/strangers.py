@@ -99,6 +99,11 @@ class Bad(Cheap):
         return super().step(action)
 
 
+    def close(self) -> None:
+        if self.how == "stays" and self.count:  # not the one that is made to be looked at
+            time.sleep(60)
+
+
 def cheap(config: Any) -> Callable[[int], Cheap]:
     return lambda index: Cheap()
 

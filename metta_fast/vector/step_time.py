@@ -176,7 +176,7 @@ def main(given: int, answers: int) -> None:
     except EnvError as error:
         say(f"error {error}")
     except BaseException as error:
-        say(f"error it raised {type(error).__name__}: {error}")
+        say(f"error it raised {type(error).__name__}" + (f": {error}" if str(error) else ""))
     finally:
         os._exit(0)
 

@@ -45,12 +45,14 @@ def test_measuring_is_quick_and_leaves_nothing() -> None:
         ("raises", "environment 0 raised ValueError: no such room"),
         ("quits", "environment 0 raised SystemExit: 3"),
         ("exits", "it ended its process"),
+        ("interrupts", "environment 0 raised KeyboardInterrupt"),
     ],
 )
 def test_an_environment_that_fails_says_how(how: str, why: str) -> None:
     with pytest.raises(Unmeasured) as caught:
         seconds("bad", how=how)
-    assert str(caught.value) == why
+    assert str(caught.value).startswith(why)
+    assert "\n" not in str(caught.value)
     assert not children()
 
 
@@ -67,6 +69,13 @@ def test_an_environment_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(step_time, "MAKE_S", 0.01)
     with pytest.raises(Unmeasured, match="not ready after"):
         seconds("cheap")
+    assert not children()
+
+
+def test_an_environment_that_does_not_close_is_ended() -> None:
+    start = time.monotonic()
+    assert seconds("bad", how="stays") < 20e-6
+    assert time.monotonic() - start < 10
     assert not children()
 
 
