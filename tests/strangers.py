@@ -98,7 +98,6 @@ class Bad(Cheap):
             print("A" * 100_000)
         return super().step(action)
 
-
     def close(self) -> None:
         if self.how == "stays" and self.count:  # not the one that is made to be looked at
             time.sleep(60)
