@@ -61,12 +61,13 @@ SCALES = (
     Scale(25_000, 1024, 8, 64),
     Scale(50_000, 2048, 8, 64),
     Scale(500_000, 4096, 16, 64),
-    Scale(5_000_000, 8192, 32, 128),
-    Scale(20_000_000, 32768, 128, 512),
+    Scale(1_500_000, 8192, 32, 64),
+    Scale(8_000_000, 16384, 64, 128),
+    Scale(30_000_000, 32768, 128, 512),
 )
 """The rollout is 1/25 of a short budget and less of a long one: a policy that is updated often learns in fewer steps,
 larger batches only save time."""
-LARGEST = {"cheap": 32768, "medium": 8192, "slow": 4096}
+LARGEST = {"cheap": 32768, "medium": 16384, "slow": 8192}
 """The largest batch by step cost: where stepping takes the time, small batches cost none."""
 LEAST_HORIZON = 64
 """Rows that each of many agents gives in a rollout, unless the budget is then less than LEAST_UPDATES rollouts."""
