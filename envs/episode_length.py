@@ -33,6 +33,16 @@ def episode_length(env: Any) -> int:
     return min((int(limit) for limit in found if _is_limit(limit)), default=0)
 
 
+def reward_threshold(env: Any) -> float | None:
+    """Returns the mean return at which the environment counts as solved (`spec.reward_threshold`), or None."""
+    for layer in layers(env):
+        with suppress(Exception):  # properties are the user's code
+            found = layer.spec.reward_threshold
+            if isinstance(found, (int, float, np.number)) and np.isfinite(found):
+                return float(found)
+    return None
+
+
 def layers(env: Any) -> Iterator[Any]:
     """Yields an environment and those that it wraps, from the outside."""
     for _ in range(MOST_WRAPPERS):

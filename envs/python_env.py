@@ -36,6 +36,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
+from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -43,10 +44,11 @@ import numpy as np
 
 from metta_fast.contracts import batch_state as states
 from metta_fast.contracts import progress
-from metta_fast.contracts.env import KINDS, EnvError, EnvSpec, Rows
+from metta_fast.contracts.env import KINDS, Array, EnvError, EnvSpec, Rows
 from metta_fast.contracts.errors import UserError
 from metta_fast.envs.actions import ActionDecoder, action_spec
-from metta_fast.envs.episode_length import episode_length
+from metta_fast.envs.episode_length import episode_length, reward_threshold
+from metta_fast.envs.info_stats import InfoStats
 from metta_fast.envs.python_checks import close_env, num_agents
 from metta_fast.envs.python_checks import make_env as made
 from metta_fast.envs.python_slot import DISABLED, NEXT_STEP, SAME_STEP, OneAgent, SeveralAgents
@@ -65,7 +67,8 @@ class PythonEnvFactory:
         make_env: global index → environment.
         num_envs: has no effect; accepted for old code. Use `make_vector`'s argument or env.num_envs instead.
         stats: names in the `info` of an episode's last step that become statistics (`env/<name>`): numbers,
-            or for several agents numbers or arrays [n]. "a/b" is info["a"]["b"].
+            or for several agents numbers or arrays [n]. "a/b" is info["a"]["b"]. Other numbers in this `info` become
+            statistics too, at most 64 (info_stats.py); what is listed must be there in every episode.
         has_final_obs: False for a same-step environment without `info["final_obs"]`: episodes then have no masked
             row, and a time limit cannot bootstrap.
     """
@@ -94,6 +97,7 @@ class PythonEnvFactory:
             action = action_spec(self.action_space)
             privileged = _privileged(env, self.parts)
             limit = episode_length(env)
+            threshold = reward_threshold(env)
             cheap = hasattr(env, "state_dict") and hasattr(env, "load_state_dict")
             agents = num_agents(env, self.parts)
         finally:
@@ -113,6 +117,8 @@ class PythonEnvFactory:
             max_steps=limit,
             has_final_obs=has_final_obs,
             cheap_state=cheap,
+            reward_threshold=threshold,
+            info_stats=True,
         )
 
     def make_batch(self, first_env: int, num_envs: int, total_envs: int) -> PythonBatch:
@@ -135,11 +141,13 @@ class PythonBatch:
     def __init__(self, factory: PythonEnvFactory, first_env: int, num_envs: int) -> None:
         self.factory, self.spec = factory, factory.spec
         self._decoder = ActionDecoder(factory.action_space)
+        self.info = InfoStats(self.spec.stats, self.spec.agents_per_env)
         kind = SeveralAgents if factory.several else OneAgent
         self.envs: list[Any] = []
         try:
             for i in range(num_envs):
                 self.envs.append(kind(factory, first_env + i))
+                self.envs[i].note = partial(self.info.add, i)
                 progress.made()
         except BaseException:  # one cannot be made, or a signal came
             with suppress(Exception):
@@ -181,6 +189,12 @@ class PythonBatch:
 
     def native_job(self) -> None:
         return None
+
+    def info_sums(self) -> dict[str, tuple[float, int]]:
+        return self.info.sums()
+
+    def last_info(self) -> dict[int, dict[str, Array]]:
+        return self.info.last()
 
     def time_steps(self, seconds: list[float]) -> None:
         """From now on, appends the seconds of each call of an environment's own `step` to `seconds`."""

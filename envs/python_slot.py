@@ -22,6 +22,9 @@ DISABLED, NEXT_STEP, SAME_STEP = "Disabled", "NextStep", "SameStep"
 """Gymnasium's AutoresetMode."""
 
 
+ONE = np.ones(1, np.bool_)
+
+
 class Made(Protocol):
     """Declares the attributes of PythonEnvFactory (python_env.py) that a slot reads."""
 
@@ -53,6 +56,8 @@ class Slot:
         """True: the next call starts a new episode."""
         self.held: Any = None
         """same-step: the new episode's first observation."""
+        self.note: Callable[[Any, Array], None] = _forget
+        """Takes the info of an episode's last step, and [n] whose episode ends: statistics that nobody declared."""
         self.env = make_env(factory.make_env, index)
         self.call = self.env.step
 
@@ -167,6 +172,7 @@ class OneAgent(Slot):
             rows.reset[0] = True
         if factory.spec.stats:
             self._stats(info, [0])
+        self.note(info, ONE)
         return obs
 
     def restart(self, action: Any) -> float:
@@ -211,6 +217,7 @@ class SeveralAgents(Slot):
         rows.reset[:] = False
         if ends.any():
             self._stats(info, ends)
+            self.note(info, ends)
         self.ended = bool(self.gone.all())
 
     def _hint(self) -> str:
@@ -237,6 +244,10 @@ class SeveralAgents(Slot):
                 f"each of {self.agents[0]} agents"
             )
         return value
+
+
+def _forget(info: Any, which: Array) -> None:
+    """Takes no statistics."""
 
 
 def _flag(name: str, value: Any) -> bool:

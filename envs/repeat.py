@@ -133,6 +133,22 @@ class _Batch:
         """Returns the inner batch's notes; called only if EnvSpec.notes is True."""
         return {kind: text for batch in self._inner for kind, text in batch.notes().items()}  # type: ignore[attr-defined]
 
+    def info_sums(self) -> dict[str, tuple[float, int]]:
+        """Returns the inner batches' sums; called only if EnvSpec.info_stats is True."""
+        found: dict[str, tuple[float, int]] = {}
+        for batch in self._inner:
+            for name, (total, count) in batch.info_sums().items():  # type: ignore[attr-defined]
+                before = found.get(name, (0.0, 0))
+                found[name] = before[0] + total, before[1] + count
+        return found
+
+    def last_info(self) -> dict[int, dict[str, Any]]:
+        found: dict[int, Any] = {}
+        for i, batch in enumerate(self._inner):
+            for values in batch.last_info().values():  # type: ignore[attr-defined]
+                found[i] = values
+        return found
+
     def close(self) -> None:
         with ExitStack() as stack:
             for batch in self._inner:

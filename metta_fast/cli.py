@@ -36,7 +36,7 @@ from metta_fast.version import __version__
 USAGE = """usage: metta-fast COMMAND …
 
   train [key=value …]   train, or continue a run (resume=auto); `metta-fast train --help` explains every key
-  eval RUN …            evaluate a run's policy on unseen maps; `metta-fast eval --help`
+  eval RUN …            evaluate a run's policy on unseen seeds; `metta-fast eval --help`
   replay RUN …          show an episode as a page, in the terminal or as a video; `metta-fast replay --help`
   export RUN …          export a run's policy as TorchScript, torch.export or ONNX; `metta-fast export --help`
   monitor [RUN]         show the machine and a run's newest metrics, live; `metta-fast monitor --help`

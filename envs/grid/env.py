@@ -68,6 +68,10 @@ class GridFactory:
 
         return GridRecorder(self.record, batch.states[0])
 
+    def unseen(self) -> str:
+        """Returns what an evaluation's seeds change."""
+        return "unseen maps"
+
     def scripted_player(self) -> Player:
         """Returns the scripted player.
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 OURS = {"ppo": "metta_fast.algorithms.ppo.kind:PPOKind"}
 """Algorithms that come with metta_fast."""
-READ_BY_RUN = frozenset({"total_timesteps", "device", "torch_threads", "deterministic"})
+READ_BY_RUN = frozenset({"total_timesteps", "stop_at_return", "device", "torch_threads", "deterministic"})
 """Keys of trainer.* that the run itself reads, whatever the algorithm."""
 
 

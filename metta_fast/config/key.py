@@ -22,6 +22,7 @@ def key(
     low: float | None = None,
     high: float | None = None,
     names_code: bool = False,
+    words: tuple[str, ...] = (),
 ) -> Any:
     """Returns a field of a dataclass of keys.
 
@@ -33,6 +34,7 @@ def key(
         low, high: the least and greatest value, both included.
         names_code: values may name code to import, as module:name. Where they come from a run, config/trust.py decides
             whether that is done; load_named refuses other keys.
+        words: texts that are allowed beside the kind's values.
     """
     metadata = key_metadata(
         default,
@@ -44,6 +46,7 @@ def key(
         low=low,
         high=high,
         names_code=names_code,
+        words=words,
     )
     if isinstance(default, dict):
         return field(default_factory=lambda: dict(default), metadata=metadata)
@@ -54,4 +57,4 @@ def key_metadata(default: Any, **given: Any) -> dict[str, Any]:
     """Returns the metadata of a field: what `key` was given, the rest as for a key without limits."""
     kind = given.pop("kind", None) or type(default).__name__
     plain = {"help": "", "choices": None, "auto": False, "null": False, "low": None, "high": None}
-    return plain | {"names_code": False} | given | {"kind": kind}
+    return plain | {"names_code": False, "words": ()} | given | {"kind": kind}

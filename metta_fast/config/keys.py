@@ -71,6 +71,8 @@ class Key:
     high: float | None
     names_code: bool = False
     """Values may name code to import."""
+    words: tuple[str, ...] = ()
+    """Texts that are allowed beside the kind's values."""
 
     def expected(self) -> str:
         """Returns which values this key takes, in words."""
@@ -89,7 +91,8 @@ class Key:
             words += f" from {_number(self.low)} to {_number(self.high)}"
         elif self.low is not None:
             words += f" of at least {_number(self.low)}"
-        return words + (" or auto" if self.auto else "") + (" or null" if self.null else "")
+        also = "".join(f" or {word}" for word in self.words)
+        return words + also + (" or auto" if self.auto else "") + (" or null" if self.null else "")
 
 
 def _number(value: float) -> str:
@@ -199,7 +202,7 @@ def check_value(path: str, value: Any, where: str = "") -> Any:
 
 def check_entry(entry: Key, value: Any, where: str = "") -> Any:
     """Returns `value` in the type of one key. Raises UserError: wrong type, value out of range."""
-    if (value is None and entry.null) or (entry.auto and value == "auto"):
+    if (value is None and entry.null) or (entry.auto and value == "auto") or value in entry.words:
         return value
     given = _convert(value, entry.kind)
     wrong = given is None or (entry.choices is not None and given not in entry.choices)

@@ -15,7 +15,7 @@ class RunConfig:
     checkpoint_max_s: float = key(300.0, "most seconds between two checkpoints", low=0)
     keep_checkpoints: int = key(3, "number of newest checkpoints that are kept, besides the best one", low=1)
     evaluate_interval: int = key(
-        0, "epochs between evaluations on unseen maps; 0: never (`metta-fast eval` evaluates a run)", low=0
+        0, "epochs between evaluations on unseen seeds; 0: never (`metta-fast eval` evaluates a run)", low=0
     )
     evaluate_episodes: int = key(64, "environments of an evaluation, which play one episode each", low=1)
     evaluate_deterministic: bool = key(False, "evaluations take the most likely action instead of a sample")

@@ -155,6 +155,14 @@ class PolicyConfig:
 @dataclass
 class TrainerConfig:
     total_timesteps: int = key(50_000_000, "agent steps to train for", low=1, high=10**15)
+    stop_at_return: float | str | None = key(
+        None,
+        "end the run, saved, once the mean return of the last 100 episodes reaches this; solved: the environment's own "
+        "reward_threshold (Gymnasium's registry); null: never",
+        kind="float",
+        null=True,
+        words=("solved",),
+    )
     batch_size: int = key(
         16384,
         "rows of one rollout: num_agents * horizon; must be whole segments if typed, else it is a ceiling",

@@ -104,6 +104,10 @@ class EnvSpec:
     """Size of one environment's state; 0 without an engine for the GPU."""
     notes: bool = False
     """True: `EnvBatch.notes()` exists: {kind: text}, messages for the user that do not stop the run."""
+    reward_threshold: float | None = None
+    """The mean return at which the environment counts as solved, if it says so."""
+    info_stats: bool = False
+    """True: `EnvBatch.info_sums()` exists: statistics that are not among `stats`, whose names are not known before."""
     stagger: bool = False
     """True: the environment can start its first episode in the middle (see DESIGN: episode ends)."""
     autoreset: str = "next_step"
@@ -195,6 +199,18 @@ class NotingBatch(EnvBatch, Protocol):
 
     def notes(self) -> dict[str, str]:
         """Returns {kind: text}: messages for the user about environments that keep running."""
+        ...
+
+
+class InfoBatch(EnvBatch, Protocol):
+    """Adds the methods of a batch whose spec has `info_stats=True`."""
+
+    def info_sums(self) -> dict[str, tuple[float, int]]:
+        """Returns {name: (sum, number)} of the episodes that ended since the last call."""
+        ...
+
+    def last_info(self) -> dict[int, dict[str, Array]]:
+        """Returns {environment of the batch: {name: [n]}} of the episodes that ended since the last call."""
         ...
 
 

@@ -56,6 +56,12 @@ def observations(factory: EnvFactory) -> tuple[str, ...]:
     return found
 
 
+def unseen(factory: EnvFactory) -> str:
+    """Returns what an evaluation's seeds change: "unseen maps"; by default "episodes"."""
+    found: str = _ask(factory, "unseen", "episodes")
+    return found
+
+
 def gymnasium_id(factory: EnvFactory) -> str:
     """Returns the name of the same environment in Gymnasium's registry; "" if it is not there."""
     found: str = _ask(factory, "gymnasium_id", "")

@@ -1,11 +1,11 @@
-"""Evaluates a policy on maps that it never trained on, and compares it with the scripted and the random player.
+"""Evaluates a policy on episodes whose seeds it never trained on, beside the scripted and the random player.
 
-    metta-fast eval runs/<name>                              # the newest checkpoint, 256 episodes, sampled
+    metta-fast eval runs/<name>                              # the newest checkpoint, 256 episodes
     metta-fast eval runs/<name> --best --deterministic --json
     metta-fast eval runs/<name>/checkpoints/step_000000123456 --episodes 64
 
 Evaluation seeds have the top bit set; training seeds never do. Every environment plays one whole episode, so
-long episodes count as much as short ones. All players play the same maps.
+long episodes count as much as short ones. All players play the same seeds.
 
 Place in the flow: trainer.py calls `evaluate` between epochs; cli.py calls `run_eval_command`.
 """
@@ -34,7 +34,7 @@ from metta_fast.config.trust import (
 )
 from metta_fast.contracts.algorithm import POLICY_STATE
 from metta_fast.contracts.env import EVAL_SEED_BIT, EnvFactory, EnvSpec
-from metta_fast.contracts.env_answers import scripted_player
+from metta_fast.contracts.env_answers import scripted_player, unseen
 from metta_fast.contracts.errors import UserError
 from metta_fast.contracts.player import Player
 from metta_fast.contracts.printable import printable
@@ -67,7 +67,7 @@ def evaluate(
     max_steps: int = 1000,
     check: Callable[[], None] | None = None,
 ) -> dict[str, float]:
-    """Plays one episode in each of `num_envs` environments of the run's factory, on unseen maps.
+    """Plays one episode in each of `num_envs` environments of the run's factory, on unseen seeds.
 
     The policy's weights and normalisers do not change. The training's random generators are not used.
 
@@ -118,6 +118,8 @@ def run_eval_command(words: Sequence[str]) -> int:
     _use_all_cores()
     spec = factory.spec
     _check_memory(spec, given.episodes)
+    if given.deterministic is None:
+        given.deterministic = spec.action.kind == "box"
     players: dict[str, Player] = {
         "policy": PolicyPlayer(policy, spec, device, deterministic=given.deterministic, seed=given.seed)
     }
@@ -131,14 +133,15 @@ def run_eval_command(words: Sequence[str]) -> int:
     players["random"] = RandomPlayer(spec, given.seed)
     standings = []
     for name, player in players.items():
-        print(f"{name}: {given.episodes} episodes …", file=sys.stderr, flush=True)
+        how = f" of {sampled_or_likely(given.deterministic)}" if name == "policy" else ""
+        print(f"{name}: {given.episodes} episodes{how} …", file=sys.stderr, flush=True)
         episodes = play(
             factory, player, given.episodes, seed=_eval_seed(given.seed), max_steps=config.env.max_steps
         )
         if episodes.unfinished:
             print(f"note: {episodes.unfinished} agents' episodes did not end and were cut", file=sys.stderr)
         standings.append(Standing.of(name, episodes))
-    result = _result(str(found.path), config, given, standings)
+    result = _result(str(found.path), config, given, standings) | {"unseen": unseen(factory)}
     print(json.dumps(result, indent=1) if given.json else printable(_table(result)))
     return 0
 
@@ -147,16 +150,30 @@ def parser() -> argparse.ArgumentParser:
     """Makes the parser of the command's options."""
     found = OptionParser(
         prog="metta-fast eval",
-        description="Play unseen maps with a run's policy, and compare it with other players.",
+        description="Play episodes whose seeds training never uses with a run's policy, and compare it with other "
+        "players.",
     )
     found.add_argument("run", metavar="RUN", help="a run's folder or name, or one of its checkpoints")
     found.add_argument(
         "--episodes", type=int, default=256, help="environments, one episode each (default: 256)"
     )
-    found.add_argument(
-        "--deterministic", action="store_true", help="choose the most likely action instead of a sample"
+    how = found.add_mutually_exclusive_group()
+    how.add_argument(
+        "--deterministic",
+        action="store_true",
+        default=None,
+        help="choose the most likely action (the default for continuous actions)",
     )
-    found.add_argument("--seed", type=int, default=0, help="seed of the maps (default: 0)")
+    how.add_argument(
+        "--stochastic",
+        dest="deterministic",
+        action="store_false",
+        default=None,
+        help="sample actions (the default for discrete actions)",
+    )
+    found.add_argument(
+        "--seed", type=int, default=0, help="seed of the environments (grids: of the maps) (default: 0)"
+    )
     found.add_argument(
         "--best", action="store_true", help="use the checkpoint with the best score instead of the newest"
     )
@@ -316,12 +333,13 @@ def _table(result: dict[str, Any]) -> str:
     columns = {name: max(len(name) + 2, 10) for name in list(next(iter(players.values())))[:-1]}
     lines = [
         f"{result['checkpoint']}",
-        f"{result['env']}: {result['episodes']} unseen maps (seed {result['seed']}), {how}; means per agent",
+        f"{result['env']}: {result['episodes']} {result['unseen']} (seed {result['seed']}, unused in training), {how}; "
+        "means per agent",
         "",
         f"{'':10}" + "".join(f"{name:>{width}}" for name, width in columns.items()) + f"  ± {measure}",
     ]
     for name, figures in players.items():
-        cells = "".join(f"{_cell(figures[column]):>{width}}" for column, width in columns.items())
+        cells = "".join(f"{_cell(figures.get(column)):>{width}}" for column, width in columns.items())
         lines.append(f"{name:10}{cells}  ± {_cell(figures['score_error'])}")
     lines.append("")
     lines += [f"{measure}: policy / {other} = {value:.2f}" for other, value in result["policy_to"].items()]

@@ -25,6 +25,7 @@ from metta_fast.contracts.env import (
     EnvError,
     EnvFactory,
     EnvSpec,
+    InfoBatch,
     NotingBatch,
     Rows,
     check_batches,
@@ -102,6 +103,7 @@ def play(
     rows = new_rows(spec, n)
     returns, lengths, alive = np.zeros(n), np.zeros(n, np.int64), np.ones(n, np.bool_)
     stats = np.full((n, len(spec.stats)), np.nan)
+    found: dict[str, Array] = {}
     batch = factory.make_batch(first_env, num_envs, first_env + num_envs)
     try:
         batch.bind(rows)
@@ -120,6 +122,8 @@ def play(
             lengths[acting] += 1
             ended = acting & (rows.terminal | rows.truncation)
             stats[ended] = rows.stats[ended]
+            if spec.info_stats and ended.any():
+                _take_info(batch, ended, spec.agents_per_env, found)
             alive &= ~ended
             if not alive.any():
                 break
@@ -127,7 +131,7 @@ def play(
             LOG.warning("warning: %s", text)
     finally:
         close_batch(batch)
-    named = {name: stats[:, i] for i, name in enumerate(spec.stats)}
+    named = {name: stats[:, i] for i, name in enumerate(spec.stats)} | found
     return Episodes(spec.agents_per_env, returns, lengths, named, int(alive.sum()))
 
 
@@ -137,6 +141,16 @@ def close_batch(batch: EnvBatch) -> None:
         batch.close()
     except EnvError as error:
         LOG.warning("warning: %s", error)
+
+
+def _take_info(batch: EnvBatch, ended: Array, agents: int, found: dict[str, Array]) -> None:
+    """Adds the statistics of these agents' episodes that the environment did not declare to `found`: {name: [n]}."""
+    for env, values in cast("InfoBatch", batch).last_info().items():
+        which = np.flatnonzero(ended[env * agents : (env + 1) * agents])
+        for name, numbers in values.items():
+            if len(which):
+                column = found.setdefault(name, np.full(len(ended), np.nan))
+                column[env * agents + which] = numbers[which]
 
 
 def uniform(action: ActionSpec, agents: int, rng: np.random.Generator) -> Array:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 
 RECENT = "env/return_100"
+NO_EPISODE = "no episode has ended yet"
 """Mean return of the last 100 episodes (rollout/episode_stats.py)."""
 READINGS: dict[str, tuple[str, ...]] = {
     "GPU busy": ("{perf/gpu_utilization:.0f} %",),
@@ -58,6 +59,8 @@ def line(seen: dict[str, float], total: int) -> str:
             parts.append(f"{label} {short(seen[name])}")
         if name == "env/return" and RECENT in seen:
             parts[-1] += f" (last 100 episodes {short(seen[RECENT])})"
+    if "env/return" not in seen and steps:
+        parts.append(NO_EPISODE)
     shares = sorted(time_shares(seen).items(), key=lambda item: -item[1])[:4]
     if shares:
         parts.append("[" + " ".join(f"{phase} {100 * share:.0f}%" for phase, share in shares) + "]")

@@ -19,7 +19,7 @@ from itertools import combinations, pairwise
 from typing import TYPE_CHECKING
 
 from metta_fast.contracts.printable import one_line
-from metta_fast.metrics.progress_text import RECENT, readings, short, time_left, time_shares
+from metta_fast.metrics.progress_text import NO_EPISODE, RECENT, readings, short, time_left, time_shares
 
 if TYPE_CHECKING:
     from rich.panel import Panel
@@ -158,7 +158,7 @@ def _return(seen: dict[str, float], curve: Curve, width: int) -> Text:
     from rich.text import Text
 
     line = Text(no_wrap=True, overflow="ellipsis", style="bold")
-    line.append(f"return {short(seen['env/return'])}" if "env/return" in seen else "return -")
+    line.append(f"return {short(seen['env/return'])}" if "env/return" in seen else f"return - ({NO_EPISODE})")
     if RECENT in seen:
         words = "last 100 episodes" if width >= 60 else "last 100"
         line.append(f"   {words} {short(seen[RECENT])}")

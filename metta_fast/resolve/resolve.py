@@ -88,6 +88,7 @@ def resolve(composed: Composed, *, machine: Machine | None = None) -> Resolved:
     work.env_device(spec)
     work.sizes()
     work.budget()
+    work.stop(spec)
     work.vector(spec)
     work.viewer(factory)
     work.intervals(factory)
@@ -243,6 +244,14 @@ class _Resolve(Devices):
             raise UserError(
                 f"vector.restart_workers={vector.restart_workers}: vector.backend={vector.backend} has no workers to "
                 "restart; remove it, or give vector.backend=workers"
+            )
+
+    def stop(self, spec: EnvSpec) -> None:
+        """Checks that trainer.stop_at_return=solved has a threshold."""
+        if self.config.trainer.stop_at_return == "solved" and spec.reward_threshold is None:
+            raise UserError(
+                f"trainer.stop_at_return=solved: {spec.name} has no reward_threshold (Gymnasium's "
+                "env.spec.reward_threshold); give the return at which to stop, trainer.stop_at_return=…, or null"
             )
 
     def viewer(self, factory: EnvFactory) -> None:

@@ -104,13 +104,13 @@ class EpisodeStats:
         return torch.cat([sums, torch.where(counted.unsqueeze(2), buffers.stats, 0).sum((0, 1)).double()])
 
     def means(self, sums: list[float]) -> dict[str, float]:
-        """Returns `add`'s figures of an epoch as metrics: env/return, env/length, env/<stat>, and env/return_100, the
-        mean of the last LAST episodes. Empty if no episode ended. Call it once an epoch, in order."""
+        """Returns `add`'s figures of an epoch as metrics: env/return, env/length, env/<stat>, env/episodes (how many
+        ended) and env/return_100, the mean of the last LAST. Empty if none ended. Call it once an epoch, in order."""
         if not sums[0]:
             return {}
         found = {f"env/{name}": total / sums[0] for name, total in zip(self.names, sums[1:])}
         self.recent.add(sums[0], found["env/return"])
-        return found | {"env/return_100": self.recent.mean()}
+        return found | {"env/return_100": self.recent.mean(), "env/episodes": sums[0]}
 
     def state_dict(self) -> dict[str, Any]:
         return {

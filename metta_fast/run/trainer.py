@@ -22,7 +22,7 @@ import signal
 import traceback
 from collections.abc import Callable
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 
@@ -45,6 +45,7 @@ from metta_fast.run.run_writer import Log, RunWriter, claim
 from metta_fast.run.saver import Saver
 from metta_fast.run.signals import Interrupt, Interrupted, Reason
 from metta_fast.run.snapshot import Snapshot
+from metta_fast.run.solved import Solved, no_episode
 from metta_fast.storage.checkpoint import Checkpoint
 from metta_fast.storage.run_folder import RunDir, create
 
@@ -101,6 +102,8 @@ class Trainer:
         self.interrupted = False
         self.interrupt = Interrupt()
         self._build = build
+        self._info: Row = {}
+        """Statistics of the last epoch's episodes that the environments did not declare."""
         self._restarts = 0
         """How often workers were restarted in this session."""
         self._code = 1
@@ -160,6 +163,11 @@ class Trainer:
             self._replay()
         for text in unmet(self.config, self.metrics):
             self.log.say(text)
+        spec, steps = self._parts.spec, self.algorithm.steps - self._begun_at
+        agents = self.config.env.num_envs * spec.agents_per_env
+        missing = no_episode(self.metrics, steps, agents, spec.max_steps)
+        if missing is not None:
+            self.log.say(missing)
         if self.stopped is not None:
             self._writer.end(f"stopped: {self.stopped}. {self._go_on('The state is saved')}")
         else:
@@ -210,6 +218,8 @@ class Trainer:
         elif self.init is not None:
             self.algorithm.start_from(self.init.load("algorithm"), f"init_from={self.init.path}")
         self._writer.open_wandb(lambda: self._code)
+        self._solved = Solved(self.config.trainer.stop_at_return, parts.spec)
+        self._begun_at = self.algorithm.steps
         self._start_clocks()
         self._unused = False
         if start is None:
@@ -284,6 +294,8 @@ class Trainer:
             self.log.note(f"first update after {first_update:.2f} s")
         while self.algorithm.notes:
             self.log.say(self.algorithm.notes.pop(0))
+        if self._parts.spec.info_stats:
+            self._info = {f"env/{name}": value for name, value in cast(Any, self.vec).info_stats().items()}
         if self._parts.spec.notes:
             for text in self.vec.notes():
                 self.log.warn(text)
@@ -298,6 +310,12 @@ class Trainer:
         if clocks.log.due(epoch, last=last) or evaluate:
             row = self.algorithm.metrics() | clocks.row(epoch, steps, last=last)
             row["train/seconds"] = self._saver.snapshot.seconds
+            row = self._info | row
+            solved, stop = self._solved.see(row, steps)
+            if solved is not None:
+                self.log.say(solved)
+            if stop is not None:
+                self.stop(stop)
             if self.config.vector.restart_workers:
                 row["perf/worker_restarts"] = self._restarts
             if evaluate and (figures := self._evaluate()):

@@ -7,9 +7,10 @@ import errno
 import hashlib
 import os
 import stat
+from io import BufferedReader
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO
+from typing import Any
 
 
 def make_folders(path: Path) -> None:
@@ -36,7 +37,7 @@ def sync_folder(path: Path) -> None:
         os.close(descriptor)
 
 
-def open_regular(path: Path) -> BinaryIO:
+def open_regular(path: Path) -> BufferedReader:
     """Opens a file for reading if it is a regular one: no link, no device, no pipe (which could wait for ever).
 
     Raises:

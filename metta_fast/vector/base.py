@@ -16,7 +16,7 @@ import numpy as np
 from metta_fast.config.extension import described
 from metta_fast.contracts import batch_state as states
 from metta_fast.contracts.closing import Closing
-from metta_fast.contracts.env import Array, EnvBatch, EnvError, EnvFactory, NotingBatch
+from metta_fast.contracts.env import Array, EnvBatch, EnvError, EnvFactory, InfoBatch, NotingBatch
 from metta_fast.contracts.errors import NonFiniteError
 from metta_fast.contracts.interrupt import is_interrupt
 from metta_fast.contracts.slab import EnvRange, slab_rows, slab_size, split
@@ -25,6 +25,9 @@ from metta_fast.envs.native._sync import FAULT, NOTHING, Memory, Ready
 
 LOOK_S = 0.05
 """Seconds between two checks of the workers while recv waits."""
+
+MOST_INFO = 64
+"""Most statistics that no environment declared: the names that come first."""
 
 
 class BaseVector(Closing):
@@ -64,6 +67,7 @@ class BaseVector(Closing):
         self._box = spec.action.kind == "box"
         self.watcher: Callable[[], None] | None = None
         """Called whenever block 0 was received, when its environments are not stepping."""
+        self._info_names: set[str] = set()
         self._told: set[str] = set()
         """Kinds of notes that were returned already."""
 
@@ -122,6 +126,19 @@ class BaseVector(Closing):
             new |= {kind: text for kind, text in notes.items() if kind not in self._told and kind not in new}
         self._told |= new.keys()
         return list(new.values())
+
+    def info_stats(self) -> dict[str, float]:
+        """Returns the means of the statistics that no environment declared, over the episodes that ended since the last
+        call. Only while every block is held, and if `spec.info_stats`."""
+        self._check_all_held("info_stats")
+        found: dict[str, tuple[float, int]] = {}
+        for sums in self._info_sums():
+            for name, (total, count) in sums.items():
+                if name in self._info_names or len(self._info_names) < MOST_INFO:
+                    self._info_names.add(name)
+                    before = found.get(name, (0.0, 0))
+                    found[name] = before[0] + total, before[1] + count
+        return {name: total / count for name, (total, count) in found.items()}
 
     def state_dict(self) -> dict[str, Any]:
         return self.snapshot()()
@@ -311,6 +328,10 @@ class BaseVector(Closing):
         """Returns the batches' notes, in order of environments."""
         with self._named("notes() raised"):
             return [cast("NotingBatch", batch).notes() for batch in self.batches]
+
+    def _info_sums(self) -> list[dict[str, tuple[float, int]]]:
+        """Returns the batches' sums, in order of environments."""
+        return [cast("InfoBatch", batch).info_sums() for batch in self.batches]
 
     def _load_env_states(self, state: states.State) -> None:
         """Loads a state into all environments: each batch gets its part."""

@@ -20,7 +20,7 @@ import numpy as np
 
 from metta_fast.config.extension import described
 from metta_fast.contracts import progress
-from metta_fast.contracts.env import EnvBatch, EnvError, NativeBatch, NotingBatch
+from metta_fast.contracts.env import EnvBatch, EnvError, InfoBatch, NativeBatch, NotingBatch
 from metta_fast.contracts.slab import slab_rows, slab_size
 from metta_fast.envs.native._pool import Pool
 from metta_fast.envs.native._sync import (
@@ -158,6 +158,8 @@ def _serve(index: int, job: Job, memory: Memory, link: Link, launcher: int, word
                 return
             if command == "state":
                 link.send((index, [batch.state_dict() for batch in batches.values()]))
+            elif command == "info":
+                link.send((index, [cast("InfoBatch", batch).info_sums() for batch in batches.values()]))
             elif command == "notes":
                 link.send((index, [cast("NotingBatch", batch).notes() for batch in batches.values()]))
             else:

@@ -183,6 +183,10 @@ class WorkersVector(BaseVector):
         parts = self._ask_all("notes", [None] * len(self.worker_ranges))
         return [notes for part in parts for notes in part]
 
+    def _info_sums(self) -> list[dict[str, tuple[float, int]]]:
+        parts = self._ask_all("info", [None] * len(self.worker_ranges))
+        return [sums for part in parts for sums in part]
+
     def _load_env_states(self, state: states.State) -> None:
         self._ask_all(
             "load",
