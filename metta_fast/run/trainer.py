@@ -34,6 +34,7 @@ from metta_fast.machine.monitor import Monitor
 from metta_fast.machine.output import tolerant_output
 from metta_fast.metrics.loggers import Row
 from metta_fast.metrics.progress_text import keep
+from metta_fast.metrics.solved import Solved, no_episode
 from metta_fast.resolve import smaller_sizes
 from metta_fast.resolve.resolve import Resolved
 from metta_fast.run.build import Parts, build_parts
@@ -45,7 +46,6 @@ from metta_fast.run.run_writer import Log, RunWriter, claim
 from metta_fast.run.saver import Saver
 from metta_fast.run.signals import Interrupt, Interrupted, Reason
 from metta_fast.run.snapshot import Snapshot
-from metta_fast.run.solved import Solved, no_episode
 from metta_fast.storage.checkpoint import Checkpoint
 from metta_fast.storage.run_folder import RunDir, create
 
