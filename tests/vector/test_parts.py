@@ -147,6 +147,12 @@ def test_the_pool_runs_every_chunk_once(tmp_path, flags):
             assert out.stdout == "ended 1\n", out
 
 
+with_tsan = pytest.mark.skipif(
+    not CC or "ziglang" in CC,
+    reason="needs gcc's ThreadSanitizer (ziglang would first compile its own for minutes)",
+)
+
+
 def watched(folder, *flags):
     """POOL under ThreadSanitizer: its exit status and what it wrote."""
     program = compiled(folder, POOL, "-g", "-fsanitize=thread", *flags)
@@ -154,11 +160,13 @@ def watched(folder, *flags):
     return out.returncode, out.stdout + out.stderr
 
 
+@with_tsan
 @pytest.mark.parametrize("flags", [[], ["-DMF_NO_FUTEX"]])
 def test_thread_sanitizer_finds_no_race_in_the_pool(tmp_path, flags):
     assert watched(tmp_path, *flags) == (0, "ended 1\n")
 
 
+@with_tsan
 def test_thread_sanitizer_finds_a_planted_race(tmp_path):
     for _ in range(10):  # on a loaded machine the threads may happen to run one after the other
         status, said = watched(tmp_path, "-DPLANTED_RACE")
@@ -170,7 +178,6 @@ def test_thread_sanitizer_finds_a_planted_race(tmp_path):
 
 NO_STACK = """
 from metta_fast.envs.native._pool import Pool
-from tests.c_compiler import CC
 from metta_fast.envs.native._sync import Ready
 from metta_fast.contracts.errors import UserError
 from metta_fast.policy.fused_act._c_act import Actor
