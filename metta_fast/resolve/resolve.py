@@ -11,28 +11,24 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from math import ceil, isfinite
+from math import isfinite
 from pathlib import Path
 
 from metta_fast.config.encoders import check_encoder_name, check_no_params, check_reads, own_encoder
 from metta_fast.config.keys import Config, RunConfig, get
-from metta_fast.config.policy_inputs import OURS, check_policy_name, only, reads
+from metta_fast.config.policy_inputs import check_policy_name, only, reads
 from metta_fast.contracts.algorithm import MemoryPart
 from metta_fast.contracts.env import EnvFactory, EnvSpec, check_batches
 from metta_fast.contracts.env_answers import viewer as viewer_of
 from metta_fast.contracts.errors import UserError
-from metta_fast.envs import is_ours
 from metta_fast.machine import hardware
 from metta_fast.machine.hardware import Machine
 from metta_fast.metrics.wandb_logger import check_wandb
 from metta_fast.resolve import memory_estimate as memory
-from metta_fast.resolve.algorithm_keys import check_algorithm, unread
+from metta_fast.resolve.algorithm_keys import check_algorithm
 from metta_fast.resolve.compose import Composed
-from metta_fast.resolve.derived_defaults import given_values, leave_out_profile, put_derived
-from metta_fast.resolve.derived_values import Facts, derive
-from metta_fast.resolve.fit_devices import Devices
+from metta_fast.resolve.fit_defaults import Defaults
 from metta_fast.resolve.fit_sizes import fit_sizes
-from metta_fast.resolve.step_cost import step_cost
 from metta_fast.storage.run_folder import safe_name
 from metta_fast.storage.user_files import exists, is_folder
 
@@ -114,45 +110,8 @@ def check_place(run: RunConfig) -> None:
         raise UserError(f"run.dir={run.dir}: is not a folder; choose another with run.dir=…")
 
 
-class _Resolve(Devices):
-    """Resolves a configuration: the steps that are not about devices."""
-
-    def profile(self) -> None:
-        """Leaves out what a detected profile sets beside the machine, for an environment that is not ours
-        (metta_fast/resolve/derived_defaults.py)."""
-        if self.detected is None:
-            return
-        left_out = leave_out_profile(self.config, self.origins, self.detected)
-        if left_out:
-            file = next(iter(self.detected.values()))
-            option = file.partition("/")[2]
-            self.remarks.append(
-                f"{file} was detected, not typed: for an environment that is not ours it sets only vector.*, "
-                f"trainer.device and trainer.precision, not {', '.join(left_out)}; hardware={option} sets all of its "
-                "values"
-            )
-
-    def derived(self, factory: EnvFactory) -> None:
-        """Finds env.step_cost, and derives values for an environment that is not ours from what it is."""
-        config, env = self.config, self.config.env
-        if env.step_cost == "auto":
-            cost, why, note = step_cost(env, factory)
-            self._set("env.step_cost", cost, why)
-            self.notes += [note] if note else []
-        if is_ours(env):
-            return
-        spec = factory.spec
-        limit = env.max_steps if self.typed("env.max_steps") else None
-        facts = Facts(
-            spec,
-            episode_length=spec.max_steps or limit,
-            step_cost=env.step_cost,
-            total_timesteps=config.trainer.total_timesteps,
-            core=config.policy.core,
-            own_policy=config.policy.name not in OURS,
-            given=given_values(config, self.origins, self.detected or {}),
-        )
-        put_derived(config, self.origins, derive(facts), facts.given, unread(self.kind))
+class _Resolve(Defaults):
+    """Resolves a configuration: the steps that are not about devices or derived values."""
 
     def algorithm(self) -> None:
         """Checks that the algorithm reads the keys that were typed (metta_fast/resolve/algorithm_keys.py)."""
@@ -179,23 +138,6 @@ class _Resolve(Devices):
         """Fits the algorithm's sizes and the blocks to each other (metta_fast/resolve/fit_sizes.py)."""
         for change in fit_sizes(self.config, self.typed):
             self._adjust(change.path, change.value, change.why)
-
-    def budget(self) -> None:
-        """Adds a note where one rollout is more than 1% of trainer.total_timesteps: what will be trained."""
-        total, batch = self.config.trainer.total_timesteps, self.config.trainer.batch_size
-        if "batch_size" not in self.kind.reads or batch * 100 <= total:
-            return
-        rollout = f"trainer.batch_size={batch} ({self.origins['trainer.batch_size'].partition(': ')[0]})"
-        if batch > total:
-            self.notes.append(
-                f"trainer.total_timesteps={total} is less than one rollout of {rollout}: {total} steps are trained, in "
-                "one update; a smaller trainer.batch_size learns more from them"
-            )
-        else:
-            self.notes.append(
-                f"trainer.total_timesteps={total} is about {ceil(total / batch)} rollouts of {rollout}; the last one "
-                f"ends early, so that {total} steps are trained"
-            )
 
     def vector(self, spec: EnvSpec) -> None:
         """Chooses backend, workers and threads for this environment and the allowed cores."""

@@ -123,6 +123,20 @@ def test_the_budget_and_the_episodes_length_change_derived_values() -> None:
     assert resolved(*TEAM).config.trainer.gamma != short.config.trainer.gamma
 
 
+def test_the_length_of_an_episode_is_what_is_stated_or_given(tmp_path: Path) -> None:
+    (tmp_path / "env").mkdir()
+    (tmp_path / "env" / "mine.yaml").write_text(
+        "# @package _global_\nenv: {name: mine, factory: 'tests.strangers:cheap', observation: default, max_steps: 40}\n"
+    )
+    own = ["--config-dir", str(tmp_path), "env=mine", "env.step_cost=cheap", "trainer.total_timesteps=50_000"]
+    gammas = [
+        resolved(*words).config.trainer.gamma
+        for words in (CHEAP, own, [*CHEAP, "env.max_steps=40"], [*CHEAP, "env.max_steps=80", "env.action_repeat=2"])
+    ]
+    assert gammas[0] != gammas[1]  # unknown, although the schema's max_steps is 1000
+    assert gammas[1] == gammas[2] == gammas[3]
+
+
 def test_explain_gives_the_reasons_and_what_the_profile_has() -> None:
     text = explain_text(resolved(*TEAM))
     assert "trainer.learning_rate=0.0003" in text
