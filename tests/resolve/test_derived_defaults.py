@@ -131,7 +131,12 @@ def test_the_length_of_an_episode_is_what_is_stated_or_given(tmp_path: Path) -> 
     own = ["--config-dir", str(tmp_path), "env=mine", "env.step_cost=cheap", "trainer.total_timesteps=50_000"]
     gammas = [
         resolved(*words).config.trainer.gamma
-        for words in (CHEAP, own, [*CHEAP, "env.max_steps=40"], [*CHEAP, "env.max_steps=80", "env.action_repeat=2"])
+        for words in (
+            CHEAP,
+            own,
+            [*CHEAP, "env.max_steps=40"],
+            [*CHEAP, "env.max_steps=80", "env.action_repeat=2"],
+        )
     ]
     assert gammas[0] != gammas[1]  # unknown, although the schema's max_steps is 1000
     assert gammas[1] == gammas[2] == gammas[3]
