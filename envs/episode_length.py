@@ -56,4 +56,4 @@ def layers(env: Any) -> Iterator[Any]:
 
 
 def _is_limit(value: Any) -> bool:
-    return isinstance(value, (int, np.integer)) and not isinstance(value, bool) and 0 < value < 1 << 31
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool) and 0 < int(value) < 1 << 31

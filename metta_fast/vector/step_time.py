@@ -215,6 +215,7 @@ def fastest_stretch(times: list[float]) -> float:
 def random_actions(spec: EnvSpec, count: int) -> Iterator[Array]:
     """Yields rows [agents, width] of actions within the bounds, `count` different ones over and over."""
     rng, agents, action = np.random.default_rng(0), spec.agents_per_env, spec.action
+    drawn: Array
     if action.kind == "discrete":
         drawn = rng.integers(0, action.nvec, (count, agents, action.width)).astype(np.int32)
     else:

@@ -126,9 +126,10 @@ def test_the_budget_and_the_episodes_length_change_derived_values() -> None:
 def test_the_length_of_an_episode_is_what_is_stated_or_given(tmp_path: Path) -> None:
     (tmp_path / "env").mkdir()
     (tmp_path / "env" / "mine.yaml").write_text(
-        "# @package _global_\nenv: {name: mine, factory: 'tests.strangers:cheap', observation: default, max_steps: 40}\n"
+        "# @package _global_\n"
+        "env: {name: mine, factory: 'tests.strangers:cheap', observation: default, max_steps: 40}\n"
     )
-    own = ["--config-dir", str(tmp_path), "env=mine", "env.step_cost=cheap", "trainer.total_timesteps=50_000"]
+    own = ["--config-dir", str(tmp_path), "env=mine", *CHEAP[1:]]
     gammas = [
         resolved(*words).config.trainer.gamma
         for words in (
