@@ -148,7 +148,10 @@ class PPO:
     def _make_rollout(self) -> Collector:
         """Makes the rollout that the run's fast paths choose."""
         vec = cast("VectorEnv", self.vec)
-        keys: dict[str, Any] = {"zero_copy": self.config.vector.zero_copy, "noise_color": self.config.trainer.noise_color}
+        keys: dict[str, Any] = {
+            "zero_copy": self.config.vector.zero_copy,
+            "noise_color": self.config.trainer.noise_color,
+        }
         if not self.graphs:
             kind = CpuRollout if self.paths.uses(C_ROLLOUT) else Rollout
             return kind(vec, self.policy, self.buffers, **keys, **self._common)
