@@ -44,6 +44,8 @@ from metta_fast.storage.user_files import is_folder, user_path
 CONFIGS = Path(__file__).resolve().parents[1] / "configs"
 COMMAND_LINE = "command line"
 DEFAULT = "default"
+DERIVED = "derived: "
+"""Start of the origin of a derived value (derived_defaults.py)."""
 OWN = {
     "env": ", or your own as package.module:function",
     "policy": ", or your own as package.module:Class",

@@ -14,8 +14,7 @@ from metta_fast.contracts.env import EnvSpec
 from metta_fast.contracts.errors import UserError
 from metta_fast.envs import is_ours
 from metta_fast.machine.hardware import Machine
-from metta_fast.resolve.compose import Composed
-from metta_fast.resolve.derived_defaults import DERIVED
+from metta_fast.resolve.compose import DERIVED, Composed
 from metta_fast.resolve.env_on_gpu import PREFERENCES, Obstacle, cpu_wishes, differing, obstacle, said
 
 OWN_GRAPHS = {"reduce-overhead": "default", "max-autotune": "max-autotune-no-cudagraphs"}
