@@ -21,9 +21,10 @@ def start_child(script: Path, arguments: Sequence[str], variables: Mapping[str, 
         streams: Popen's stdin, stdout, stderr and pass_fds.
     """
     paths = os.pathsep.join(path for path in sys.path if path)
+    inherited = {name: value for name, value in os.environ.items() if name != "PYTHONSAFEPATH"}
     return subprocess.Popen(
-        [sys.executable, str(script), *arguments],
-        env={**os.environ, **variables, "PYTHONPATH": paths},
+        [sys.executable, str(script), *arguments],  # Python puts the script's folder first in sys.path
+        env={**inherited, **variables, "PYTHONPATH": paths},
         start_new_session=True,
         **streams,
     )

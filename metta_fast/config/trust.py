@@ -223,8 +223,9 @@ def _not_begun_here(meta: Mapping[str, Any], names: Sequence[Named]) -> str | No
         return "was not begun by this user on this machine"
     if is_signed(own, _message(config, _places(code_named(config))), marks.get("places")):
         return None
-    there = ", ".join(f"{module} is now {place}" for module, place in _places(names).items())
-    return f"was begun with code in another place ({there})"
+    places = _places(names).items()
+    there = ", ".join(f"{module} is now {place}" if place else f"there is no {module}" for module, place in places)
+    return f"was begun with code in another place (here {there})"
 
 
 def _message(config: Mapping[str, Any], places: Mapping[str, str] | None = None) -> bytes:

@@ -17,8 +17,8 @@ from metta_fast.metrics.run_panel import Curve, run_panel
 from metta_fast.resolve.compose import compose
 from tests.tiny import QUIET, named
 
-SHORT = (*QUIET, "env.num_envs=4", "trainer.batch_size=128", "trainer.minibatch_size=64", "trainer.bptt_horizon=16",
-         "trainer.total_timesteps=1280")  # fmt: skip
+SHORT = (*QUIET, "env.num_envs=4", "trainer.batch_size=64", "trainer.minibatch_size=64", "trainer.bptt_horizon=16",
+         "trainer.total_timesteps=768")  # fmt: skip
 
 
 class Told(gymnasium.Env):
@@ -115,7 +115,8 @@ def test_numbers_in_info_are_statistics(tmp_path, words):
 
 
 def test_statistics_of_several_agents_and_in_evaluations(tmp_path, capsys):
-    code, rows = run(tmp_path, f"env={__name__}:make_two", "run.evaluate_interval=2", "run.min_interval_s=0")
+    words = ("trainer.batch_size=128", "run.evaluate_interval=2", "run.min_interval_s=0")
+    code, rows = run(tmp_path, f"env={__name__}:make_two", *words)
     assert code == 0
     assert (rows[-1]["env/each"], rows[-1]["env/all"]) == (2.0, 5.0)
     assert "env/shape" not in rows[-1]
@@ -140,7 +141,7 @@ def test_solved_is_said_and_can_end_the_run(tmp_path, capsys):
     code, rows = run(tmp_path, f"env={__name__}:make_solvable", "vector.backend=serial")
     said = capsys.readouterr().err
     assert code == 0
-    assert rows[-1]["train/steps"] >= 1280
+    assert rows[-1]["train/steps"] >= 768
     line = r"solved at step \d+: the mean return of the last 100 episodes is 1, the environment's threshold"
     assert len(re.findall(line, said)) == 1
     for value in ("solved", "0.95"):
@@ -148,7 +149,7 @@ def test_solved_is_said_and_can_end_the_run(tmp_path, capsys):
                          f"trainer.stop_at_return={value}")  # fmt: skip
         said = capsys.readouterr().err
         assert code == 0
-        assert 500 <= rows[-1]["train/steps"] < 1280  # not before a hundred episodes of five steps
+        assert 500 <= rows[-1]["train/steps"] < 768  # not before a hundred episodes of five steps
         assert (
             f"stopped: the mean return of the last 100 episodes is 1, and trainer.stop_at_return={value}"
             in said
@@ -177,7 +178,7 @@ def test_a_run_without_an_end_of_an_episode_says_so(tmp_path, capsys):
     assert code == 0
     assert not any("env/return" in row for row in rows)
     assert "no episode has ended yet" in said
-    assert "no episode has ended, so that there is no env/return: each environment took 320 steps" in said
+    assert "no episode has ended, so that there is no env/return: each environment took 192 steps" in said
     panel = run_panel({"train/steps": 5.0}, 10, Curve(), title="t", width=80)
     from rich.console import Console
 
@@ -199,7 +200,7 @@ def test_eval_says_what_it_plays(tmp_path, capsys):
     ):
         folder = tmp_path / env.rpartition(":")[2]
         assert run(folder, f"env={env}", "env.max_steps=20")[0] == 0
-        for words, how in flags.items():
+        for words, how in flags.items() if env.endswith(":make") else [((), None)]:
             capsys.readouterr()
             assert main(["eval", str(folder / "r"), "--episodes", "3", *words]) == 0
             out, err = capsys.readouterr()

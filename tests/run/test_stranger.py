@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 import stat
 import subprocess
@@ -149,7 +150,7 @@ def test_my_run_beside_a_strangers_module(project, tmp_path, monkeypatch, capsys
     sys.path.remove(str(project))
     monkeypatch.chdir(trap)
     assert main(["eval", "r", "--episodes", "2"]) == 2
-    assert f"my_cart is now {trap / 'my_cart.py'}" in capsys.readouterr().err
+    assert f"here my_cart is now {trap / 'my_cart.py'}" in capsys.readouterr().err
     assert not (tmp_path / "trapped").exists()
 
 
@@ -228,6 +229,20 @@ def test_code_is_loaded_for_marked_keys_only():
     assert load_named("os:getcwd", "features.kick.teacher") is os.getcwd
     with pytest.raises(UserError, match=r"expected package\.module:name"):
         load_named("os.getcwd", "features.kick.teacher")
+
+
+def test_whoever_reads_a_runs_configuration_asks():
+    """Each file of the product that makes a Config of a checkpoint's also checks the code that it names."""
+    root = Path(metta_fast.__file__).parent
+    readers = {
+        file.name: file.read_text()
+        for top in (root, root / "envs")
+        for file in top.rglob("*.py")
+        if re.search(r"\bmeta(\[|\.get\().config", file.read_text())
+        and "config_from_dict" in file.read_text()
+    }
+    assert {"evaluate.py", "resume.py", "fine_tune.py"} <= set(readers)
+    assert [name for name, text in readers.items() if "check_code(" not in text] == []
 
 
 def test_what_a_configuration_names():
