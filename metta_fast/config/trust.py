@@ -224,7 +224,9 @@ def _not_begun_here(meta: Mapping[str, Any], names: Sequence[Named]) -> str | No
     if is_signed(own, _message(config, _places(code_named(config))), marks.get("places")):
         return None
     places = _places(names).items()
-    there = ", ".join(f"{module} is now {place}" if place else f"there is no {module}" for module, place in places)
+    there = ", ".join(
+        f"{module} is now {place}" if place else f"there is no {module}" for module, place in places
+    )
     return f"was begun with code in another place (here {there})"
 
 
