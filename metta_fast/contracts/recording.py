@@ -51,6 +51,10 @@ class Recording:
         end: [n] int64, the step after which the agent's episode was over; NO_END if the recording stopped earlier.
         terminal: [n] bool, True if the rules and not a time limit ended the episode.
         stats: {name: [n] float64} reported by the environment at the end; NaN where it reported none.
+        value: [steps, n] float32: the policy's value before each action, of the reward as it was trained on; NaN where
+            the player has none. None: not recorded.
+        observation: {leaf: [steps + 1, n, *shape]}: what the agents saw after each step, of environments without a
+            view of their own and small leaves.
     """
 
     about: dict[str, Any]
@@ -61,6 +65,8 @@ class Recording:
     terminal: Array
     stats: dict[str, Array]
     world: World
+    value: Array | None = None
+    observation: dict[str, Array] = field(default_factory=dict)
 
     @property
     def steps(self) -> int:
@@ -78,6 +84,10 @@ class Recording:
 
     def to_json(self) -> dict[str, Any]:
         """Converts to plain values that `json` can write; NaN becomes null."""
+        seen = {name: _seen(rows) for name, rows in self.observation.items()}
+        more: dict[str, Any] = {"observation": seen} if seen else {}
+        if self.value is not None:
+            more["value"] = _plain(self.value)
         return {
             "format": FORMAT,
             "version": VERSION,
@@ -95,6 +105,7 @@ class Recording:
                 "facts": self.world.facts,
                 "tracks": {name: encode_track(track) for name, track in self.world.tracks.items()},
             },
+            **more,
         }
 
     @classmethod
@@ -127,6 +138,11 @@ class Recording:
                 world["facts"],
                 {name: decode_track(track) for name, track in world["tracks"].items()},
             ),
+            np.array(given["value"], np.float32).reshape(steps, agents) if "value" in given else None,
+            {
+                name: np.array(leaf["rows"], leaf["dtype"]).reshape(steps + 1, agents, *leaf["shape"])
+                for name, leaf in given.get("observation", {}).items()
+            },
         )
 
     def save(self, path: str | Path) -> None:
@@ -146,6 +162,12 @@ class Recording:
             raise UserError(f"cannot read {path}: {error.strerror}") from error
         except ValueError as error:
             raise UserError(f"{path} is not a recording: it is not JSON") from error
+
+
+def _seen(rows: Array) -> dict[str, Any]:
+    """Encodes a leaf of the observation: flat rows of n · size numbers."""
+    flat = rows.reshape(len(rows), -1)
+    return {"dtype": str(rows.dtype), "shape": list(rows.shape[2:]), "rows": _plain(flat)}
 
 
 def _plain(values: Array) -> list[Any]:

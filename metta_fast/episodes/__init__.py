@@ -15,7 +15,7 @@ Actions, rewards, ends and statistics are recorded for every environment. A reco
     kind     recorder                                          page             terminal, video
     grid     envs/grid/recorder.py                             page/grid.js     envs/grid/text.py, envs/grid/picture.py
     frames   envs/frame_recorder.FrameRecorder(render): images page/frames.js   the images, in the video
-    none     without make_recorder                             numbers only     numbers only
+    none     without make_recorder                             page/charts.js   numbers only
 
 For environments that can be rendered, it is enough to return `FrameRecorder(lambda: <RGB uint8 [height, width, 3]>)`;
 envs/python_env.py does so for Gymnasium's `render_mode="rgb_array"`. A new kind of world needs functions in views.py

@@ -45,7 +45,10 @@ if TYPE_CHECKING:
 FPS = 10.0
 """Steps per second in the terminal, and in videos of worlds without a time unit."""
 MOST_EPISODES = 1_000_000
-NO_PICTURES = "has no pictures: only actions, rewards and returns are shown"
+NO_PICTURES = (
+    "has no pictures: the page plots observation, action, reward and value. For pictures, let the maker give "
+    'environments with render_mode="rgb_array": gymnasium.make("…", render_mode="rgb_array")'
+)
 
 
 def run_replay_command(words: Sequence[str]) -> int:

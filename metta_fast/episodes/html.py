@@ -20,7 +20,7 @@ from metta_fast.envs.frame_recorder import frames
 from metta_fast.episodes.video import FILM_FPS, encode_film, has_encoder
 from metta_fast.storage.atomic_file import whole
 
-SCRIPTS = ("data.js", "icons.js", "grid.js", "frames.js", "plot.js", "page.js")
+SCRIPTS = ("data.js", "icons.js", "grid.js", "frames.js", "plot.js", "charts.js", "page.js")
 
 
 def page(recording: Recording) -> str:

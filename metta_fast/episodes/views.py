@@ -55,5 +55,6 @@ def world_frames(recording: Recording) -> tuple[Iterator[Array], int]:
         return found
     raise UserError(
         f"{recording.about.get('env', 'this environment')} has no pictures to make a video of; "
-        'an environment in Gymnasium\'s API has them if it is made with render_mode="rgb_array"'
+        'an environment in Gymnasium\'s API has them if its maker gives render_mode="rgb_array": '
+        'gymnasium.make("…", render_mode="rgb_array")'
     )

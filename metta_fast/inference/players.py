@@ -197,6 +197,7 @@ class PolicyPlayer:
         self._policy, self._spec, self._device = policy, spec, device
         self._deterministic = deterministic
         self._state: torch.Tensor | None = None
+        self._value: torch.Tensor | None = None
         self._generator = reseed(torch.Generator(device), seed)
 
     def act(self, rows: Rows, batch: EnvBatch) -> Array:
@@ -223,7 +224,7 @@ class PolicyPlayer:
             if self._state is None:
                 self._state = self._policy.initial_state(len(reset), self._device)
             output = self._policy(leaves, self._state, begins)
-            self._state = output.state
+            self._state, self._value = output.state, output.value[0]
             self._check_choice(output.params[0], live)
             if self._deterministic:
                 action = self._policy.head.mode(output.params)
@@ -233,6 +234,11 @@ class PolicyPlayer:
                 action, _ = self._policy.head.sample(output.params, noise)
             action = self._policy.head.to_env(action)
         return action[0].cpu().numpy()
+
+    @property
+    def value(self) -> Array | None:
+        """[n] float32: the value of the last rows that actions were chosen for; None before the first."""
+        return None if self._value is None else self._value.float().cpu().numpy()
 
     def _check_choice(self, params: torch.Tensor, live: Array | None) -> None:
         if self._spec.action.kind != "discrete":

@@ -3,13 +3,20 @@
 import json
 import re
 
+import gymnasium
 import numpy as np
 import pytest
+import torch
 
+from metta_fast.config.keys import PolicyConfig
 from metta_fast.contracts.recording import Recording, World
 from metta_fast.envs.frame_recorder import FrameRecorder
+from metta_fast.envs.python_env import PythonEnvFactory
 from metta_fast.episodes import html
 from metta_fast.episodes.html import page, write_page
+from metta_fast.episodes.record import record
+from metta_fast.inference.players import PolicyPlayer
+from metta_fast.policy import make_policy
 from tests.episodes.browser import Browser, find
 from tests.episodes.worlds import busy_recording
 
@@ -368,3 +375,75 @@ def test_a_film_is_a_small_part_of_its_images(monkeypatch):
     small = len(page(moving))
     monkeypatch.setattr(html, "has_encoder", lambda: False)
     assert small < len(page(moving)) / 8
+
+
+class Drifting(gymnasium.Env):
+    """Two numbers that rise and fall; nine more in a leaf of their own."""
+
+    observation_space = gymnasium.spaces.Dict(
+        many=gymnasium.spaces.Box(-1, 1, (9,)), place=gymnasium.spaces.Box(-1, 1, (2,))
+    )
+    action_space = gymnasium.spaces.Discrete(3, start=5)
+
+    def seen(self):
+        place = np.array([self.t / 40 - 0.5, 0.5 - self.t / 40], np.float32)
+        return {"place": place, "many": np.full(9, self.t / 40, np.float32)}
+
+    def reset(self, *, seed=None, options=None):
+        self.t = 0
+        return self.seen(), {}
+
+    def step(self, action):
+        self.t += 1
+        return self.seen(), 1.0, self.t == 40, False, {}
+
+
+def drifting():
+    factory = PythonEnvFactory(lambda index: Drifting(), name="drifting")
+    policy = make_policy(PolicyConfig(hidden_size=8), factory.spec)
+    player = PolicyPlayer(policy, factory.spec, torch.device("cpu"), deterministic=False)
+    return record(factory, player, seed=1, about={"env": "drifting"})
+
+
+def test_what_an_agent_saw_and_expected_is_in_the_recording(tmp_path):
+    recording = drifting()
+    assert recording.observation["place"].shape == (41, 1, 2)
+    assert recording.observation["place"][40, 0] == pytest.approx([0.5, -0.5])
+    assert recording.value.shape == (40, 1)
+    assert np.isfinite(recording.value).all()
+    recording.save(tmp_path / "r.json")
+    again = Recording.load(tmp_path / "r.json")
+    assert np.array_equal(again.value, recording.value)
+    assert np.array_equal(again.observation["many"], recording.observation["many"])
+
+
+@needs_browser
+@pytest.mark.parametrize(("width", "height"), [(1280, 800), (390, 844)])
+def test_a_plain_environment_fills_its_window(width, height, tmp_path):
+    write_page(drifting(), tmp_path / "plain.html")
+    with Browser(width, height) as opened:
+        opened.prefer("light")
+        opened.open(tmp_path / "plain.html", "#step=30")
+        titles = opened.js("[...document.querySelectorAll('#charts b')].map((b) => b.textContent)")
+        assert titles == [
+            "observation: many",
+            "observation: place",
+            "action: number of the choice",
+            "value that the policy expects",
+        ]
+        assert "0 0.25 1 -0.25" in opened.js("document.querySelectorAll('#charts span')[1].textContent")
+        assert opened.js("document.documentElement.scrollWidth") <= width  # nothing to scroll sideways
+        filled = opened.js("document.querySelector('footer').getBoundingClientRect().bottom")
+        assert filled > 0.93 * height
+        if width > 1000:
+            assert opened.js("document.documentElement.scrollHeight") == height
+        for k in range(4):
+            inked = opened.js(
+                f"(() => {{ const c = document.querySelectorAll('#charts canvas')[{k}];"
+                " const d = c.getContext('2d').getImageData(0, 0, c.width, c.height).data;"
+                " let n = 0; for (let i = 3; i < d.length; i += 4) n += d[i] > 0; return n; })()"
+            )
+            assert inked > 300
+        opened.click_in("#charts canvas", x=46 + 0.5)
+        assert state(opened)["step"] == "0"
+        assert opened.errors() == []

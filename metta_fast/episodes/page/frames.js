@@ -1,7 +1,10 @@
 /* Shows worlds recorded as rendered images, and worlds without pictures. */
 
 class PlainWorld {
-  constructor(recording) { this.r = recording; }
+  constructor(recording) {
+    this.r = recording;
+    this.charted = true;  // charts.js
+  }
 
   fit() { return 0; }
   draw(canvas) { canvas.parentElement.hidden = true; }
@@ -15,10 +18,11 @@ class PlainWorld {
   }
 
   detail(step, picked) {
-    if (picked?.agent === undefined) return "";
-    const k = picked.agent;
+    const k = picked?.agent ?? 0, value = this.r.value?.[step]?.[k];
     return `<h2>agent ${k}</h2>${facts({
       action: this.action(step, k) || "–", reward: signed(this.r.rewardAt(step, k)), return: short(this.r.returns[k][step]),
+      ...(value === undefined || value === null ? {} : { value: number(value) }),
+      ...seen(this.r, step, k),
     })}`;
   }
 }

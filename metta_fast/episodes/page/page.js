@@ -6,6 +6,7 @@ const FPS = [1, 2, 5, 10, 20, 40, 80];
 const recording = new Recording(JSON.parse($("recording").textContent));
 const world = new (WORLDS[recording.world.kind] || PlainWorld)(recording);
 const plot = new Plot(recording);
+const charts = world.charted ? new Charts(recording) : null;
 const state = { step: 0, picked: null, playing: false, fps: 10, cell: 1 };
 
 // ── drawing ──
@@ -18,6 +19,7 @@ function draw() {
   map.style.width = `${map.width / ratio}px`;
   map.dataset.cell = state.cell / ratio;
   plot.draw($("plot"), step, picked, ratio);
+  if (charts) charts.draw(step, picked?.agent ?? 0, ratio, chartRoom());
   $("step").innerHTML = `step ${step} <span>of ${recording.steps}</span>`;
   $("scrubber").value = step;
   $("play").querySelector("path").setAttribute("d", state.playing ? "M5 3h5v18H5Zm9 0h5v18h-5Z" : "M6 3v18l15-9Z");
@@ -25,6 +27,14 @@ function draw() {
   $("detail").innerHTML = world.detail(step, picked);
   world.drawView(step, picked, ratio);
   Object.assign(document.body.dataset, { step, agent: picked?.agent ?? "", playing: state.playing });
+}
+
+/** Returns the height that charts may take, so that the page fills the window and no more. */
+function chartRoom() {
+  const others = document.documentElement.scrollHeight - $("charts").offsetHeight;
+  const page = document.querySelector("header").offsetHeight + document.querySelector("footer").offsetHeight;
+  const stage = $("stage").offsetHeight - $("charts").offsetHeight - $("world").offsetHeight;
+  return Math.max(240, window.innerHeight - Math.min(others, page + stage + 16) - $("world").offsetHeight);
 }
 
 function drawAgents() {
@@ -54,6 +64,11 @@ function drawOnce() {
   $("legend").innerHTML = world.legend() + figures;
   $("scrubber").max = recording.steps;
   $("fps").innerHTML = FPS.map((fps) => `<option value="${fps}">${fps}/s</option>`).join("");
+  if (charts) {
+    $("charts").hidden = false;
+    if (recording.world.kind === "frames") $("stage").append($("charts"));  // below the picture and its controls
+    charts.build($("charts"));
+  }
   const { step_s } = recording.world.facts;
   if (step_s) state.fps = FPS.filter((fps) => fps <= 1.01 / step_s).at(-1) ?? FPS[0];  // real time, or the nearest slower speed
   $("fps").value = state.fps;
@@ -168,8 +183,8 @@ $("agents").onclick = (event) => {
   const row = event.target.closest("tr[data-agent]");
   if (row) pick(state.picked?.agent === Number(row.dataset.agent) ? null : { agent: Number(row.dataset.agent) });
 };
-$("plot").onpointerdown = $("plot").onpointermove = (event) => {
-  if (event.buttons & 1) show(plot.stepAt($("plot"), event.offsetX));
+$("plot").onpointerdown = $("plot").onpointermove = $("charts").onpointerdown = $("charts").onpointermove = (event) => {
+  if (event.buttons & 1 && event.target.tagName === "CANVAS") show(plot.stepAt(event.target, event.offsetX));
 };
 for (const button of document.querySelectorAll("button")) button.onmousedown = (event) => event.preventDefault(); // buttons do not take the keyboard focus
 window.onresize = () => draw();

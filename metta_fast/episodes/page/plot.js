@@ -34,8 +34,6 @@ class Plot {
     }
     ctx.textAlign = "left";
     const agent = picked?.agent;
-    ctx.fillText("return", left + 4, 8);
-    ctx.fillText(agent === undefined ? "reward, all agents" : `reward, agent ${agent}`, left + 4, upper + 8);
     r.returns.forEach((sums, k) => {
       ctx.strokeStyle = agentColor(k);
       ctx.globalAlpha = agent === undefined || agent === k ? 1 : 0.3;
@@ -50,8 +48,11 @@ class Plot {
     });
     ctx.globalAlpha = 1;
     this.bars(ctx, x, upper + 16, lower, agent);
-    ctx.fillStyle = theme("muted");
     ctx.textAlign = "left";
+    const all = r.agents > 1 ? "reward, all agents" : "reward";
+    this.label(ctx, "return", left + 4, 8);
+    this.label(ctx, agent === undefined ? all : `reward, agent ${agent}`, left + 4, upper + 8);
+    ctx.fillStyle = theme("muted");
     ctx.fillText("0", left, height - 6);
     ctx.textAlign = "right";
     ctx.fillText(r.steps, width - Plot.RIGHT, height - 6);
@@ -61,6 +62,16 @@ class Plot {
     ctx.moveTo(x(step), 0);
     ctx.lineTo(x(step), lower);
     ctx.stroke();
+  }
+
+  /** Writes a text over lines, with the panel's colour around it. */
+  label(ctx, text, x, y) {
+    ctx.strokeStyle = theme("panel");
+    ctx.lineWidth = 4;
+    ctx.lineJoin = "round";
+    ctx.strokeText(text, x, y);
+    ctx.fillStyle = theme("muted");
+    ctx.fillText(text, x, y);
   }
 
   bars(ctx, x, top, bottom, agent) {
