@@ -37,6 +37,8 @@ _opened: set[str] = set()
 """Real paths of the runs that this process opened."""
 named_folder: list[str] = []
 """The folder in which a command was given, if Python does not search it itself."""
+_answers: dict[str, bool] = {}
+"""What `in_run` found for absolute paths."""
 _known: dict[str, bool] = {}
 """Real path of a folder → whether it is a run's, for folders that nobody opened."""
 
@@ -49,6 +51,7 @@ def stay_out(folder: "str | os.PathLike[str] | None" = None) -> None:
     """
     if folder is not None:
         _opened.add(os.path.realpath(folder))
+        _answers.clear()
     inside = [entry for entry in sys.path if in_run(entry)]
     if inside:
         sys.path[:] = [entry for entry in sys.path if entry not in inside]
@@ -82,6 +85,14 @@ def add_named_folder() -> None:
 
 def in_run(entry: str) -> bool:
     """Whether an entry of sys.path ("": the current folder) is a run's folder or within one."""
+    if not os.path.isabs(entry):
+        return _look(entry)
+    if entry not in _answers:
+        _answers[entry] = _look(entry)
+    return _answers[entry]
+
+
+def _look(entry: str) -> bool:
     try:
         path = os.path.realpath(entry or os.curdir)
     except (OSError, ValueError):  # the current folder was deleted
