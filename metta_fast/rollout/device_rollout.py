@@ -134,7 +134,7 @@ class DeviceRollout(RolloutBase[DeviceVector]):
         for leaf in self._cleaned:
             row = leaf[t + 1]
             rows = kept.view(-1, *[1] * (row.dim() - 1))
-            row.copy_(torch.where(rows, row, row.nan_to_num(0.0, 0.0, 0.0)))
+            row.copy_(torch.where(rows | row.float().isfinite(), row, 0.0))
 
     def _bootstrap(self, t: int) -> None:
         """Write bootstrap[t]: V of the final observations of agents whose episode action[t] cut."""

@@ -38,12 +38,17 @@ __all__ = [
     "fault",
     "illegal_rows",
     "read_values",
+    "usable",
 ]
 
 NO_CHOICE = "the policy leaves no choice: all logits of an action head are -inf; allow at least one action"
 DIVERGED = "its weights have diverged; try a lower trainer.learning_rate"
 LOWEST_SCALE = 2.0**-10
 """fp16: the scale starts at 2^16 and is halved at each step whose gradients overflow."""
+TOO_LARGE = (
+    "the environment gave it, and it is too large for float32 (3.4e38), in which the policy computes: scale it in the "
+    "environment"
+)
 CAUSES = {
     "observation": "the environment gave it",
     "reward": "the environment gave it",
@@ -62,7 +67,7 @@ def check_block(block: Block, spec: EnvSpec, t: int, epoch: int) -> None:
     """
     fields = [("observation", _shown(name, spec), leaf) for name, leaf in block.rows.obs.items()]
     for field, shown, array in (*fields, ("action", "action", block.rows.action)):
-        if array.dtype.kind == "f" and not np.isfinite(array).all():
+        if array.dtype.kind == "f" and not usable(array).all():
             one = Checked(field, torch.from_numpy(array)[None], None)
             _raise(one, shown, spec, epoch, t, block.start)
 
@@ -124,7 +129,7 @@ class Checked(NamedTuple):
 
     def wrong(self) -> Tensor:
         """Returns the entries that count and are not finite, bool in the array's shape."""
-        wrong = ~torch.isfinite(self.array)
+        wrong = ~torch.isfinite(self.array.float())
         if self.rows is None:
             return wrong
         rows = self.rows()
@@ -161,9 +166,18 @@ def read_values(buffers: Buffers, spec: EnvSpec) -> Tensor:
 
 
 def fault(array: Tensor) -> Tensor:
-    """[] bool on the array's device: an entry is NaN or infinite."""
+    """[] bool on the array's device: an entry is NaN or infinite, or too large for float32."""
     low, high = torch.aminmax(array)  # both pass NaN on
-    return ~(low.isfinite() & high.isfinite())
+    return ~(low.float().isfinite() & high.float().isfinite())
+
+
+def usable(array: Array) -> Array:
+    """Returns which entries are finite, bool in the array's shape; of float64 those that float32 can hold, in which
+    policies compute."""
+    if array.dtype != np.float64:
+        return np.isfinite(array)
+    with np.errstate(over="ignore"):
+        return np.isfinite(array.astype(np.float32))
 
 
 def illegal_rows(buffers: Buffers, spec: EnvSpec) -> Tensor:
@@ -214,6 +228,8 @@ def _raise(one: Checked, shown: str, spec: EnvSpec, epoch: int, t: int = 0, agen
     env, in_env = divmod(agent + column, spec.agents_per_env)
     where = f", entry {place}" if place else ""
     cause = NO_CHOICE if field == "log-probability" and value == -math.inf else CAUSES[field]
+    if field == "observation" and math.isfinite(value):
+        cause = TOO_LARGE
     raise NonFiniteError(
         f"{shown} is {value} in environment {env} (agent {in_env} of it{where}), row {t + row} of the "
         f"rollout of epoch {epoch}: {cause}"

@@ -24,6 +24,7 @@ from torch import Tensor
 from metta_fast.buffers.rollout import Buffers
 from metta_fast.contracts.env import Array
 from metta_fast.contracts.vector import Block, VectorEnv
+from metta_fast.rollout.finite_checks import usable
 
 SMALL = ("mask", "reset", "reward", "terminal", "truncation", "stats")
 
@@ -109,8 +110,8 @@ class Transfer:
         for name in self._floats:
             leaf = rows.obs[name]
             seen = leaf[which]
-            if not np.isfinite(seen).all():
-                leaf[which] = np.where(np.isfinite(seen), seen, 0)
+            if not usable(seen).all():
+                leaf[which] = np.where(usable(seen), seen, 0)
 
     # ---- what the others change ----
 
