@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
 from metta_fast.config.extension import (
@@ -160,19 +161,23 @@ def _params(config: EnvConfig, *taken: str) -> dict[str, Any]:
 
 def _custom(config: EnvConfig) -> EnvFactory | DeviceFactory:
     """Makes a factory by module:name, or by an entry point of an installed package."""
+    from metta_fast.envs.noted_config import note
+
     where = f"env.factory={config.factory}"
     function = (
         load_named(config.factory, "env.factory")
         if ":" in config.factory
         else entry_point(ENVS, config.factory, "env.factory")
     )
-    made = _called(function, config, where)
+    noted, unread = note(config)
+    made = _called(function, noted, where)
+    del noted
     if isinstance(made, DeviceFactory) and not isinstance(made, EnvFactory):
         check_device_factory(made)
         return made  # environments only on the learner's device
     if isinstance(made, EnvFactory):
         factory = made
-    elif callable(made) and not hasattr(made, "action_space"):
+    elif callable(made) and (isinstance(made, type) or not hasattr(made, "action_space")):
         from metta_fast.envs.python_env import PythonEnvFactory
 
         wrong = check_call(made, "a function of the environment's index, as in return lambda index: MyEnv()")
@@ -193,6 +198,8 @@ def _custom(config: EnvConfig) -> EnvFactory | DeviceFactory:
             "return a maker, as in return lambda index: MyEnv()"
         )
     check_factory(factory)
+    with suppress(AttributeError, TypeError):  # a user's own class may allow no attribute
+        factory.unread_keys = unread()  # type: ignore[attr-defined]
     return factory
 
 

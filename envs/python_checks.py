@@ -20,6 +20,7 @@ from gymnasium import spaces
 from metta_fast.config.extension import described, takes
 from metta_fast.contracts.env import EnvError
 from metta_fast.contracts.interrupt import is_interrupt
+from metta_fast.contracts.progress import watched
 from metta_fast.envs.episode_length import layers
 from metta_fast.envs.spaces import FieldError, Part
 
@@ -38,7 +39,8 @@ def make_env(make: Callable[[int], Any], index: int) -> Any:
         EnvError: the maker failed, or gave something else; the message names the environment.
     """
     try:
-        env = make(index)
+        with watched():
+            env = make(index)
     except BaseException as error:
         if is_interrupt(error):
             raise

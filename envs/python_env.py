@@ -121,6 +121,10 @@ class PythonEnvFactory:
             info_stats=True,
         )
 
+    def has_state(self) -> bool:
+        """Returns whether the environment can be saved (state_dict, load_state_dict)."""
+        return self.spec.cheap_state
+
     def make_batch(self, first_env: int, num_envs: int, total_envs: int) -> PythonBatch:
         """`total_envs` has no effect: these environments are not staggered."""
         return PythonBatch(self, first_env, num_envs)

@@ -22,6 +22,7 @@ import sysconfig
 import traceback
 from collections.abc import Callable, Mapping
 from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -32,7 +33,12 @@ from metta_fast.machine.run_imports import add_named_folder, named_folder, refus
 
 ENVS, POLICIES, ENCODERS = "metta_fast.envs", "metta_fast.policies", "metta_fast.encoders"
 ALGORITHMS, FEATURES = "metta_fast.algorithms", "metta_fast.features"
-_NOT_OWN = ("<", sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), sysconfig.get_path("stdlib"))
+_NOT_OWN = (
+    "<",
+    *(sysconfig.get_path(kind) for kind in ("purelib", "platlib", "stdlib")),
+    str(Path(__file__).parents[1]),
+)
+"""Where code is that is not the user's."""
 MOST_NAMES = 8
 """Names of a module that a message lists."""
 
@@ -204,8 +210,8 @@ def described(error: BaseException) -> str:
 
 
 def place(error: BaseException | None) -> str:
-    """Returns where a user's code failed, as ` (file:line)`: the last line that belongs to no installed package, else
-    the last one. A syntax error's message says it already."""
+    """Returns where a user's code failed, as ` (file:line)`: the last line that belongs neither to an installed
+    package nor to us, else the last one. A syntax error's message says it already."""
     frames = traceback.extract_tb(error.__traceback__) if error else []
     if not frames or isinstance(error, SyntaxError):
         return ""

@@ -62,6 +62,19 @@ def unseen(factory: EnvFactory) -> str:
     return found
 
 
+def has_state(factory: EnvFactory) -> bool:
+    """Returns whether the environments' state can be saved and loaded exactly; True unless the factory denies it."""
+    found: bool = _ask(factory, "has_state", True)
+    return found
+
+
+def unread_keys(factory: EnvFactory) -> frozenset[str]:
+    """Returns keys ("env.max_steps", "env.params.goal") that the user's function was given and certainly does not
+    read."""
+    found: frozenset[str] = getattr(factory, "unread_keys", frozenset())
+    return found if isinstance(found, frozenset) else frozenset()
+
+
 def gymnasium_id(factory: EnvFactory) -> str:
     """Returns the name of the same environment in Gymnasium's registry; "" if it is not there."""
     found: str = _ask(factory, "gymnasium_id", "")

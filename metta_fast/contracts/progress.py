@@ -6,9 +6,12 @@ made()                   # a batch calls it for each environment that it has mad
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
 
 _listener: Callable[[], None] | None = None
+_watch: Callable[[], AbstractContextManager[Any]] = nullcontext
 
 
 def on_made(listener: Callable[[], None] | None) -> None:
@@ -21,3 +24,19 @@ def made() -> None:
     """Says that one more environment was made."""
     if _listener is not None:
         _listener()
+
+
+@contextmanager
+def watched_by(watch: Callable[[], AbstractContextManager[Any]]) -> Iterator[None]:
+    """Sets what `watched` returns in this process while the context lasts."""
+    global _watch
+    before, _watch = _watch, watch
+    try:
+        yield
+    finally:
+        _watch = before
+
+
+def watched() -> AbstractContextManager[Any]:
+    """Returns the context in which an environment is made."""
+    return _watch()

@@ -55,7 +55,7 @@ class Defaults(Devices):
         """Finds env.step_cost, and derives values for an environment that is not ours from what it is."""
         config, env = self.config, self.config.env
         if env.step_cost == "auto":
-            cost, why, note = step_cost(env, factory)
+            cost, why, note = step_cost(env, factory, config.vector.worker_timeout_s)
             self._set("env.step_cost", cost, why)
             self.notes += [note] if note else []
         if is_ours(env):

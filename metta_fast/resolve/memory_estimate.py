@@ -8,6 +8,8 @@ are exact. The memory of Python environments is unknown. torch is not imported.
 
 from __future__ import annotations
 
+from math import prod
+
 from metta_fast.algorithms.registry import kind_of
 from metta_fast.config.keys import Config
 from metta_fast.contracts.algorithm import MemoryPart
@@ -24,6 +26,8 @@ PROGRAM, PROGRAM_CUDA = GIB * 5 // 16, 3 * GIB // 2
 WORKER = 48 << 20
 """Host memory of a worker process without its environments. It does not import torch."""
 SMALLER = "a smaller policy.hidden_size, or a machine with more memory"
+WIDE = 100_000
+"""Numbers in one leaf of an observation from which a refusal names it."""
 ROOM, HOST_ROOM = 0.95, 0.9
 """Share of free memory that a run may use: allocators lose some to fragmentation; the host runs other programs."""
 
@@ -78,15 +82,28 @@ def check(config: Config, spec: EnvSpec, machine: Machine) -> tuple[MemoryPart, 
     if fits(config):
         return parts
     sizes = smaller_sizes.smaller_sizes(config, fits)
+    wide = _wide(spec)
     need = total(parts, on_gpu=True)
     if card is None or need <= ROOM * free:
-        raise UserError(_host_refusal(parts, machine, f"try {sizes or SMALLER}"))
+        raise UserError(_host_refusal(parts, machine, f"try {sizes or SMALLER}") + wide)
     cure = f"try {sizes or SMALLER}"
     if need <= ROOM * card.memory:
         cure += f", or end the programs that use {(card.memory - free) / GIB:.1f} GiB of it"
     raise UserError(
         f"about {need / GIB:.1f} GiB of GPU memory are needed ({describe(parts)}), but {card.name} has "
-        f"{free / GIB:.1f} GiB free\n{cure}"
+        f"{free / GIB:.1f} GiB free\n{cure}{wide}"
+    )
+
+
+def _wide(spec: EnvSpec) -> str:
+    """Returns what to change about the widest leaf of an observation, if one alone explains the need, else ""."""
+    name, size = max(((name, prod(leaf.shape)) for name, leaf in spec.obs.items()), key=lambda pair: pair[1])
+    if size < WIDE:
+        return ""
+    return (
+        f"; observation {name!r} of {spec.name} is {size:,} numbers in each row, and as many inputs of the first "
+        "layer (a Discrete or MultiDiscrete is read one-hot): give fewer numbers, such as coordinates, or digits as "
+        "MultiDiscrete"
     )
 
 

@@ -21,13 +21,16 @@ from metta_fast.contracts.algorithm import MemoryPart
 from metta_fast.contracts.env import EnvFactory, EnvSpec, check_batches
 from metta_fast.contracts.env_answers import viewer as viewer_of
 from metta_fast.contracts.errors import UserError
+from metta_fast.contracts.progress import watched_by
 from metta_fast.machine import hardware
 from metta_fast.machine.hardware import Machine
+from metta_fast.machine.time_limit import time_limit
 from metta_fast.metrics.wandb_logger import check_wandb
 from metta_fast.resolve import memory_estimate as memory
 from metta_fast.resolve.algorithm_keys import check_algorithm
 from metta_fast.resolve.compose import Composed
 from metta_fast.resolve.derived_defaults import Defaults
+from metta_fast.resolve.env_keys import check_env_keys
 from metta_fast.resolve.fit_sizes import fit_sizes
 from metta_fast.storage.run_folder import safe_name
 from metta_fast.storage.user_files import exists, is_folder
@@ -86,6 +89,7 @@ def resolve(composed: Composed, *, machine: Machine | None = None) -> Resolved:
     work.budget()
     work.stop(spec)
     work.vector(spec)
+    check_env_keys(work.config, factory, work.typed)
     work.viewer(factory)
     work.intervals(factory)
     work.graphs()
@@ -122,8 +126,9 @@ class _Resolve(Defaults):
         """Makes the run's factory, whose spec gives the number of agents."""
         from metta_fast.envs import make_factory
 
-        env = self.config.env
-        factory = make_factory(env)
+        env, patience = self.config.env, self.config.vector.worker_timeout_s
+        with watched_by(lambda: time_limit(patience, "vector.worker_timeout_s")):
+            factory = make_factory(env)
         spec = factory.spec
         if spec.agents_per_env != env.agents_per_env:
             if self.typed("env.agents_per_env"):

@@ -6,6 +6,8 @@ time is near a border of two classes; typing the class settles that. Used by res
 
 from __future__ import annotations
 
+import math
+
 from metta_fast.config.keys import EnvConfig
 from metta_fast.contracts.device_vector import DeviceFactory
 from metta_fast.contracts.env import EnvFactory
@@ -14,22 +16,27 @@ from metta_fast.vector.step_time import TooSlow, Unmeasured, measure_step
 
 CHEAP_S, MEDIUM_S = 20e-6, 1e-3
 """Seconds below which a step is cheap, and medium."""
+IMPORT_S = 5.0
+"""Seconds for Python and the imports, beside the time that an environment may take to be made."""
 UNKNOWN = "medium"
 """The class of an environment whose steps cannot be measured."""
 
 
-def step_cost(config: EnvConfig, factory: EnvFactory | DeviceFactory) -> tuple[str, str, str | None]:
+def step_cost(
+    config: EnvConfig, factory: EnvFactory | DeviceFactory, worker_timeout_s: float = math.inf
+) -> tuple[str, str, str | None]:
     """Returns the class, how it was found, and a note for the user or None.
 
     Args:
         config: of the environment; `step_cost` is auto.
+        worker_timeout_s: seconds after which an environment that is being made counts as hung.
     """
     if is_ours(config):
         return OWN_STEP_COST[config.factory], f"known for {config.factory}", None
     if not isinstance(factory, EnvFactory):
         return "cheap", "not measured: they step together on the learner's device", None
     try:
-        seconds = measure_step(factory)
+        seconds = measure_step(factory, IMPORT_S + worker_timeout_s)
     except TooSlow as error:
         return "slow", f"measured: {error}", None
     except Unmeasured as error:

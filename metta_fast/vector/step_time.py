@@ -65,8 +65,11 @@ class TooSlow(Unmeasured):
     """Reports that the timed steps did not end within STEPS_S."""
 
 
-def measure_step(factory: EnvFactory) -> float:
+def measure_step(factory: EnvFactory, patience_s: float = MAKE_S) -> float:
     """Returns the seconds that one environment takes for a step, with all of its agents.
+
+    Args:
+        patience_s: seconds for it to be ready, MAKE_S at most.
 
     Raises:
         TooSlow: the steps do not end in time.
@@ -80,12 +83,12 @@ def measure_step(factory: EnvFactory) -> float:
         with tempfile.TemporaryFile() as given:
             given.write(payload)
             given.flush()
-            return _ask_child(given.fileno())
+            return _ask_child(given.fileno(), min(MAKE_S, patience_s))
     except OSError as error:
         raise Unmeasured(f"no process could be started: {error.strerror}") from None
 
 
-def _ask_child(given: int) -> float:
+def _ask_child(given: int, patience_s: float) -> float:
     read, write = os.pipe()
     try:
         try:
@@ -108,8 +111,8 @@ def _ask_child(given: int) -> float:
         patience = 0.0
         try:
             lines = _Lines(read, process)
-            if lines.next(MAKE_S) is None:
-                raise Unmeasured(f"it is not ready after {MAKE_S:g} s")
+            if lines.next(patience_s) is None:
+                raise Unmeasured(f"it is not ready after {patience_s:g} s")
             seconds = lines.next(STEPS_S)
             if seconds is None:
                 raise TooSlow(f"its steps do not end within {STEPS_S:g} s")

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import time
+import types
 
 import pytest
 
 from metta_fast.contracts.errors import UserError
 from metta_fast.envs.python_env import PythonEnvFactory
+from metta_fast.resolve.compose import compose
+from metta_fast.resolve.resolve import resolve
 from metta_fast.vector import WorkerError, make_vector
 from tests.vector.toy_envs import Walk
 
@@ -34,6 +38,19 @@ def test_a_worker_that_hangs_while_it_makes_an_environment_is_named_after_the_ti
     assert "worker 1" in str(told.value)
     assert "has not replied for 1.0 s while making environments (vector.worker_timeout_s)" in str(told.value)
     assert "in make" in str(told.value)
+
+
+def test_a_first_environment_that_hangs_in_the_trainers_process_is_named_after_the_timeout(monkeypatch):
+    module = types.ModuleType("my_hang")
+    module.make = lambda config: lambda index: time.sleep(1000)
+    monkeypatch.setitem(sys.modules, "my_hang", module)
+    start = time.monotonic()
+    words = (
+        r"environment 0 could not be made: \w+: it took longer than 0\.5 s \(vector\.worker_timeout_s\) \(.*:"
+    )
+    with pytest.raises(UserError, match=words):
+        resolve(compose(["env=my_hang:make", "vector.worker_timeout_s=0.5"]))
+    assert time.monotonic() - start < 10
 
 
 def test_environments_that_are_slow_one_by_one_are_not_taken_for_hung():
