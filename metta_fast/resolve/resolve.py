@@ -22,6 +22,7 @@ from metta_fast.contracts.env import EnvFactory, EnvSpec, check_batches
 from metta_fast.contracts.env_answers import viewer as viewer_of
 from metta_fast.contracts.errors import UserError
 from metta_fast.contracts.progress import watched_by
+from metta_fast.envs.env_keys import check_env_keys
 from metta_fast.machine import hardware
 from metta_fast.machine.hardware import Machine
 from metta_fast.machine.time_limit import time_limit
@@ -30,7 +31,6 @@ from metta_fast.resolve import memory_estimate as memory
 from metta_fast.resolve.algorithm_keys import check_algorithm
 from metta_fast.resolve.compose import Composed
 from metta_fast.resolve.derived_defaults import Defaults
-from metta_fast.resolve.env_keys import check_env_keys
 from metta_fast.resolve.fit_sizes import fit_sizes
 from metta_fast.storage.run_folder import safe_name
 from metta_fast.storage.user_files import exists, is_folder

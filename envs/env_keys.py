@@ -1,6 +1,6 @@
 """Refuses settings that an environment cannot serve, before anything is written and alike for every backend.
 
-Place in the flow: resolve.py calls it when the environment's factory is made and the backend is chosen.
+Place in the flow: metta_fast/resolve calls it when the environment's factory is made and the backend is chosen.
 """
 
 from __future__ import annotations
