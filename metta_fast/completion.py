@@ -88,6 +88,7 @@ def train() -> Command:
         "--explain": "print each value and where it comes from, and stop",
         "--cfg": "print the resolved configuration as YAML, and stop",
         "--config-dir": "a folder of your own with hardware/, env/, policy/ … files",
+        "--trust": "with resume= or init_from=: import whatever code that run names",
     }, {"--cfg": ("job",)}, ("--config-dir",))  # fmt: skip
     values: list[str] = []
     for group in GROUPS:

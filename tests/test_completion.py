@@ -57,6 +57,7 @@ def test_a_tab_offers_what_fits(shell: str, tmp_path: Path) -> None:
     assert offered("metta-fast train run.dashboard=p") == {"run.dashboard=plain"}
     assert offered("metta-fast train run.tensorboard=") == {"run.tensorboard=true", "run.tensorboard=false"}
     assert offered("metta-fast train --ex") == {"--explain"}
+    assert offered("metta-fast train --tr") == {"--trust"}
     assert offered("metta-fast train resume=") == {"resume=auto", "resume=runs/first"}
     assert "runs/first" in offered("metta-fast eval ru")
     assert {"--episodes", "--json"} <= offered("metta-fast eval runs/first --")
