@@ -45,6 +45,11 @@ class Facts:
     """Values that the command line, a recipe or a typed profile has set, by key. What is derived for these keys has no
     effect; other values may depend on them."""
 
+    @property
+    def remembers(self) -> bool:
+        """Returns whether the policy may be recurrent: it has a core, or is a user's own."""
+        return self.core != "none" or self.own_policy
+
 
 class Scale(NamedTuple):
     """Holds the sizes for budgets from `steps` on."""
@@ -97,33 +102,31 @@ def _sizes(facts: Facts) -> Values:
     fitting = [s for s in SCALES if s.steps <= total and s.batch <= LARGEST[facts.step_cost]]
     scale = fitting[-1]
     envs = facts.given.get("env.num_envs", max(1, scale.agents // each))
-    segment = envs * each * (1 if facts.core == "none" else SEGMENT)
+    segment = envs * each * (SEGMENT if facts.remembers else 1)
     batch = max(scale.batch, min(envs * each * LEAST_HORIZON, total // LEAST_UPDATES), segment)
     budget = f"trainer.total_timesteps={total} and a {facts.step_cost} step"
     values: Values = {
         "env.num_envs": (envs, f"{budget}: {scale.agents} agents"),
         "trainer.batch_size": (batch, f"{budget}: often updated, about {-(-total // batch)} times"),
     }
-    if facts.core == "none":
+    if not facts.remembers:
         values["trainer.minibatch_size"] = scale.minibatch, "small minibatches learn most from a batch"
         values["trainer.bptt_horizon"] = 1, "without a recurrent core rows are shuffled one by one"
         values["trainer.update_epochs"] = 10, "several passes over few rows"
     else:
         values["trainer.minibatch_size"] = max(256, scale.minibatch), f"several segments of {SEGMENT} rows"
-        values["trainer.bptt_horizon"] = (
-            SEGMENT,
-            f"policy.core={facts.core}: how far back it learns to remember",
-        )
+        who = "a policy of your own may be recurrent" if facts.own_policy else f"policy.core={facts.core}"
+        values["trainer.bptt_horizon"] = SEGMENT, f"{who}: how far back it learns to remember"
         values["trainer.update_epochs"] = 5, "several passes over few rows; a core's take longer"
     return values
 
 
 def _learning(facts: Facts) -> Values:
-    rate = 3e-4 if facts.core == "none" else 1e-3
+    rate = 1e-3 if facts.remembers else 3e-4
     values: Values = {
         "trainer.learning_rate": (
             rate,
-            "small minibatches" if facts.core == "none" else "larger minibatches",
+            "larger minibatches" if facts.remembers else "small minibatches",
         ),
         "trainer.schedule": ("linear", "falls to 0 at the end of the budget"),
         "trainer.recompute": ("pass", "advantages use the value as learned in earlier passes"),

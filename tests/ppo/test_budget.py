@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from metta_fast.algorithms.hooks import Hooks
 from metta_fast.algorithms.ppo import PPO
 from metta_fast.algorithms.ppo import ppo as ppo_module
 from metta_fast.algorithms.ppo.budget import keep_steps, rows_needed
@@ -114,6 +115,18 @@ def test_the_advantage_ends_at_the_cut_as_at_a_rollouts_end() -> None:
             expected = float(delta) + gamma * lam * expected
         assert b.advantage[0, agent].item() == pytest.approx(expected, abs=1e-4)
         assert not b.advantage[rows:, agent].any()
+
+
+def test_every_schedule_has_its_last_value_in_the_last_update() -> None:
+    seen: list[float] = []
+    hooks = Hooks(on_rollout=[lambda context: seen.append(context.progress)])
+    trained(make_ppo(tickers(4), total_timesteps=300, hooks=hooks))
+    assert (seen[0], seen[-1]) == (0, 1)
+    assert seen == sorted(seen)
+
+
+def test_a_long_budget_is_met_as_exactly() -> None:
+    assert trained(make_ppo(tickers(4), horizon=256, total_timesteps=20_001))[0] == 20_001
 
 
 def test_rows_needed() -> None:

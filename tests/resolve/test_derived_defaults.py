@@ -94,6 +94,12 @@ def test_a_policys_recipe_wins_over_derived_values() -> None:
     assert done.config.trainer.bptt_horizon > 1  # what is derived knows of the core
 
 
+def test_a_policy_of_ones_own_may_be_recurrent() -> None:
+    done = resolved(*CHEAP, "policy=tests.policy.test_own_policy:Deep")
+    assert done.config.trainer.bptt_horizon == 32
+    assert done.config.policy.hidden_size == 128  # policy.* is for networks of ours
+
+
 def test_the_command_line_wins_over_all() -> None:
     typed = [
         "trainer.learning_rate=0.01",

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
 import threading
 import time
 
+import psutil
 import pytest
 
 from metta_fast.config.keys import EnvConfig
@@ -20,8 +20,7 @@ def seconds(name: str, **params: object) -> float:
 
 
 def children() -> list[str]:
-    shown = subprocess.run(["ps", "-e", "-o", "comm="], capture_output=True, text=True).stdout
-    return [line for line in shown.split("\n") if line.startswith("mf-step-time")]
+    return [one.name() for one in psutil.Process().children(recursive=True) if one.name() == "mf-step-time"]
 
 
 def test_the_time_is_that_of_one_step() -> None:
