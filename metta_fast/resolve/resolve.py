@@ -22,6 +22,7 @@ from metta_fast.contracts.env import EnvFactory, EnvSpec, check_batches
 from metta_fast.contracts.env_answers import viewer as viewer_of
 from metta_fast.contracts.errors import UserError
 from metta_fast.contracts.progress import watched_by
+from metta_fast.envs import is_ours
 from metta_fast.envs.env_keys import check_env_keys
 from metta_fast.machine import hardware
 from metta_fast.machine.hardware import Machine
@@ -32,6 +33,7 @@ from metta_fast.resolve.algorithm_keys import check_algorithm
 from metta_fast.resolve.compose import Composed
 from metta_fast.resolve.derived_defaults import Defaults
 from metta_fast.resolve.fit_sizes import fit_sizes
+from metta_fast.resolve.no_effect import check_effects
 from metta_fast.storage.run_folder import safe_name
 from metta_fast.storage.user_files import exists, is_folder
 
@@ -95,6 +97,7 @@ def resolve(composed: Composed, *, machine: Machine | None = None) -> Resolved:
     work.graphs()
     work.policy(spec)
     work.features()
+    work.notes += check_effects(work.config, composed.config, factory, work.typed, is_ours(work.config.env))
     check_wandb(work.config.wandb)
     parts = memory.check(work.config, spec, work.machine)
     if composed.groups.get("hardware") == "original":

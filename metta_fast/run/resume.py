@@ -30,6 +30,7 @@ from metta_fast.config.keys import Config, config_from_dict, config_to_dict, key
 from metta_fast.contracts.errors import UserError
 from metta_fast.resolve.compose import COMMAND_LINE, Composed
 from metta_fast.run.fine_tune import adopt
+from metta_fast.run.resumed_groups import drop_features, put_profile
 from metta_fast.storage import checkpoint
 from metta_fast.storage.checkpoint import Checkpoint, DamagedCheckpoint
 from metta_fast.storage.run_folder import RunDir, find_folders, runs, safe_name
@@ -147,6 +148,11 @@ class _Finder:
                 f"resume={resume} continues the run {folder.name}, but run.name={self._name} names another; "
                 f"remove run.name"
             )
+        root = composed.config.run.dir
+        if composed.typed("run.dir") and Path(root).resolve() != folder.path.resolve().parent:
+            raise UserError(
+                f"resume={resume} continues the run {folder.path}, which is not in run.dir={root}; remove run.dir"
+            )
         if one:
             self._take(folder)
             found = _read("resume", resume, path.resolve(), folder)
@@ -255,10 +261,14 @@ def _merge(
     _check_groups(before, now, words)
     kind = kind_of(saved)
     fixed = (*FIXED, *kind.fixed)
+
+    def is_fixed(path: str) -> bool:
+        return path.startswith(fixed) and path not in FREE
+
     for path in (path for path in composed.origins if composed.typed(path)):
         if path == "env.name" and not any(word.startswith("env.name=") for word in words):
             continue  # of `env=my_module:make`: the run has a name
-        if path.startswith(fixed) and path not in FREE and before.get(path) != now.get(path):
+        if is_fixed(path) and before.get(path) != now.get(path):
             raise UserError(
                 f"{path}={now.get(path)}: the {whose} has {before.get(path)} and its saved state "
                 f"depends on it; remove it, or start a new run without resume="
@@ -285,6 +295,9 @@ def _merge(
         put(saved, path, now[path])
         origins[path] = COMMAND_LINE
     _put_features(saved, composed, now, origins)
+    notes += drop_features(saved, composed, words)
+    groups, said = put_profile(saved, origins, composed, found.meta, is_fixed, words)
+    notes += said
     saved.resume = None
     saved.run.dir, saved.run.name = (
         (str(folder.path.parent), folder.name)
@@ -292,7 +305,7 @@ def _merge(
         else (composed.config.run.dir, composed.config.run.name)
     )
     notes.append(f"resumed from {found.path} with its configuration; typed values override it")
-    return Composed(saved, origins, composed.groups, [*composed.notes, *notes], composed.machine)
+    return Composed(saved, origins, groups, [*composed.notes, *notes], composed.machine)
 
 
 def _put_features(saved: Config, composed: Composed, now: dict[str, Any], origins: dict[str, str]) -> None:

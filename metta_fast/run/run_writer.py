@@ -183,6 +183,7 @@ class RunWriter:
             "config": config_to_dict(config),
             "code": mark(config_to_dict(config)),
             "origins": self._resolved.origins,
+            "groups": self._resolved.groups,
             "version": __version__,
             "torch": torch.__version__,
         }

@@ -53,6 +53,15 @@ TOGETHER = (
     "env.params.dtype=3", "env.params.goal=[1]", "env.params.goal=0", "env.params.goal=1e30", "env.params.goal=1.5",
 )  # fmt: skip
 
+IDLE = (
+    "policy.squash=true", "policy.state_std=true", "policy.initial_log_std=-1", "trainer.noise_color=1", "vector.num_workers=2",
+    "vector.num_threads=2", "vector.worker_timeout_s=5", "env.observation=dense", "env.step_cost=slow", "trainer.vtrace_rho_clip=2",
+    "trainer.vtrace_c_clip=2", "trainer.desired_kl=0.1", "trainer.compile_mode=max-autotune", "run.evaluate_episodes=8",
+    "run.evaluate_deterministic=true", "run.evaluate_seed=8", "run.keep_replays=8", "run.checkpoint_interval=0 run.checkpoint_max_s=8",
+    "wandb.project=mine", "wandb.entity=mine", "wandb.group=mine", "vector.restart_workers=1",
+)  # fmt: skip
+"""Keys without an effect."""
+
 GRID = (
     "map=nonesuch.txt", "map=''", "map=3", "map=[a]", "map={run}", "map=/dev/null", "map={bad}/fifo", "map={bad}/latin.yaml",
     "map={bad}/binary", "map={bad}/wide.txt", f"map={LONG}", f"map={LONGER}", "room_size=3", "room_size=[3]", "room_size=[0,0]",
@@ -107,6 +116,9 @@ def cases() -> Iterator[Case]:
                 _says(words[-1]),
                 lines=9 if words[-1].startswith("init_from") or words[0].startswith("init_from") else 4,
             )
+    for text in IDLE:
+        key = text.split()[-1].partition("=")[0]
+        yield Case((*TINY, *text.split()), (key,))
     for text in GRID:
         recipe = "env=grid_map" if text.startswith("map=") else "env=grid"
         yield Case((*TINY, recipe, "trainer.batch_size=64", f"env.params.{text}"), _says(text))
