@@ -78,7 +78,12 @@ class Output:
         return getattr(self.stream, name)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        setattr(self.stream, name, value)
+        """Sets an attribute of the stream; a method of ours that a program replaces (wandb does) is replaced here, as
+        the new one calls the old one."""
+        if hasattr(type(self), name):
+            self.__dict__[name] = value
+        else:
+            setattr(self.stream, name, value)
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self.stream)

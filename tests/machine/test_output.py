@@ -197,3 +197,20 @@ def test_a_file_does_not_take_the_number_of_a_closed_stream(tmp_path):
     assert done.returncode == 0
     for path in (tmp_path / "r").rglob("*"):
         assert not path.is_file() or b"from C" not in path.read_bytes(), path
+
+
+def test_a_program_that_wraps_write_is_called_once_a_text(monkeypatch):
+    """As wandb does to capture the console."""
+    kept, out = [], io.StringIO()
+    monkeypatch.setattr(sys, "stdout", out)
+    with tolerant_output():
+        before = sys.stdout.write
+
+        def wrapped(text):
+            kept.append(text)
+            return before(text)
+
+        sys.stdout.write = wrapped
+        sys.stdout.write("seen")
+    assert kept == ["seen"]
+    assert out.getvalue() == "seen"

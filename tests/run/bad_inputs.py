@@ -89,7 +89,8 @@ def _share(
         if child == 0:
             code = 1
             try:
-                code = _report(found[job::jobs], folder / f"job{job}", there, show)
+                own = places.copied(folder, there, f"runs{job}")  # a run is locked while a case resumes it
+                code = _report(found[job::jobs], folder / f"job{job}", own, show)
             finally:
                 sys.stdout.flush()
                 os._exit(code)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import shutil
 from pathlib import Path
 
 from metta_fast.cli import main
@@ -58,6 +59,17 @@ def make(folder: Path) -> dict[str, str]:
         "code": code,
     }
     return {name: str(path) for name, path in names.items()}
+
+
+def copied(folder: Path, there: dict[str, str], name: str) -> dict[str, str]:
+    """Copies the runs to `folder`/`name`. Returns the places with these copies."""
+    shutil.copytree(there["runs"], folder / name)
+    return {
+        key: path.replace(there["runs"], str(folder / name))
+        if key in ("run", "step", "grid", "runs")
+        else path
+        for key, path in there.items()
+    }
 
 
 def _bad_files(bad: Path) -> None:
