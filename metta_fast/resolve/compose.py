@@ -38,8 +38,8 @@ from metta_fast.contracts.errors import UserError
 from metta_fast.envs import is_ours
 from metta_fast.machine import hardware
 from metta_fast.resolve import choose_profile as profiles
-from metta_fast.resolve.user_yaml import MOST_DEPTH, check_file
 from metta_fast.storage.user_files import is_folder, user_path
+from metta_fast.storage.user_yaml import MOST_DEPTH, check_file
 
 CONFIGS = Path(__file__).resolve().parents[1] / "configs"
 COMMAND_LINE = "command line"

@@ -29,8 +29,8 @@ from metta_fast.algorithms.registry import kind_of, own_keys
 from metta_fast.config.keys import Config, config_from_dict, config_to_dict, keys, path_parts, put
 from metta_fast.contracts.errors import UserError
 from metta_fast.resolve.compose import COMMAND_LINE, Composed
-from metta_fast.run.fine_tune import adopt
-from metta_fast.run.resumed_groups import drop_features, put_profile
+from metta_fast.run.take_over.fine_tune import adopt
+from metta_fast.run.take_over.resumed_groups import drop_features, put_profile
 from metta_fast.storage import checkpoint
 from metta_fast.storage.checkpoint import Checkpoint, DamagedCheckpoint
 from metta_fast.storage.run_folder import RunDir, find_folders, runs, safe_name

@@ -83,7 +83,7 @@ class Trainer:
         Args:
             folder, start: of a resumed run (metta_fast/run/resume.py finds them). `start` None: from step 0;
                 `folder` None with a `start`: a new run continues from that checkpoint.
-            init: whose policy a new run begins with (metta_fast/run/fine_tune.py).
+            init: whose policy a new run begins with (metta_fast/run/take_over/fine_tune.py).
             build: makes the parts; tests put a fake algorithm in.
             rank: of this process among those of the run. Only rank 0 writes; the others are given its `folder`.
         """

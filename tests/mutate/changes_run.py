@@ -161,7 +161,7 @@ CHANGES = [
         ],
     ),
     *in_file(
-        "metta_fast/run/fine_tune.py",
+        "metta_fast/run/take_over/fine_tune.py",
         RESUME,
         [
             (
