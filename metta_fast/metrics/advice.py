@@ -21,8 +21,10 @@ BUSY = 70.0
 """Percent of the time below which a GPU counts as idle."""
 MEMORY = 50.0
 """Percent of the GPU's memory below which it counts as hardly used."""
-BALANCE = 0.75
-"""Share of the time from which collecting, or learning, counts as too large."""
+COLLECTS = 0.75
+"""Share of the time from which collecting counts as too large."""
+LEARNS = 0.85
+"""Share of the time from which learning counts as too large: on a CPU two thirds are usual."""
 LEARNING = ("advantage", "update")
 FULL = 85.0
 """Percent of the cores from which they count as all used."""
@@ -81,17 +83,18 @@ def advice(seen: dict[str, float]) -> str:
     busy, memory = seen.get("perf/gpu_utilization"), seen.get("perf/gpu_memory_percent")
     idle = busy is not None and busy < BUSY
     start = f"the GPU is {busy:.0f} % busy, " if idle else ""
-    if collecting >= BALANCE and env >= collecting / 2:
+    if collecting >= COLLECTS and env >= collecting / 2:
         return f"{start}the environments take {100 * env:.0f} % of the time: {_faster_stepping(seen)}"
-    if collecting >= BALANCE:
+    if collecting >= COLLECTS:
         return (
             f"{start}collecting takes {100 * collecting:.0f} % of the time: raise env.num_envs, so that each call of "
             "the policy chooses more actions"
         )
-    if learning >= BALANCE:
-        larger = " or raise trainer.minibatch_size, if the return rises as well" if busy is not None else ""
+    if learning >= LEARNS:
+        larger = ", raise trainer.minibatch_size" if busy is not None else ""
         return (
-            f"{start}learning takes {100 * learning:.0f} % of the time: lower trainer.update_epochs{larger}"
+            f"{start}learning takes {100 * learning:.0f} % of the time: lower trainer.update_epochs, if it is above 1"
+            f"{larger}, or take a smaller policy.hidden_size; see whether the return rises as well"
         )
     if idle:
         return f"the GPU is {busy:.0f} % busy: raise env.num_envs and trainer.batch_size, or trainer.minibatch_size"

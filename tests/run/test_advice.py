@@ -30,7 +30,8 @@ EVEN = phases(env=3, inference=1, advantage=0.2, update=4)
         (phases(env=8, update=1) | {"perf/gpu_utilization": 20.0}, "the GPU is 20 % busy, the environments take 89 %"),
         (phases(env=1, inference=8, update=1), "collecting takes 90 % of the time: raise env.num_envs"),
         (phases(env=1, update=9), "learning takes 90 % of the time: lower trainer.update_epochs"),
-        (phases(env=1, update=9) | GPU, "or raise trainer.minibatch_size"),
+        (phases(env=1, update=9) | GPU, "raise trainer.minibatch_size"),
+        (phases(env=1, inference=1, update=7), None),
         (phases(env=1, update=1, boundary=98), None),
     ],
 )  # fmt: skip
