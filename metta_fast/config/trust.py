@@ -39,11 +39,17 @@ class Named(NamedTuple):
     key: str
     """`env.factory`; of a feature `features.my_module:add`."""
     name: str
-    """`module:name` (a policy's `module.Class` is written with a colon here)."""
+    """`module:name`, or `module.name`."""
 
     @property
     def module(self) -> str:
-        return self.name.partition(":")[0]
+        return self.name.partition(":")[0] if ":" in self.name else self.name.rpartition(".")[0]
+
+    @property
+    def meaning(self) -> tuple[str, str]:
+        """The same for both ways to write a name."""
+        name = self.name.rpartition(":")[2] if ":" in self.name else self.name.rpartition(".")[2]
+        return self.key, f"{self.module}:{name}"
 
     def shown(self) -> str:
         return f"{self.key.removesuffix('.' + self.name)}={self.name}"
@@ -167,7 +173,8 @@ def check_code(
     Raises:
         UserError: the names to type, and the other ways.
     """
-    unknown = [named for named in names if named not in given.typed]
+    typed = {named.meaning for named in given.typed}
+    unknown = [named for named in names if named.meaning not in typed]
     if not unknown or given.trust:
         return
     why = _not_begun_here(meta, unknown)
@@ -187,7 +194,8 @@ def check_code(
 
 def check_typed(names: Sequence[Named], run: str | os.PathLike[str], given: Given) -> None:
     """Raises UserError if code was typed for a run that does not name it."""
-    for named in sorted(given.typed - set(names)):
+    known = {named.meaning for named in names}
+    for named in sorted(named for named in given.typed if named.meaning not in known):
         there = ", ".join(own.shown() for own in names) or "no code"
         raise UserError(f"{named.word()}: {run} does not name it, but {there}; leave it out")
 
@@ -261,8 +269,7 @@ def _of_leaf(path: str, value: Any) -> Iterator[Named]:
         for item in value:
             yield from _of_leaf(path, item)
     elif isinstance(value, str) and (":" in value or "." in value):
-        module, mark, name = value.partition(":") if ":" in value else value.rpartition(".")
-        yield Named(path, f"{module}:{name}" if mark else value)
+        yield Named(path, value)
 
 
 def _of_named(path: str, value: Any) -> Iterator[Named]:

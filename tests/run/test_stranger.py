@@ -17,7 +17,7 @@ import pytest
 import metta_fast
 from metta_fast.cli import main
 from metta_fast.config.keys import keys
-from metta_fast.config.trust import Given, Named, check_code, code_named, mark
+from metta_fast.config.trust import Given, Named, check_code, code_named, mark, typed_code
 from metta_fast.contracts.errors import UserError
 from metta_fast.machine import user_token
 from tests.tiny import COUNTER, QUIET, named, trained
@@ -254,14 +254,16 @@ def test_what_a_configuration_names():
     }
     assert code_named(config) == [
         Named("env.factory", "a:make"),
-        Named("policy.name", "pkg:Net"),
+        Named("policy.name", "pkg.Net"),
         Named("algorithm.teacher", "t:T"),
         Named("features.f:add", "f:add"),
         Named("features.f:add.deep.n", "g:h"),
     ]
     with pytest.raises(UserError) as error:
         check_code(code_named(config), {}, "r", Given())
-    assert "type env=a:make policy=pkg:Net algorithm.teacher=t:T features=f:add" in str(error.value)
+    both = typed_code(["env=a:make", "policy=pkg:Net", "algorithm.teacher=t:T", "features=f:add"])
+    check_code(code_named(config)[:4], {}, "r", Given(both))
+    assert "type env=a:make policy=pkg.Net algorithm.teacher=t:T features=f:add" in str(error.value)
 
 
 EVIL = ("yaml", "wandb", "tensorboard", "torch", "numpy", "gymnasium", "hydra", "rich", "psutil", "onnx", "json",
@@ -337,3 +339,18 @@ def test_an_installed_package_is_no_folder_that_lies_around(counter, tmp_path, m
     )
     assert "env.factory='evil' is not known" in capsys.readouterr().err
     assert not (tmp_path / "ran").exists()
+
+
+def test_the_words_of_the_message_resume_the_run(project, tmp_path, monkeypatch, capsys):
+    """A policy's name is written as the run has it; a mark is not needed for what is typed."""
+    (project / "my_cart.py").write_text(OWN + "\nfrom metta_fast.policy.network import Network as Net\n")
+    words = ["train", *SHORT, *named(project / "runs", "two"), "env=my_cart:make", "policy=my_cart.Net"]
+    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
+    sys.modules.pop("my_cart")
+    assert main(words) == 0, capsys.readouterr().err
+    somebody_else(monkeypatch, tmp_path)
+    again = ["train", *SHORT[:4], f"resume={project / 'runs' / 'two'}", "trainer.total_timesteps=128"]
+    assert main(again) == 2
+    typed = re.search(r"type (.*) as well", capsys.readouterr().err)[1].split()
+    assert typed == ["env=my_cart:make", "policy=my_cart.Net"]
+    assert main([*again, *typed]) == 0, capsys.readouterr().err
