@@ -142,7 +142,7 @@ def test_a_full_stderr_ends_no_command(monkeypatch, capsys, run):
     monkeypatch.setattr(sys, "stderr", full())
     assert main(["eval", str(run), "--episodes", "2"]) == 0
     assert main(["eval", "nowhere"]) == 2
-    assert "unseen" in capsys.readouterr().out
+    assert "counter: 2 episodes" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("to", ["| true", ">/dev/full"])

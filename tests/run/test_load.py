@@ -29,7 +29,7 @@ from tests.tiny import COUNTER, trained
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     """A short run with memory."""
-    words = ("policy=lstm", "policy.hidden_size=16", "trainer.total_timesteps=512")
+    words = ("policy=lstm", "policy.hidden_size=16", "trainer.total_timesteps=1024")
     return trained(tmp_path_factory.mktemp("runs"), *COUNTER, *words)
 
 
@@ -191,7 +191,7 @@ def test_it_says_what_it_is(run, tmp_path):
     assert told["actions"] == "one of 2; sampled actions"
     assert told["network"].startswith("mlp, width 16, lstm; ")
     assert told["network"].endswith(" parameters")
-    assert told["trained"] == f"{load_run(str(run), best=False).checkpoint.step} steps"
+    assert told["trained"] == f"{load_run(str(run), best=False).checkpoint.step:,} steps"
     assert told["score"].startswith("env/return ")
     text = repr(loaded)
     assert text.startswith("<LoadedPolicy for counter: observation obs [")
