@@ -36,10 +36,17 @@ LOW = 30
 
 _BARS = "▁▂▃▄▅▆▇█"
 _HIDDEN = (
-    *("train/steps", "perf/steps_", "perf/first_", "perf/time/", "perf/gpu_", "perf/cpu_", "perf/memory_"),
-    *("env/return", RECENT),
+    "train/steps",
+    "perf/steps_",
+    "perf/first_",
+    "perf/time/",
+    "perf/gpu_",
+    "perf/cpu_",
+    "perf/memory_",
 )
-"""Beginnings of names that are shown elsewhere in the panel."""
+"""Beginnings of names that are shown elsewhere in the panel, or nowhere."""
+_ABOVE = ("env/return", RECENT)
+"""Names in the panel's second line."""
 
 
 class Curve:
@@ -217,7 +224,7 @@ def _figures(seen: dict[str, float], *prefixes: str) -> list[tuple[str, str]]:
     return [
         (_label(key), short(value))
         for key, value in sorted(seen.items())
-        if key.startswith(prefixes) and not key.startswith(_HIDDEN)
+        if key.startswith(prefixes) and not key.startswith(_HIDDEN) and key not in _ABOVE
     ]
 
 

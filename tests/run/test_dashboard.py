@@ -170,6 +170,17 @@ def test_at_80_by_24_every_group_is_there():
         assert part in text
 
 
+def test_a_statistic_whose_name_begins_like_the_return_is_shown():
+    from rich.console import Console
+
+    console = Console(width=80, file=io.StringIO(), record=True)
+    seen = {"env/return": 1.0, "env/return_100": 2.0, "env/return_of_team": 7.5}
+    console.print(run_panel(seen, 10, Curve(), title="x", width=80))
+    text = console.export_text()
+    assert "return of team  7.5" in text
+    assert "return 1   last 100 episodes 2" in text
+
+
 def test_a_drawing_never_scrolls_what_it_draws_over(monkeypatch):
     """The cursor stands on a line of its own below, so that ^C does not push the panel down."""
     from rich.console import Console
