@@ -77,6 +77,8 @@ LARGEST = {"cheap": 32768, "medium": 16384, "slow": 8192}
 LEAST_HORIZON = 64
 """Rows that each of many agents gives in a rollout, unless the budget is then less than LEAST_UPDATES rollouts."""
 LEAST_UPDATES = 16
+ONE_BLOCK = 32
+"""Agents up to which environments with a cheap step are one block."""
 SEGMENT = 32
 """Rows of a segment of a recurrent core."""
 SMALL = 512
@@ -109,6 +111,11 @@ def _sizes(facts: Facts) -> Values:
         "env.num_envs": (envs, f"{budget}: {scale.agents} agents"),
         "trainer.batch_size": (batch, f"{budget}: often updated, about {-(-total // batch)} times"),
     }
+    if facts.step_cost == "cheap" and envs * each <= ONE_BLOCK:
+        values["vector.async_factor"] = (
+            1,
+            f"{envs * each} agents and a cheap step: a call of the policy for each block costs more than it hides",
+        )
     if not facts.remembers:
         values["trainer.minibatch_size"] = scale.minibatch, "small minibatches learn most from a batch"
         values["trainer.bptt_horizon"] = 1, "without a recurrent core rows are shuffled one by one"

@@ -149,6 +149,14 @@ def test_the_length_of_an_episode_is_what_is_stated_or_given(tmp_path: Path) -> 
     assert gammas[1] == gammas[2] == gammas[3]
 
 
+def test_few_environments_with_a_cheap_step_are_one_block() -> None:
+    assert resolved(*CHEAP).config.vector.async_factor == 1
+    assert resolved(*CHEAP, machine=H100).config.vector.async_factor == 1  # ultra_fast, detected, has 8
+    assert resolved(*CHEAP, "env.num_envs=64").config.vector.async_factor == 2
+    assert resolved(*TEAM).config.vector.async_factor == 2
+    assert resolved(*CHEAP, "vector.async_factor=4").config.vector.async_factor == 4
+
+
 def test_explain_gives_the_reasons_and_what_the_profile_has() -> None:
     text = explain_text(resolved(*TEAM))
     assert "trainer.learning_rate=0.0003" in text
