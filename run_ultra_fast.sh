@@ -74,7 +74,7 @@ extra() {
 }
 
 # Print checksums: of what the installed packages depend on; of what the extensions are built from.
-packages_state() { { echo "$(extra) $("$1" -VV 2>&1)" && cksum pyproject.toml; } | cksum; }
+packages_state() { { echo "$here $(extra) $("$1" -VV 2>&1)" && cksum pyproject.toml; } | cksum; }
 extensions_state() {
     {
         echo "$python $("$python" -VV 2>&1) ${MF_ARCH-unset} ${MF_DEBUG:-} ${CC:-}"
