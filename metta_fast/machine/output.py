@@ -109,6 +109,8 @@ def run_command(command: Callable[[], int], *, trains: bool = False) -> int:
     Args:
         trains: tolerate that stdout cannot be written. Otherwise that is a mistake of the user as well.
     """
+    if isinstance(sys.stdout, Output) and sys.stdout.strict:
+        return command()  # within another run_command, which reports
     with _output(strict=() if trains else ("stdout",)) as outputs:
         out = outputs["stdout"]
         try:

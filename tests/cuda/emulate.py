@@ -46,7 +46,9 @@ def build(source) -> ctypes.CDLL:
         library = path.with_suffix(".so")
         folders = [f"-I{folder}" for folder in (HERE, *source.include)]
         command = [*CXX, *FLAGS, *source.options, *folders, str(path), "-o", str(library)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=110)
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=500
+        )  # ziglang compiles its C++ library first
         assert done.returncode == 0, done.stderr
         assert "warning" not in done.stderr, done.stderr
         _built[key] = ctypes.CDLL(str(library))

@@ -36,9 +36,8 @@ def test_every_header_that_the_compiler_reads_is_found(source: Path, tmp_path: P
     words = [f"-I{folder}" for folder in (source.parent, *INCLUDE, *(f.parent for f in found))]
     command = [*find_compiler().command, "-MM", "-MG", *words, str(tmp_path / "all.c")]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    read = {
-        Path(word).resolve() for word in done.stdout.replace("\\\n", " ").split()[2:] if os.path.isabs(word)
-    }
+    names = re.findall(r"(?:\\ |\S)+", done.stdout.replace("\\\n", " "))[2:]
+    read = {Path(name.replace("\\ ", " ")).resolve() for name in names if os.path.isabs(name)}
     assert read <= found
     assert {file for file in found if file.suffix == ".h"} >= read
 

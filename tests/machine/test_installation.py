@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import sys
 from pathlib import Path
 
@@ -23,7 +24,8 @@ def test_in_a_checkout(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         ".venv/bin/python -m pip install wandb 'cuda-bindings==12.*'"
     )
     monkeypatch.chdir(tmp_path)
-    assert install_extra("robots") == f"{ROOT}/.venv/bin/python -m pip install -e '{ROOT}[robots]'"
+    python = shlex.quote(f"{ROOT}/.venv/bin/python")
+    assert install_extra("robots") == f"{python} -m pip install -e '{ROOT}[robots]'"
 
 
 def installed(site: Path, origin: dict | None) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import shlex
 import subprocess
 import sys
 
@@ -90,7 +91,7 @@ def test_a_training_with_workers_goes_on_behind_head_and_a_full_disk(tmp_path):
         "vector.backend=workers",
         "vector.num_workers=2",
     ]
-    train = f"{sys.executable} -m metta_fast train {' '.join(words)}"
+    train = f"{shlex.quote(sys.executable)} -m metta_fast train {' '.join(words)}"
     shell = f"{train} 2>/dev/full | head -1; echo ${{PIPESTATUS[0]}}"
     path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", os.getcwd())])
     done = subprocess.run(
@@ -148,7 +149,7 @@ def test_a_full_stderr_ends_no_command(monkeypatch, capsys, run):
 @pytest.mark.parametrize("to", ["| true", ">/dev/full"])
 def test_the_exit_code_is_2_although_python_ends_with_120(to):
     """The text waits in a buffer until the end; Python would try again to write it."""
-    shell = f"{sys.executable} -m metta_fast --help {to}; echo ${{PIPESTATUS[0]}}"
+    shell = f"{shlex.quote(sys.executable)} -m metta_fast --help {to}; echo ${{PIPESTATUS[0]}}"
     # a pipe holds such a short text even without a reader
     shell = shell.replace("| true", "| (exec <&-; sleep 1)")
     done = subprocess.run(["bash", "-c", shell], capture_output=True, text=True, timeout=60)
@@ -185,13 +186,12 @@ def test_streams_are_as_before_afterwards():
 
 def test_a_file_does_not_take_the_number_of_a_closed_stream(tmp_path):
     """What a library in C writes to stderr would come into it."""
-    train = f"{sys.executable} -m metta_fast train {' '.join([*COUNTER, *named(tmp_path)])}"
     code = (
         "import os, metta_fast.run.trainer as t; real = t.Trainer._train;"
         "t.Trainer._train = lambda self: (os.write(2, b'from C'), os.write(1, b'from C'), real(self));"
         "import sys; from metta_fast.cli import main; sys.exit(main(sys.argv[1:]))"
     )
-    words = train.split()[3:]
+    words = ["train", *COUNTER, *named(tmp_path)]
     shell = 'exec "$@" trainer.total_timesteps=256 >&- 2>&-'
     done = subprocess.run(["bash", "-c", shell, "bash", sys.executable, "-c", code, *words], timeout=100)
     assert done.returncode == 0
