@@ -9,6 +9,7 @@ import subprocess
 import sys
 import sysconfig
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,8 +21,10 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(autouse=True)
-def _forget(monkeypatch: pytest.MonkeyPatch) -> None:
+def _forget(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.delenv("CC", raising=False)
+    compiler._find.cache_clear()
+    yield
     compiler._find.cache_clear()
 
 
