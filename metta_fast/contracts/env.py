@@ -53,6 +53,10 @@ class Leaf:
             )
 
 
+UNBOUNDED = 1e6
+"""A box bound of a larger size is none: ±finfo.max says "any number", not a scale."""
+
+
 @dataclass(frozen=True)
 class ActionSpec:
     """Describes the action of one agent. Rows are int32 `[heads]` (discrete) or float32 `[size]` (box)."""
@@ -71,6 +75,13 @@ class ActionSpec:
     def width(self) -> int:
         """Returns the length of an action row."""
         return len(self.nvec) if self.kind == "discrete" else len(self.low)
+
+    @property
+    def bounded(self) -> tuple[bool, ...]:
+        """Returns for each entry of a box whether it has two bounds, which then are its scale (UNBOUNDED)."""
+        return tuple(
+            abs(low) <= UNBOUNDED and abs(high) <= UNBOUNDED for low, high in zip(self.low, self.high)
+        )
 
     @property
     def dtype(self) -> str:

@@ -97,7 +97,8 @@ def compare(run: Function, policy: Policy, spec: EnvSpec, seen: list[Batch]) -> 
     Raises:
         Different: they disagree, or the file cannot be run.
     """
-    bounds = [abs(bound) for bound in (*spec.action.low, *spec.action.high) if np.isfinite(bound)]
+    pairs = zip(spec.action.low, spec.action.high, spec.action.bounded)
+    bounds = [abs(bound) for low, high, bounded in pairs if bounded for bound in (low, high)]
     report = Report(reach=max([1.0, *bounds]))
     step = Step(policy, spec)
     state = policy.initial_state(len(seen[0][1]))

@@ -157,9 +157,9 @@ def uniform(action: ActionSpec, agents: int, rng: np.random.Generator) -> Array:
     """Returns actions [agents, width], uniform over each head's choices (box: within its bounds, or −1 … 1)."""
     if action.kind == "discrete":
         return rng.integers(0, action.nvec, (agents, action.width), dtype=np.int32)
-    low = np.where(np.isfinite(action.low), action.low, -1.0)
-    high = np.where(np.isfinite(action.high), action.high, 1.0)
-    return rng.uniform(low, high, (agents, action.width)).astype(np.float32)
+    low, high = np.where(action.bounded, (action.low, action.high), [[-1.0], [1.0]])
+    drawn = rng.uniform(low, high, (agents, action.width))
+    return np.clip(drawn, action.low, action.high).astype(np.float32)
 
 
 class RandomPlayer:

@@ -3,36 +3,41 @@
     params [mean | log std] ─► sample ─► action (stored in the buffers) ─► to_env ─► the environment's action
 
 An entry with two finite bounds is scaled so that they are −1 and 1; any other entry is in the environment's own units.
+A bound beyond ±1e6 is no scale, and none here (contracts/env.py: UNBOUNDED).
 The distributions have no bounds: `to_env` clips to them, or (squash) squashes with tanh. The buffers store the action
 before that, so the learner computes the rollout's log-probability to the bit.
 
-Sources: tanh's log-probability: Haarnoja et al. 2018 (arXiv 1801.01290), appendix C.
+Sources: tanh's log-probability: Haarnoja et al. 2018 (arXiv 1801.01290), appendix C. The entropy after tanh needs
+E log(1 − tanh²x) = −2 E log cosh x of a normal x. log cosh x + log 2 is |x| smoothed with a logistic distribution,
+since its second derivative is sech²; a mixture of three normal distributions is within 4e-5 of it, and E|x| of a normal
+distribution has a closed form.
 """
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from metta_fast.contracts.env import ActionSpec
+from metta_fast.contracts.env import UNBOUNDED, ActionSpec
 from metta_fast.contracts.errors import UserError
 
 LOG_STD = (-10.0, 2.0)
-"""The log of a standard deviation is clamped to these (beyond them it has no gradient)."""
+"""The log of a standard deviation is clamped to these; beyond them only gradients that lead back have an effect."""
 HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
-NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(16)
-"""Gauss-Hermite quadrature: E f(x), x standard normal, is about Σ w f(node) / √(2π)."""
+SMOOTHING = ((0.323442, 0.576409), (0.565957, 0.920681), (0.110601, 1.458196))
+"""(weight, standard deviation) of three normal distributions that together are like the logistic one of scale ½."""
 
 
 class BoxHead:
     """W = len(low) entries; P = num_params = 2·W: means, then logs of standard deviations.
 
     Raises:
-        UserError: no entries, a bound above the other, or squash with an infinite bound.
+        UserError: no entries, a bound above the other, or squash with an infinite bound (or one beyond ±1e6).
     """
 
     def __init__(self, spec: ActionSpec, *, squash: bool = False) -> None:
@@ -41,11 +46,11 @@ class BoxHead:
             raise UserError(
                 f"action space with low={list(spec.low)}, high={list(spec.high)}: expected low < high"
             )
-        bounded = np.isfinite(low) & np.isfinite(high)
+        bounded = np.array(spec.bounded)
         if squash and not bounded.all():
             raise UserError(
-                f"policy.squash=true needs finite bounds, but the actions' are low={list(spec.low)}, "
-                f"high={list(spec.high)}; leave it out, or bound the action space"
+                f"policy.squash=true needs finite bounds (within ±{UNBOUNDED:.0e}), but the actions' are "
+                f"low={list(spec.low)}, high={list(spec.high)}; leave it out, or bound the action space"
             )
         self.width, self.squash = low.size, squash
         self.num_params = 2 * low.size
@@ -64,18 +69,21 @@ class BoxHead:
     def logprob_entropy(self, params: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
         """Returns (logprob […], entropy […]) float32 of an action […, W]: sums over the entries.
 
-        The entropy is exact, or with squash an estimate by quadrature over 16 points (it has no closed form).
+        The entropy is exact, or with squash within 1e-4 for each entry (it has no closed form).
         """
         mean, log_std = self._split(params)
         entropy = (log_std + (0.5 + HALF_LOG_2PI)).sum(-1)
         if self.squash:
-            for node, weight in zip(NODES.tolist(), (WEIGHTS / math.sqrt(2 * math.pi)).tolist()):
-                entropy = entropy + weight * log_slope(mean + node * log_std.exp()).sum(-1)
+            entropy = entropy + mean_log_slope(mean, log_std).sum(-1)
         return self._logprob(mean, log_std, action), entropy
 
     def mode(self, params: Tensor) -> Tensor:
         """Returns the mean […, W] float32 (with squash, of the normal distribution before tanh)."""
         return self._split(params)[0]
+
+    def spread(self, params: Tensor) -> Tensor:
+        """Returns the mean standard deviation [] of params […, P], in the policy's unit (with squash, before tanh)."""
+        return self._split(params)[1].exp().mean()
 
     def to_env(self, action: Tensor) -> Tensor:
         """Returns what the environment receives, within its bounds, for an action […, W] of `sample` or `mode`."""
@@ -88,7 +96,7 @@ class BoxHead:
 
     def _split(self, params: Tensor) -> tuple[Tensor, Tensor]:
         mean, log_std = params.float().chunk(2, -1)
-        return mean, log_std.clamp(*LOG_STD)
+        return mean, bounded_log_std(log_std)
 
     def _logprob(self, mean: Tensor, log_std: Tensor, action: Tensor) -> Tensor:
         distance = (action - mean) * (-log_std).exp()
@@ -96,6 +104,42 @@ class BoxHead:
         if self.squash:
             each = each - log_slope(action)
         return each.sum(-1)
+
+
+class _Bounded(torch.autograd.Function):
+    """Clamps to LOG_STD. Outside, a gradient passes if a step against it leads back: a clamp alone would hold a number
+    that is once outside there for good."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.save_for_backward(x)
+        return x.clamp(*LOG_STD)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        (x,) = ctx.saved_tensors
+        least, most = LOG_STD
+        leads_back = ((x <= most) | (grad > 0)) & ((x >= least) | (grad < 0))
+        return torch.where(leads_back, grad, 0.0)
+
+
+def bounded_log_std(log_std: Tensor) -> Tensor:
+    """Returns log_std clamped to LOG_STD, with a gradient that leads back from outside."""
+    if torch.is_grad_enabled() and log_std.requires_grad:
+        bounded: Tensor = _Bounded.apply(log_std)
+        return bounded
+    return log_std.clamp(*LOG_STD)
+
+
+def mean_log_slope(mean: Tensor, log_std: Tensor) -> Tensor:
+    """Returns E log(1 − tanh²x) of a normal x, element by element: within 1e-4."""
+    variance, slope = (2 * log_std).exp(), torch.full_like(mean, 2 * math.log(2.0))
+    for weight, deviation in SMOOTHING:
+        spread = (variance + deviation**2).sqrt()
+        ratio = mean / spread
+        size = spread * math.sqrt(2 / math.pi) * (-0.5 * ratio.square()).exp()
+        slope = slope - 2 * weight * (size + mean * (ratio * math.sqrt(0.5)).erf())
+    return slope
 
 
 def log_slope(x: Tensor) -> Tensor:

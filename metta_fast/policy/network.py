@@ -11,7 +11,7 @@ from metta_fast.config.keys import PolicyConfig
 from metta_fast.config.policy_inputs import only, reads
 from metta_fast.contracts.env import EnvSpec
 from metta_fast.policy.base import Policy, PolicyOutput
-from metta_fast.policy.box_head import BoxHead
+from metta_fast.policy.box_head import BoxHead, bounded_log_std
 from metta_fast.policy.cores import CORES, LSTMCore, MinGRUCore
 from metta_fast.policy.encoders import make_encoder
 from metta_fast.policy.initial import SMALL, orthogonal_linear
@@ -78,7 +78,7 @@ class Network(Policy):
             else:
                 value = critic["value"](y.float())[..., 0]
         if self.log_std is not None:
-            params = torch.cat([params, self.log_std.expand_as(params)], -1)
+            params = torch.cat([params, bounded_log_std(self.log_std).expand_as(params)], -1)
         return PolicyOutput(params, value, state)
 
     def plan(self) -> Plan | str:

@@ -2,12 +2,13 @@
 
     normalize(policy, spec)                 # its forward now reads normalised observations
     policy.normalizer.take(buffers)         # at an epoch's end: adds the rollout to the moments
+    policy.normalizer.restart()             # forgets them, but goes on normalising by them until the next take
 
 Only floating-point leaves are normalised: bytes of a grid and other integers are symbols. The moments are those of the
 unmasked rows of all rollouts so far (Welford, merged by Chan et al. 1979). They change between epochs only: the learner
 reads the same numbers as the rollout, whatever the blocks and workers, and an evaluation changes nothing. They are
 buffers of the policy's module, so checkpoints, `load_policy` and `metta-fast eval` have them. Before the first rollout
-is added, observations are unchanged.
+is added, observations are unchanged: an algorithm begins with a rollout that gives only moments (ppo.py: _measure).
 """
 
 from __future__ import annotations
@@ -79,6 +80,12 @@ class Normalizer(nn.Module):
         part, shape = slice(*self.parts[name]), leaf.shape[2:]
         centred = leaf.float() - self.shift[part].view(shape)
         return (centred * self.scale[part].view(shape)).clamp(-LIMIT, LIMIT)
+
+    @torch.no_grad()
+    def restart(self) -> None:
+        """Forgets the moments: the next `take` begins them."""
+        for own in (self.count, self.mean, self.squares):
+            own.zero_()
 
     @torch.no_grad()
     def take(self, buffers: Buffers) -> None:

@@ -11,10 +11,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from math import isfinite
+from math import prod
 from pathlib import Path
 
-from metta_fast.config.encoders import check_encoder_name, check_no_params, check_reads, own_encoder
+from metta_fast.config.encoders import (
+    check_encoder_name,
+    check_no_params,
+    check_reads,
+    encoder_of_kind,
+    is_tokens,
+    own_encoder,
+)
 from metta_fast.config.keys import Config, RunConfig, get
 from metta_fast.config.policy_inputs import check_policy_name, only, reads
 from metta_fast.contracts.algorithm import MemoryPart
@@ -251,18 +258,39 @@ class _Resolve(Defaults):
             if (kind := own_encoder(policy)) is not None:
                 check_reads(kind, only(spec, leaves))
         self._unbounded(spec)
+        self._images(spec)
 
     def _unbounded(self, spec: EnvSpec) -> None:
-        """Adds a note on continuous actions without finite bounds, where a wrong unit causes no error, only poor
+        """Adds a note on continuous actions without bounds, where a wrong unit causes no error, only poor
         learning."""
-        bounds = list(zip(spec.action.low, spec.action.high))
-        free = [str(i) for i, pair in enumerate(bounds) if not all(map(isfinite, pair))]
+        bounds = spec.action.bounded
+        free = [str(i) for i, bounded in enumerate(bounds) if not bounded]
         if free:
             which = "all" if len(free) == len(bounds) else "numbers " + ", ".join(free)
             self.notes.append(
                 f"{spec.name}: {which} of {len(bounds)} continuous actions lack a finite bound and are not scaled: "
                 "the environment gets the policy's own numbers, of size exp(policy.initial_log_std) at first; "
-                "declare finite bounds if it expects another scale"
+                "declare finite bounds (within ±1e6) if it expects another scale"
+            )
+
+    def _images(self, spec: EnvSpec) -> None:
+        """Adds a note on images, or other bytes of three axes, that the MLP reads as plain numbers."""
+        policy = self.config.policy
+        if own_encoder(policy) in (None, "tokens"):
+            return
+        read = {name for leaves in reads(policy, spec) for name in leaves}
+        for name, leaf in spec.obs.items():
+            image = leaf.kind == "image" or (len(leaf.shape) == 3 and leaf.kind != "grid")
+            if name not in read or leaf.dtype != "uint8" or not image or is_tokens(name, leaf):
+                continue
+            if policy.encoder is None and encoder_of_kind(leaf.kind):
+                continue
+            shape = "×".join(map(str, leaf.shape))
+            self.notes.append(
+                f"{spec.name}: observation {name!r} ({shape} uint8) enters the network as {prod(leaf.shape)} plain "
+                "numbers 0 … 255: no encoder for images is built in, and policy.normalize_obs leaves integers as they "
+                "are; for an image, give your own encoder (policy.encoder=my_module:MyEncoder), or divide by 255 in "
+                "the environment (float32); for symbols, one-hot vectors"
             )
 
     def features(self) -> None:

@@ -43,8 +43,8 @@ class RewardScale:
         """[N] float32: R of the last row."""
         self.moments = torch.zeros(MOMENTS, dtype=torch.float64, device=device)
         """count, mean, sum of squared deviations of R; number of rewards that are not 0, sum of their squares."""
-        self.factor = torch.ones((), device=device)
-        """[] float32: what the last rollout's rewards were multiplied by."""
+        self.factor = torch.ones((), dtype=torch.float64, device=device)
+        """[] float64: what the last rollout's rewards were multiplied by."""
 
     def restart(self) -> None:
         """Start again after a reset of all environments; the variance stays."""

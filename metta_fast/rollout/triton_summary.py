@@ -268,7 +268,7 @@ def finish(
             tl.store(moments + 2, squares)
             tl.store(moments + 3, number)
             tl.store(moments + 4, energy)
-            tl.store(applied, factor)
+            tl.store(applied, factor.to(tl.float64))
         t = chunk * CHUNK + tl.arange(0, CHUNK)
         at = t.to(tl.int64)[:, None] * agents + n[None, :]
         held = (t < HORIZON)[:, None] & inside[None, :]

@@ -147,6 +147,48 @@ def test_a_mistake_is_one_or_two_lines_with_the_cure(words: list[str], message: 
 
 
 @pytest.mark.parametrize(
+    ("space", "words", "told"),
+    [
+        (
+            "Box(0, 255, (48, 64, 3), np.uint8)",
+            [],
+            "observation 'obs' (48×64×3 uint8) enters the network as 9216 plain",
+        ),
+        (
+            "Box(0, 10, (7, 7, 3), np.uint8)",
+            ["policy=lstm"],
+            "(7×7×3 uint8) enters the network as 147 plain numbers",
+        ),
+        ("Box(0, 255, (48, 64, 3), np.uint8)", ["policy.encoder=MODULE:Own"], None),
+        ("Box(0, 1, (48, 64, 3), np.float32)", [], None),
+        ("Box(0, 255, (12,), np.uint8)", [], None),
+    ],
+)
+def test_bytes_of_an_image_that_enter_as_plain_numbers_are_told_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, space: str, words: list[str], told: str | None
+) -> None:
+    name = f"camera_{abs(hash((space, *words)))}"
+    (tmp_path / f"{name}.py").write_text(
+        "import gymnasium, numpy as np\n"
+        "from gymnasium.spaces import Box, Discrete\n"
+        "from metta_fast.envs.python_env import PythonEnvFactory\n\n"
+        "class Camera(gymnasium.Env):\n"
+        f"    observation_space, action_space = {space}, Discrete(2)\n\n"
+        "    def reset(self, *, seed=None, options=None):\n"
+        "        return self.observation_space.sample(), {}\n\n"
+        "    def step(self, action):\n"
+        "        return self.observation_space.sample(), 0.0, False, False, {}\n\n"
+        "class Own: pass\n\n"
+        "def make(config):\n    return PythonEnvFactory(lambda index: Camera(), name='camera')\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    words = [word.replace("MODULE", name) for word in words]
+    notes = [note for note in resolved(f"env={name}:make", *words).notes if "enters the network" in note]
+    assert len(notes) == (told is not None)
+    assert all("\n" not in note and str(told) in note and "policy.encoder=" in note for note in notes)
+
+
+@pytest.mark.parametrize(
     ("low", "told"),
     [
         ("-1", None),

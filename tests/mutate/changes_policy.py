@@ -25,7 +25,7 @@ CHANGES = [
         "metta_fast/policy/box_head.py",
         "tests/policy/test_box.py",
         [
-            ("return mean, log_std.clamp(*LOG_STD)", "return mean, log_std", "the deviation has no bounds"),
+            ("return mean, bounded_log_std(log_std)", "return mean, log_std", "the deviation has no bounds"),
             (
                 "            each = each - log_slope(action)\n",
                 "            pass\n",

@@ -18,8 +18,8 @@ CHANGES = [
                 "masked rows have a ratio",
             ),
             (
-                "torch.maximum(error, (near - batch.returns).square())",
-                "torch.minimum(error, (near - batch.returns).square())",
+                "torch.maximum(error, torch.where(mask, near",
+                "torch.minimum(error, torch.where(mask, near",
                 "the value's clip takes the smaller error",
             ),
             (
@@ -156,8 +156,8 @@ CHANGES = [
                 "a new run goes on with another's returns",
             ),
             (
-                "            normalizer.take(self.buffers)\n",
-                "            pass\n",
+                "self._measures_again = False\n            normalizer.take(self.buffers)\n",
+                "self._measures_again = False\n",
                 "observations are never normalised",
             ),
         ],
@@ -195,17 +195,17 @@ CHANGES = [
                 "normalised observations are not clipped",
             ),
             ("raw > MF_MOST_LOG_STD ? MF_MOST_LOG_STD : raw", "raw", "log_std is not clamped"),
-            (
-                "inside ? grad_std[j] - (counts",
-                "1 ? grad_std[j] - (counts",
-                "log_std has a gradient outside its bounds",
-            ),
         ],
     ),
     *in_file(
         "metta_fast/algorithms/ppo/c/mlp_update.h",
         "tests/ppo/test_target_kl.py " + C_UPDATE,
         [
+            (
+                "(raw > MF_MOST_LOG_STD && grad[j] < 0) || ",
+                "",
+                "log_std has a gradient that leads out of its bounds",
+            ),
             (
                 "            for (int i = 0; i < u->slots; i++)\n"
                 "                memset(u->slot[i].grad, 0, sizeof(float) * u->floats);\n",

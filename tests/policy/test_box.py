@@ -18,7 +18,7 @@ from metta_fast.config.keys import PolicyConfig
 from metta_fast.contracts.env import ActionSpec, EnvSpec, Leaf
 from metta_fast.contracts.errors import UserError
 from metta_fast.envs.python_env import PythonEnvFactory
-from metta_fast.inference.players import PolicyPlayer, play
+from metta_fast.inference.players import PolicyPlayer, play, uniform
 from metta_fast.policy import BoxHead, make_policy
 from tests.ppo.envs import counted
 from tests.ppo.stand_in import make_ppo, run
@@ -92,6 +92,58 @@ def test_the_squashed_entropy_is_that_of_many_samples() -> None:
     _, logprob = one.sample(params, torch.randn(200_000, 1, generator=torch.Generator().manual_seed(0)))
     _, entropy = one.logprob_entropy(params[:1], torch.zeros(1, 1))
     assert entropy.item() == pytest.approx(-logprob.mean().item(), abs=0.01)
+
+
+def test_the_squashed_entropy_is_that_of_an_integral_at_any_spread() -> None:
+    """−∫ p log p of tanh x, by 40,001 points, for log_std −10 … 2 and means up to 6: within 1e-2 everywhere."""
+    one = head((-1.0,), (1.0,), squash=True)
+    log_std = torch.linspace(-10, 2, 25, dtype=torch.float64)
+    for mean in (0.0, 0.3, -1.5, 6.0):
+        z = torch.linspace(-10, 10, 40_001, dtype=torch.float64)
+        x = mean + log_std.exp()[:, None] * z
+        log_slope = 2 * (math.log(2) - x - torch.nn.functional.softplus(-2 * x))
+        density = (-0.5 * z.square()).exp() / math.sqrt(2 * math.pi)
+        right = log_std + 0.5 * math.log(2 * math.pi * math.e) + torch.trapezoid(density * log_slope, z)
+        params = torch.stack([torch.full_like(log_std, mean), log_std], -1).float()
+        _, entropy = one.logprob_entropy(params, torch.zeros(len(params), 1))
+        torch.testing.assert_close(entropy.double(), right, atol=1e-3, rtol=0)
+
+
+@pytest.mark.parametrize("state_std", [False, True])
+@pytest.mark.parametrize("begin", [5.0, -14.0])
+def test_a_deviation_beyond_its_bounds_comes_back_and_one_that_would_leave_them_stays(
+    begin: float, state_std: bool
+) -> None:
+    """In the policy and, for a user's network, in the head. A gradient that leads further out has no effect."""
+    policy = make_policy(PolicyConfig(hidden_size=8, state_std=state_std), spec())
+    leaf = policy.heads.bias if state_std else policy.log_std
+    with torch.no_grad():
+        (leaf[2:4] if state_std else leaf).fill_(begin)
+    obs, state = {"obs": torch.zeros(3, 1, 5)}, policy.initial_state(1)
+
+    def slope(sign: float) -> float:
+        policy.zero_grad()
+        params = policy(obs, state, torch.zeros(3, 1, dtype=torch.bool)).params
+        entropy = policy.head.logprob_entropy(params, torch.zeros(3, 1, 2))[1]
+        (sign * entropy.sum()).backward()
+        assert leaf.grad is not None
+        return float((leaf.grad[2:4] if state_std else leaf.grad).sum())
+
+    back = 1.0 if begin > 0 else -1.0  # descending the entropy leads back from above
+    assert slope(back) == back * 6
+    assert slope(-back) == 0
+
+
+@pytest.mark.parametrize("bound", [1e7, float(np.finfo(np.float32).max), float(np.finfo(np.float64).max)])
+def test_bounds_that_say_any_number_are_no_scale(bound: float) -> None:
+    one = head((-bound, -1e6, 0.0), (bound, 1e6, bound))
+    places = one.to_env(torch.tensor([0.5, 0.5, 0.5]))
+    assert places.tolist() == [0.5, 0.5e6, 0.5]
+    assert one.to_env(torch.tensor([-3.0, -3.0, -3.0])).tolist() == [-3.0, -1e6, 0.0]
+    with pytest.raises(UserError, match=r"policy\.squash=true needs finite bounds"):
+        head((-bound,), (bound,), squash=True)
+    drawn = uniform(ActionSpec("box", low=(-bound,), high=(bound,)), 100, np.random.default_rng(0))
+    assert np.abs(drawn).max() <= 1
 
 
 @pytest.mark.parametrize("squash", [False, True])

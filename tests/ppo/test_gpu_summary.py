@@ -16,6 +16,7 @@ import torch
 
 from metta_fast.algorithms.ppo.advantage import Inputs
 from metta_fast.algorithms.ppo.advantage.reference import advantage_reference
+from metta_fast.algorithms.ppo.advantage.value_sums import VALUE_SUMS, add_up
 from metta_fast.buffers.rollout import Buffers
 from metta_fast.contracts.env import ActionSpec, EnvSpec, Leaf
 from metta_fast.contracts.errors import NonFiniteError
@@ -206,7 +207,10 @@ def test_advantage_equals_the_reference(
         b.value, b.reward, b.terminal, b.truncation, b.mask, b.ratio if vtrace else None,
         torch.randn_like(b.reward) if given else None, GAMMA, 0.95, 1.5, 0.8, has_final_obs,
     )  # fmt: skip
-    advantage_on_gpu(inputs, b.advantage, b.returns)
+    sums, plain = torch.zeros(2, len(VALUE_SUMS), dtype=torch.float64, device=DEVICE)
+    advantage_on_gpu(inputs, b.advantage, b.returns, sums)
+    add_up(b, plain)
+    torch.testing.assert_close(sums, plain, rtol=1e-5, atol=1e-2)
     few = slice(0, 200)  # the reference is slow
     some = inputs.with_arrays(lambda array: array[:, few].cpu().numpy())
     for got, want in zip((b.advantage, b.returns), advantage_reference(some)):

@@ -164,6 +164,40 @@ def test_a_state_holds_copies_and_a_policy_made_anew_has_the_moments() -> None:
     assert not torch.equal(state["normalizer.mean"], ppo.policy.normalizer.mean)
 
 
+def test_the_first_epoch_is_normalised_by_a_rollout_that_is_not_learnt_from() -> None:
+    """The environments are then reset; the moments are those of the rows that were learnt from, once they are there."""
+    ppo = make()
+    ppo.collect()
+    own, b = ppo.policy.normalizer, ppo.buffers
+    assert own.count > 0
+    assert b.reset[0].all()
+    live = b.mask[: b.horizon]
+    seen = own({"obs": b.obs["obs"][: b.horizon]})["obs"][live]
+    assert abs(float(seen[:, 2].mean())) < 0.5  # the step; the episode's number goes on
+    assert 0.3 < float(seen[:, 2].std()) < 3
+    assert (ppo.steps, ppo.epoch) == (0, 0)
+    ppo.update()
+    assert own.count == ppo.steps == live.sum()
+    for _ in range(2):
+        ppo.collect()
+        assert own.count == ppo.steps, "later epochs collect once"
+        ppo.update()
+    ppo.rollout.vec.close()
+
+
+@pytest.mark.parametrize("device", [False, True])
+def test_what_the_first_rollout_gave_leaves_no_trace(device: bool) -> None:
+    """But for the moments: the reward scale and the running episodes are those of the rows that were learnt from."""
+    keys: Any = {"normalize_reward": True, "deterministic": True}
+    ppo = device_ppo(tickers(4), **keys) if device else make_ppo(tickers(4), **keys)
+    normalize.normalize(ppo.policy, SPEC)
+    ppo.collect()
+    ppo.update()
+    assert ppo.reward_scale.moments[0] == ppo.steps or device  # a rollout ahead is in it already
+    assert ppo.metrics()["env/length"] <= 9
+    ppo.rollout.vec.close() if not device else None
+
+
 def test_without_it_a_policy_is_as_it_was() -> None:
     plain = make_policy(PolicyConfig(hidden_size=16), SPEC)
     assert plain.normalizer is None

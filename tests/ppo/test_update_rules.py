@@ -58,7 +58,11 @@ def test_vtrace_begins_each_rollout_with_ratios_of_1() -> None:
 
 
 @pytest.mark.parametrize(
-    "keys", [{"recompute": "pass", "update_epochs": 2}, {"recompute": "minibatch", "minibatches": 4}]
+    "keys",
+    [
+        {"recompute": "pass", "update_epochs": 2},
+        {"recompute": "minibatch", "minibatches": 8, "horizon": 32, "bptt": 4},
+    ],
 )
 def test_vtrace_is_not_gae_where_it_is_accepted(keys: dict[str, Any]) -> None:
     """sizes.py refuses it where it would be (tests/config/test_sizes.py)."""
@@ -143,10 +147,20 @@ def test_the_update_in_c_clips_normalised_observations() -> None:
 
 @pytest.mark.parametrize("log_std", [(3.0, 0.5), (-12.0, 0.5), (2.0, -10.0), (5.0, -11.0)])
 def test_the_update_in_c_clamps_log_std(log_std: tuple[float, float]) -> None:
-    """Beyond its bounds it has no gradient, at them it has."""
+    """Beyond its bounds a gradient counts if it leads back; the rows' advantages decide whether it does."""
     spec, policy, b = made(2)
     with torch.no_grad():
         policy.log_std.copy_(torch.tensor(log_std))
+        policy.heads.weight.zero_()  # a mean of 0: the distance of an action from it is exact
         out = policy({"obs": b.obs["obs"][:4]}, policy.initial_state(b.num_agents, CPU), b.reset[:4])
-        b.action.copy_(policy.head.sample(out.params, torch.randn_like(b.action))[0])
-    check_alike(spec, policy, b)
+        noise = torch.randn_like(b.action)
+        b.action.copy_(policy.head.sample(out.params, noise)[0])
+    before, seen = {name: value.clone() for name, value in policy.state_dict().items()}, []
+    for sign in (1.0, -1.0):  # rows with actions far from the mean are better, or worse
+        policy.load_state_dict(before)
+        b.advantage.copy_(sign * noise.square().sum(-1))
+        check_alike(spec, policy, b)
+        seen.append([bool(x) for x in policy.log_std.detach() != torch.tensor(log_std)])
+    for j, raw in enumerate(log_std):
+        inside = -10 <= raw <= 2
+        assert [moved[j] for moved in seen] == ([True, True] if inside else [raw < -10, raw > 2])

@@ -13,8 +13,8 @@ from typing import Any
 
 import torch
 
+from metta_fast.algorithms.ppo.figures import FIGURES
 from metta_fast.algorithms.ppo.ppo import PPO
-from metta_fast.algorithms.ppo.step import SUMS
 from metta_fast.contracts.device_vector import DeviceVector
 from metta_fast.rollout.device_rollout import DeviceRollout
 from metta_fast.runtime.timer import DeviceTimer, Timer
@@ -29,7 +29,9 @@ class DevicePPO(PPO):
         super().__init__(config, *args, **keys)
         self.learner.bad_rollout = self.summary.bad
         self._figures = torch.zeros(
-            len(SUMS) + len(self.summary.figures), dtype=torch.float64, pin_memory=self.device.type == "cuda"
+            len(FIGURES) + len(self.summary.figures),
+            dtype=torch.float64,
+            pin_memory=self.device.type == "cuda",
         )
         self._read = torch.cuda.Event() if self.device.type == "cuda" else None
         self._ahead = False
@@ -75,7 +77,7 @@ class DevicePPO(PPO):
         context, epoch = self._context(), self.epoch
         self._keep_steps()  # the steps of the last update are known now; the summary has counted all rows
         self._learn(context)
-        self._figures.copy_(torch.cat([self.learner.sums.double(), self.summary.figures]), non_blocking=True)
+        self._figures.copy_(torch.cat([self._figures_now(), self.summary.figures]), non_blocking=True)
         if self._read is not None:
             self._read.record()
         self._check_debug()
@@ -89,8 +91,8 @@ class DevicePPO(PPO):
         if self._read is not None:
             self._read.synchronize()
         figures = self._figures.tolist()
-        self._read_summary(figures[len(SUMS) :], epoch)
-        self._learnt(figures[: len(SUMS)], epoch)
+        self._read_summary(figures[len(FIGURES) :], epoch)
+        self._learnt(figures[: len(FIGURES)], epoch)
         self._finish(context)
 
     def state_dict(self) -> dict[str, Any]:

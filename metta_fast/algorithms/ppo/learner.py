@@ -18,6 +18,7 @@ from torch import Tensor
 
 from metta_fast.algorithms.hooks import Context, Hooks
 from metta_fast.algorithms.ppo.advantage import compute_advantage
+from metta_fast.algorithms.ppo.advantage.value_sums import VALUE_SUMS
 from metta_fast.algorithms.ppo.c.mlp_update import C_UPDATE, MLPUpdate
 from metta_fast.algorithms.ppo.fast_paths import MINIBATCH_GRAPHS, STEP_KERNELS, UPDATE_GRAPH
 from metta_fast.algorithms.ppo.gradients import Gradients
@@ -68,6 +69,10 @@ class Learner:
         )
         self.sums = self.step.sums
         """step.SUMS of the last update."""
+        self.value_sums = torch.zeros(len(VALUE_SUMS), dtype=torch.float64, device=buffers.device)
+        """VALUE_SUMS of the last update's rollout, on the buffers' device."""
+        self._adds_up = False
+        """Whether the next advantage is an update's first, which gives value_sums."""
         self.gradients = Gradients(
             policy,
             buffers,
@@ -155,7 +160,9 @@ class Learner:
         """Runs the part of the update that does not change with the epoch (learning rate, clip, order of segments)."""
         context = self._context
         assert context is not None
+        self._adds_up = True
         self._advantage()
+        self._adds_up = False
         if self._revalues:
             self.gather.rollout_value.copy_(self.buffers.value)
         self.sums.zero_()
@@ -185,7 +192,8 @@ class Learner:
 
     def _advantage(self) -> None:
         self.timer.lap("update")
-        compute_advantage(self.buffers, self.config, self.has_final_obs)
+        sums = self.value_sums if self._adds_up else None
+        compute_advantage(self.buffers, self.config, self.has_final_obs, sums)
         self.timer.lap("advantage")
 
     def _pass(self, number: int, context: Context) -> bool:

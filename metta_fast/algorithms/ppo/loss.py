@@ -26,7 +26,12 @@ def masked_mean(x: Tensor, mask: Tensor) -> Tensor:
     Their gradient is 0, but autograd multiplies it on with the slopes of whatever made x: mask what is not finite
     before it is squared, divided and the like.
     """
-    return torch.where(mask, x, 0.0).sum() / mask.sum().clamp(min=1)
+    return _mean(torch.where(mask, x, 0.0), mask)
+
+
+def _mean(x: Tensor, mask: Tensor) -> Tensor:
+    """Returns the masked mean of x that is 0 already where mask is False."""
+    return x.sum() / mask.sum().clamp(min=1)
 
 
 def normalized(advantage: Tensor, mask: Tensor) -> Tensor:
@@ -73,7 +78,7 @@ def ppo_loss(
         limit = config.vf_clip_coef
         near = batch.value + (value - batch.value).clamp(-limit, limit)
         error = torch.maximum(error, torch.where(mask, near - batch.returns, 0.0).square())
-    value_loss = 0.5 * error.sum() / mask.sum().clamp(min=1)
+    value_loss = 0.5 * _mean(error, mask)
     entropy_mean = masked_mean(entropy, mask)
     loss = policy_loss + config.vf_coef * value_loss - config.entropy_coef * entropy_mean
 

@@ -20,6 +20,8 @@ import torch
 from metta_fast.algorithms.hooks import Context, Hooks
 from metta_fast.algorithms.ppo.budget import LIVE, keep_steps, rows_needed
 from metta_fast.algorithms.ppo.fast_paths import COMPILED_AHEAD, PATHS, situation_of
+from metta_fast.algorithms.ppo.figures import Figures
+from metta_fast.algorithms.ppo.figures import metrics as update_metrics
 from metta_fast.algorithms.ppo.learner import Learner
 from metta_fast.algorithms.ppo.loss_terms import STATS
 from metta_fast.algorithms.ppo.schedule import clip_coef, progress
@@ -108,8 +110,13 @@ class PPO:
         """Arguments that rollout and learner share."""
         self.rollout: Collector = self._make_rollout()
         self.learner = self._make_learner()
+        self._update_figures = Figures(policy, self.buffers, self.reward_scale, device)
         self._rollout_steps = 0
         self._episode_means: Metrics = {}
+        self._measured = False
+        """Whether the observation normalizer has moments, or there is none."""
+        self._measures_again = False
+        """Whether its moments are those of the rollout before the first epoch."""
         self._keep_rollout = trainer.deterministic or spec.cheap_state
         self._metrics: Metrics = {}
         self._compiling = self._compile_ahead() if self.paths.uses(COMPILED_AHEAD) else None
@@ -218,7 +225,24 @@ class PPO:
             self.episodes.restart(staggered=self.spec.stagger)
             if self.reward_scale:
                 self.reward_scale.restart()
+        if not self._measured:
+            self._measure()
         self.rollout.collect(self.epoch, self._rows_needed())
+
+    def _measure(self) -> None:
+        """Gives an observation normalizer without moments those of a rollout that is not learnt from, so that the first
+        epoch is normalised too. Then the environments are reset, as if nothing had been."""
+        normalizer = getattr(self.policy, "normalizer", None)
+        if normalizer is not None and not float(normalizer.count):
+            scale = self.reward_scale.state_dict() if self.reward_scale else None
+            self.rollout.collect(self.epoch, min(self.buffers.horizon, max(64, 2048 // self.vec.num_agents)))
+            normalizer.take(self.buffers)
+            self._measures_again = True
+            self.rollout.forget()
+            self.episodes.restart(staggered=self.spec.stagger)
+            if self.reward_scale and scale is not None:
+                self.reward_scale.load_state_dict(scale)
+        self._measured = True
 
     def _rows_needed(self) -> int | None:
         """Returns the rows of each agent that this epoch needs of its rollout; None: all."""
@@ -262,7 +286,7 @@ class PPO:
         context = self._context()
         self._learn(context)
         self._check_debug()
-        self._learnt(self.learner.sums.tolist(), self.epoch)
+        self._learnt(self._figures_now().tolist(), self.epoch)
         self.epoch += 1
         self._finish(context)
         self.timer.lap("update")
@@ -272,6 +296,9 @@ class PPO:
         self.learner.update(context, self.steps)
         normalizer = getattr(self.policy, "normalizer", None)
         if normalizer is not None:
+            if self._measures_again:
+                normalizer.restart()
+                self._measures_again = False
             normalizer.take(self.buffers)
 
     def _check_debug(self) -> None:
@@ -282,8 +309,13 @@ class PPO:
                     f"trainer.debug: a row of {unwritten} was not written in epoch {self.epoch}"
                 )
 
-    def _learnt(self, sums: list[float], epoch: int) -> None:
-        """Checks the update by the learner's sums and counts its steps."""
+    def _figures_now(self) -> torch.Tensor:
+        """Returns the update's FIGURES, on the device."""
+        return self._update_figures.on_device(self.learner.sums, self.learner.value_sums)
+
+    def _learnt(self, figures: list[float], epoch: int) -> None:
+        """Checks the update by its FIGURES and counts its steps."""
+        sums = figures[: len(SUMS)]
         check_update(sums, SUMS, self.buffers, self.spec, epoch)
         check_loss_scale(self.learner.step.scaler, epoch)
         rate, clip = self.learner.rate(self.steps), clip_coef(self.config.trainer, self.steps)
@@ -292,6 +324,7 @@ class PPO:
         total = dict(zip(SUMS, sums))
         self._metrics = {f"loss/{name}": total[name] / total["minibatches"] for name in STATS}
         self._metrics |= self._episode_means
+        self._metrics |= update_metrics(figures, self._rollout_steps)
         self._metrics |= {"train/learning_rate": rate, "train/clip_coef": clip}
         self._metrics |= {"train/epoch": epoch + 1, "train/steps": self.steps}
 
@@ -354,6 +387,7 @@ class PPO:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continues from `state`. Load the vector's state first; without one, new episodes start."""
         self.learner.load_state_dict(state)
+        self._measured = self._measures_again = False
         self.steps, self.epoch = state["steps"], state["epoch"]
         self.episodes.recent.load(state.get("recent_returns", ()))  # not in a checkpoint of before
         if self.reward_scale and "reward_scale" in state:

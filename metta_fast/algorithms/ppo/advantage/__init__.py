@@ -5,6 +5,7 @@
     _kernel.pyx    CPU tensors: one C loop backwards through time, vectorised over agents
     on_gpu.py      CUDA and ROCm tensors: one Triton kernel
     on_tensors.py  devices without Triton: torch operations
+    value_sums.py  how well values predict returns: sums for the explained variance
 
 `reward[t]`, `terminal[t]` and `truncation[t]` belong to `action[t]`. With V = value [T+1], done = terminal or
 truncation:
@@ -21,9 +22,12 @@ Sources: Schulman et al. 2016, arXiv 1506.02438; Espeholt et al. 2018, arXiv 180
 
 from __future__ import annotations
 
+from torch import Tensor
+
 from metta_fast.algorithms.ppo.advantage._kernel import advantage_cpu
 from metta_fast.algorithms.ppo.advantage.inputs import Inputs
 from metta_fast.algorithms.ppo.advantage.on_tensors import advantage_on_tensors
+from metta_fast.algorithms.ppo.advantage.value_sums import add_up
 from metta_fast.buffers.rollout import Buffers
 from metta_fast.config.keys import TrainerConfig
 from metta_fast.runtime.torch_setup import has_triton
@@ -31,12 +35,15 @@ from metta_fast.runtime.torch_setup import has_triton
 __all__ = ["Inputs", "compute_advantage"]
 
 
-def compute_advantage(buffers: Buffers, config: TrainerConfig, has_final_obs: bool = True) -> None:
+def compute_advantage(
+    buffers: Buffers, config: TrainerConfig, has_final_obs: bool = True, sums: Tensor | None = None
+) -> None:
     """Fills `buffers.advantage` and `buffers.returns` [T, N] from the other arrays.
 
     Args:
         config: gamma, gae_lambda, advantage ("gae" or "vtrace") and the two V-trace clips.
         has_final_obs: `EnvSpec.has_final_obs`; False: a truncation does not bootstrap.
+        sums: [len(VALUE_SUMS)] float64 on the buffers' device, filled if given (value_sums.py).
     """
     b = buffers
     inputs = Inputs.of(b, config, has_final_obs)
@@ -45,6 +52,9 @@ def compute_advantage(buffers: Buffers, config: TrainerConfig, has_final_obs: bo
     elif has_triton(b.device):
         from metta_fast.algorithms.ppo.advantage.on_gpu import advantage_on_gpu
 
-        advantage_on_gpu(inputs, b.advantage, b.returns)
+        advantage_on_gpu(inputs, b.advantage, b.returns, sums)
+        return
     else:
         advantage_on_tensors(inputs, b.advantage, b.returns)
+    if sums is not None:
+        add_up(b, sums)

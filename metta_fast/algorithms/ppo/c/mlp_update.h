@@ -51,6 +51,16 @@ static double mf_squares(const float *grad, long from, long to)
     return squares;
 }
 
+/* The gradients [from, to) of log_std: beyond its bounds only those count that lead back (box_head.py: _Bounded). */
+static void mf_lead_back(const mf_update *u, float *grad, long from, long to)
+{
+    for (long j = from; j < to && j < u->width; j++) {
+        const float raw = u->tensor[0].weight[j];
+        if ((raw > MF_MOST_LOG_STD && grad[j] < 0) || (raw < MF_LEAST_LOG_STD && grad[j] > 0))
+            grad[j] = 0;
+    }
+}
+
 /* Each slot's share of the gradients: summed into slot 0's, and their squares; the others' are 0 again.
  * The two orders of summation keep a dense and a sparse network's results what they always were, to the bit. */
 static int32_t mf_update_sum(void *update, int32_t lo, int32_t hi)
@@ -64,6 +74,7 @@ static int32_t mf_update_sum(void *update, int32_t lo, int32_t hi)
             for (long j = from; j < to; j++)
                 total[j] += part[j], part[j] = 0;
         }
+        mf_lead_back(u, total, from, to);
         const int by_row = u->slots == 1 && u->net[0].layout < 0;
         u->slot[i].squares = by_row ? mf_squares_by_row(u, total) : mf_squares(total, from, to);
     }

@@ -130,10 +130,9 @@ static void mf_loss_discrete(const mf_update *u, mf_slot *slot, const int64_t *r
 }
 
 /* log_std [width], the first tensor, held between its bounds. */
-MF_INLINE float mf_log_std(const mf_update *u, int j, int *inside)
+MF_INLINE float mf_log_std(const mf_update *u, int j)
 {
     const float raw = u->tensor[0].weight[j];
-    *inside = raw >= MF_LEAST_LOG_STD && raw <= MF_MOST_LOG_STD;
     return raw < MF_LEAST_LOG_STD ? MF_LEAST_LOG_STD : raw > MF_MOST_LOG_STD ? MF_MOST_LOG_STD : raw;
 }
 
@@ -143,8 +142,8 @@ static void mf_loss_normal(const mf_update *u, mf_slot *slot, const int64_t *row
     const int width = u->width, ldo = u->net[0].padded_out;
     const double each = 1.0 / u->n;
     float spread[width], inverse[width], *grad_std = slot->grad + u->tensor[0].at;
-    for (int j = 0, inside; j < width; j++) {
-        const float log_std = mf_log_std(u, j, &inside);
+    for (int j = 0; j < width; j++) {
+        const float log_std = mf_log_std(u, j);
         spread[j] = log_std + MF_HALF_LOG_2PI, inverse[j] = expf(-log_std);
     }
     for (int r = 0; r < n; r++) {
@@ -170,9 +169,9 @@ static void mf_normal_entropy(const mf_update *u, mf_slot *slot, int i)
     double entropy = 0;
     float *grad_std = slot->grad + u->tensor[0].at;
     const int counts = i == 0 && u->n;
-    for (int j = 0, inside; j < u->width; j++) {
-        entropy += mf_log_std(u, j, &inside) + 0.5f + MF_HALF_LOG_2PI;
-        grad_std[j] = inside ? grad_std[j] - (counts ? u->settings->entropy_coef : 0) : 0.0f;
+    for (int j = 0; j < u->width; j++) {
+        entropy += mf_log_std(u, j) + 0.5f + MF_HALF_LOG_2PI;
+        grad_std[j] -= counts ? u->settings->entropy_coef : 0;
     }
     slot->stats[MF_ENTROPY] = counts ? entropy : 0;
 }
