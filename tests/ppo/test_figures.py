@@ -9,12 +9,14 @@ import numpy as np
 import pytest
 import torch
 
-from metta_fast.algorithms.ppo.figures import FIGURES, metrics
+from metta_fast.algorithms.ppo.advantage.figures import FIGURES, metrics
 from metta_fast.config.keys import PolicyConfig
 from metta_fast.policy import make_policy
 from tests.ppo.envs import tickers
 from tests.ppo.stand_in import make_ppo
 from tests.ppo.test_device_rollout import device_ppo
+
+NO_STEP = {"optimizer_steps": 0.0, "gradient_norm": 0.0}
 
 
 def trained(ppo: Any) -> dict[str, float]:
@@ -56,7 +58,9 @@ def test_what_there_is_not_is_left_out() -> None:
     names = {name.split("/")[1] for name in trained_metrics(normalize_reward=False)}
     assert not {"reward_scale", "action_std"} & names
     assert {"explained_variance", "gradient_norm"} <= names
-    none = metrics([math.nan if name in ("reward_scale", "action_std") else 0.0 for name in FIGURES], 100)
+    none = metrics(
+        [math.nan if name in ("reward_scale", "action_std") else 0.0 for name in FIGURES], NO_STEP, 100
+    )
     assert none == {}
 
 
@@ -72,8 +76,8 @@ def test_values_that_are_right_explain_all_and_one_number_for_all_nothing() -> N
     def explained(returns: list[float], advantage: list[float]) -> float:
         r, a = np.array(returns), np.array(advantage)
         sums = {"rows": len(r), "returns": r.sum(), "returns_squared": (r**2).sum()}
-        sums |= {"advantage": a.sum(), "advantage_squared": (a**2).sum(), "optimizer_steps": 0}
-        return metrics([sums.get(name, math.nan) for name in FIGURES], 4)["loss/explained_variance"]
+        sums |= {"advantage": a.sum(), "advantage_squared": (a**2).sum()}
+        return metrics([sums.get(name, math.nan) for name in FIGURES], NO_STEP, 4)["loss/explained_variance"]
 
     assert explained([1, 2, 3, 4], [0, 0, 0, 0]) == 1
     assert explained([1, 2, 3, 4], [-1, 0, 1, 2]) == pytest.approx(0)

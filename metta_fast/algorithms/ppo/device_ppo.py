@@ -13,8 +13,9 @@ from typing import Any
 
 import torch
 
-from metta_fast.algorithms.ppo.figures import FIGURES
+from metta_fast.algorithms.ppo.advantage.figures import FIGURES
 from metta_fast.algorithms.ppo.ppo import PPO
+from metta_fast.algorithms.ppo.step import SUMS
 from metta_fast.contracts.device_vector import DeviceVector
 from metta_fast.rollout.device_rollout import DeviceRollout
 from metta_fast.runtime.timer import DeviceTimer, Timer
@@ -28,8 +29,9 @@ class DevicePPO(PPO):
     def __init__(self, config: Any, *args: Any, **keys: Any) -> None:
         super().__init__(config, *args, **keys)
         self.learner.bad_rollout = self.summary.bad
+        self._width = len(SUMS) + len(FIGURES)
         self._figures = torch.zeros(
-            len(FIGURES) + len(self.summary.figures),
+            self._width + len(self.summary.figures),
             dtype=torch.float64,
             pin_memory=self.device.type == "cuda",
         )
@@ -91,8 +93,8 @@ class DevicePPO(PPO):
         if self._read is not None:
             self._read.synchronize()
         figures = self._figures.tolist()
-        self._read_summary(figures[len(FIGURES) :], epoch)
-        self._learnt(figures[: len(FIGURES)], epoch)
+        self._read_summary(figures[self._width :], epoch)
+        self._learnt(figures[: self._width], epoch)
         self._finish(context)
 
     def state_dict(self) -> dict[str, Any]:

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 
 from metta_fast.algorithms.hooks import Context, Hooks
+from metta_fast.algorithms.ppo.advantage.figures import Figures
+from metta_fast.algorithms.ppo.advantage.figures import metrics as update_metrics
 from metta_fast.algorithms.ppo.budget import LIVE, keep_steps, rows_needed
 from metta_fast.algorithms.ppo.fast_paths import COMPILED_AHEAD, PATHS, situation_of
-from metta_fast.algorithms.ppo.figures import Figures
-from metta_fast.algorithms.ppo.figures import metrics as update_metrics
 from metta_fast.algorithms.ppo.learner import Learner
 from metta_fast.algorithms.ppo.loss_terms import STATS
 from metta_fast.algorithms.ppo.schedule import clip_coef, progress
@@ -310,11 +310,12 @@ class PPO:
                 )
 
     def _figures_now(self) -> torch.Tensor:
-        """Returns the update's FIGURES, on the device."""
-        return self._update_figures.on_device(self.learner.sums, self.learner.value_sums)
+        """Returns the update's SUMS and FIGURES, on the device."""
+        figures = self._update_figures.on_device(self.learner.value_sums)
+        return torch.cat([self.learner.sums.double(), figures])
 
     def _learnt(self, figures: list[float], epoch: int) -> None:
-        """Checks the update by its FIGURES and counts its steps."""
+        """Checks the update by its SUMS and FIGURES, and counts its steps."""
         sums = figures[: len(SUMS)]
         check_update(sums, SUMS, self.buffers, self.spec, epoch)
         check_loss_scale(self.learner.step.scaler, epoch)
@@ -324,7 +325,7 @@ class PPO:
         total = dict(zip(SUMS, sums))
         self._metrics = {f"loss/{name}": total[name] / total["minibatches"] for name in STATS}
         self._metrics |= self._episode_means
-        self._metrics |= update_metrics(figures, self._rollout_steps)
+        self._metrics |= update_metrics(figures[len(SUMS) :], total, self._rollout_steps)
         self._metrics |= {"train/learning_rate": rate, "train/clip_coef": clip}
         self._metrics |= {"train/epoch": epoch + 1, "train/steps": self.steps}
 

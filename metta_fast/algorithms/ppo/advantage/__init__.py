@@ -6,6 +6,7 @@
     on_gpu.py      CUDA and ROCm tensors: one Triton kernel
     on_tensors.py  devices without Triton: torch operations
     value_sums.py  how well values predict returns: sums for the explained variance
+    figures.py     that, and an update's other figures beside its losses
 
 `reward[t]`, `terminal[t]` and `truncation[t]` belong to `action[t]`. With V = value [T+1], done = terminal or
 truncation:

@@ -12,14 +12,13 @@ import torch
 from torch import Tensor
 
 from metta_fast.algorithms.ppo.advantage.value_sums import VALUE_SUMS, explained_variance
-from metta_fast.algorithms.ppo.step import SUMS
 from metta_fast.buffers.rollout import Buffers
 from metta_fast.contracts.algorithm import Metrics
 from metta_fast.policy.base import Policy
 from metta_fast.policy.box_head import BoxHead, bounded_log_std
 from metta_fast.rollout.reward_scale import RewardScale
 
-FIGURES = (*SUMS, *VALUE_SUMS, "reward_scale", "action_std")
+FIGURES = (*VALUE_SUMS, "reward_scale", "action_std")
 ROWS = 1024
 """Most rows that a deviation which depends on the observation is the mean of."""
 
@@ -33,11 +32,11 @@ class Figures:
         self.policy, self.buffers, self.reward_scale, self.device = policy, buffers, reward_scale, device
         self._none = torch.full((1,), torch.nan, dtype=torch.float64, device=device)
 
-    def on_device(self, sums: Tensor, value_sums: Tensor) -> Tensor:
-        """Returns [len(FIGURES)] float64. sums, value_sums: the learner's. NaN: there is no such figure."""
+    def on_device(self, value_sums: Tensor) -> Tensor:
+        """Returns [len(FIGURES)] float64. value_sums: the learner's. NaN: there is no such figure."""
         scale = self._none if self.reward_scale is None else self.reward_scale.factor.view(1).to(self.device)
         std = self._none if not isinstance(self.policy.head, BoxHead) else self._std(self.policy.head).view(1)
-        return torch.cat([sums.double(), value_sums.to(self.device), scale, std.double()])
+        return torch.cat([value_sums.to(self.device), scale, std.double()])
 
     @torch.no_grad()
     def _std(self, head: BoxHead) -> Tensor:
@@ -51,9 +50,13 @@ class Figures:
         return head.spread(self.policy(obs, state.contiguous(), reset).params)
 
 
-def metrics(figures: list[float], rows: int) -> Metrics:
-    """Returns the metrics of FIGURES as read from the device. rows: agent steps of the rollout."""
-    total = dict(zip(FIGURES, figures))
+def metrics(figures: list[float], sums: dict[str, float], rows: int) -> Metrics:
+    """Returns the metrics of FIGURES as read from the device.
+
+    Args:
+        sums: the update's sums by name (step.py: SUMS). rows: agent steps of the rollout.
+    """
+    total = dict(zip(FIGURES, figures)) | sums
     found: Metrics = {name: total[name[6:]] for name in ("train/reward_scale", "train/action_std")}
     found = {name: value for name, value in found.items() if value == value}
     steps = total["optimizer_steps"]
