@@ -17,13 +17,14 @@ command is known.
 
 from __future__ import annotations
 
+import faulthandler
 import gc
 import os
 import re
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 
 from metta_fast.contracts.errors import UserError, shown_text, system_refusal
@@ -166,6 +167,13 @@ def bench(words: Sequence[str]) -> int:
     return measure(list(words))
 
 
+def _show_crashes() -> None:
+    """Has a crash of this process, in an environment's C code for example, print where Python was."""
+    with suppress(AttributeError, OSError, RuntimeError, ValueError):  # stderr is closed, or no file
+        if not faulthandler.is_enabled():
+            faulthandler.enable()
+
+
 def _interruptible(command: Callable[[Sequence[str]], int], words: Sequence[str]) -> int:
     """Runs a command that a signal ends by an exception: temporary files are removed, processes that it started are
     ended, and the terminal is as before. Training handles signals itself."""
@@ -238,6 +246,7 @@ def main(words: Sequence[str] | None = None, *, default_hardware: str = "auto") 
         default_hardware: the profile that `train` uses if no `hardware=` is given.
     """
     let_idle_threads_sleep()
+    _show_crashes()
     see_current_folder()
     given = list(sys.argv[1:] if words is None else words)
     trains = given[:1] == ["train"] and _split(given[1:], strict=False)[1] is None
@@ -273,10 +282,11 @@ def _run(words: list[str], default_hardware: str) -> int:
         return 2
     except RuntimeError as error:
         from metta_fast.contracts.env import EnvError
+        from metta_fast.contracts.errors import NonFiniteError
         from metta_fast.contracts.vector import VectorError
 
         lost = getattr(sys.stdout, "failed", None)  # run_command reports it: an environment's print failed
-        if lost or not isinstance(error, (EnvError, VectorError)):
+        if lost or not isinstance(error, (EnvError, VectorError, NonFiniteError)):
             raise
         print(f"error: {printable(error)}", file=sys.stderr)  # of an environment
         return 1

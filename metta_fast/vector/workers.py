@@ -168,6 +168,10 @@ class WorkersVector(BaseVector):
                 "if it printed an error, that is above"
             )
         words = self._crew.last_words(w)
+        if status is not None and os.WIFEXITED(status) and not words:
+            words = (
+                "something in it ended the process without an exception (os._exit, or a library that does so)"
+            )
         self._fail(f"{self._name(w)} {ending(status)}" + (f"\n{words}" if words else ""), worker=w)
 
     def _env_states(self) -> list[states.State]:

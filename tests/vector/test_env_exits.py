@@ -306,3 +306,14 @@ def test_a_thread_may_drop_the_vector_that_it_steps():
     for thread in ours():
         thread.join(20)
     assert not ours()
+
+
+def test_a_crash_in_the_trainers_own_process_shows_where_python_was(tmp_path):
+    (tmp_path / "my_crash.py").write_text(
+        "import ctypes\ndef make(config):\n    return lambda index: ctypes.string_at(0)\n"
+    )
+    command = [sys.executable, "-m", "metta_fast", "train", "env=my_crash:make", "env.step_cost=medium"]
+    out = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert out.returncode == -signal.SIGSEGV
+    assert "my_crash.py" in out.stderr
+    assert not (tmp_path / "runs").exists()
