@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 
 import pytest
 
@@ -82,7 +83,11 @@ def places(tmp_path):
     (tmp_path / "link.html").symlink_to("/dev/null")
     (tmp_path / "file").write_text("precious")
     (tmp_path / "other.html").symlink_to(tmp_path / "file")
-    found = dict.fromkeys(["/dev/null", tmp_path / "pipe.html"], "a pipe or device")
+    odd = [tmp_path / "pipe.html"]
+    if os.geteuid() == 0:  # a device of its own: without the check, root would replace it
+        os.mknod(tmp_path / "device.html", 0o600 | stat.S_IFCHR, os.makedev(1, 3))
+        odd.append(tmp_path / "device.html")
+    found = dict.fromkeys(odd, "a pipe or device")
     return found | {tmp_path / "link.html": "a link", tmp_path / "other.html": "a link", tmp_path: "a folder"}
 
 
