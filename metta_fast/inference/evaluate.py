@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from metta_fast.config.keys import Config, RunConfig, config_from_dict, config_to_dict
+from metta_fast.config.keys import Config, RunConfig, config_to_dict
 from metta_fast.config.option_parser import OptionParser
 from metta_fast.config.trust import (
     A_CALL,
@@ -32,7 +32,6 @@ from metta_fast.config.trust import (
     code_named,
     given_code,
 )
-from metta_fast.contracts.algorithm import POLICY_STATE
 from metta_fast.contracts.env import EVAL_SEED_BIT, EnvFactory, EnvSpec
 from metta_fast.contracts.env_answers import scripted_player, unseen
 from metta_fast.contracts.errors import UserError
@@ -41,6 +40,7 @@ from metta_fast.contracts.printable import printable
 from metta_fast.contracts.slab import slab_size
 from metta_fast.envs import make_factory
 from metta_fast.inference.players import Episodes, PolicyPlayer, RandomPlayer, play, sampled_or_likely
+from metta_fast.inference.saved_state import policy_state, saved_config
 from metta_fast.machine import hardware
 from metta_fast.storage import checkpoint
 from metta_fast.storage.checkpoint import Checkpoint
@@ -225,7 +225,7 @@ def load_run(name: str, *, best: bool, device: str | None = None, given: Given =
             policy, or no such device.
     """
     found = find_checkpoint(name, best=best)
-    config = config_from_dict(found.meta["config"])
+    config = saved_config(found)
     names = code_named(config_to_dict(config))
     check_typed(names, found.run, given)
     check_code(names, found.meta, found.run, given)
@@ -236,7 +236,7 @@ def load_run(name: str, *, best: bool, device: str | None = None, given: Given =
     factory = make_factory(config.env)
     policy = make_policy(config.policy, factory.spec)
     cure = f"the code of policy.name={config.policy.name} or the environment has changed since the training"
-    load_weights(policy, found.load("algorithm")[POLICY_STATE], str(found.path), cure)
+    load_weights(policy, policy_state(found), f"{found.path / 'algorithm.pt'}", cure)
     return LoadedRun(config, policy.to(place).eval(), place, found, factory)
 
 

@@ -211,7 +211,7 @@ class TensorBoardLogger:
 
 
 def read_rows(path: Path) -> Iterator[Row]:
-    """Yields the rows of a metrics.jsonl; stops at an incomplete line."""
+    """Yields the rows of a metrics.jsonl; stops at an incomplete line, or one that is no row."""
     if not path.exists():
         return
     with open(path, "rb") as file:
@@ -219,9 +219,12 @@ def read_rows(path: Path) -> Iterator[Row]:
             if not line.endswith(b"\n"):
                 return
             try:
-                yield json.loads(line)
-            except ValueError:
+                row = json.loads(line)
+            except (ValueError, RecursionError):
                 return
+            if not isinstance(row, dict):
+                return
+            yield row
 
 
 def cut_rows(path: Path, step: int) -> tuple[int, bool, Path | None]:
@@ -240,7 +243,7 @@ def cut_rows(path: Path, step: int) -> tuple[int, bool, Path | None]:
                 if not line.endswith(b"\n") or here > step:
                     broken = here <= step
                     break
-            except (ValueError, KeyError, TypeError):
+            except (ValueError, KeyError, TypeError, RecursionError):
                 broken = True
                 break
             end, last = end + len(line), here

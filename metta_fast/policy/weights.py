@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from metta_fast.contracts.errors import UserError
@@ -18,14 +20,15 @@ SHOWN = 6
 
 
 def differences(policy: nn.Module, weights: Mapping[str, Tensor]) -> list[str]:
-    """Returns a line for each parameter whose shape differs between policy and `weights`: name and both shapes."""
+    """Returns a line for each parameter that differs between policy and `weights`: its name, both shapes and dtypes."""
     own = policy.state_dict()
     found = []
     for name in [*own, *(name for name in weights if name not in own)]:
-        mine = list(own[name].shape) if name in own else None
-        theirs = list(weights[name].shape) if name in weights else None
+        mine, theirs = _said(own.get(name)), _said(weights.get(name))
         if mine != theirs:
-            found.append(f"{name}: {_said(theirs)} there, {_said(mine)} here")
+            found.append(f"{name}: {theirs} there, {mine} here")
+        elif own[name].is_floating_point() and not bool(torch.isfinite(weights[name]).all()):
+            found.append(f"{name}: NaN or infinity there")
     return found
 
 
@@ -37,7 +40,7 @@ def load_weights(policy: nn.Module, weights: Mapping[str, Tensor], source: str, 
         cure: the message's last line: what the user can do if they do not fit.
 
     Raises:
-        UserError: names or shapes differ; the policy is unchanged.
+        UserError: names, shapes or kinds of numbers differ, or a weight is not finite; the policy is unchanged.
     """
     wrong = differences(policy, weights)
     if wrong:
@@ -49,5 +52,10 @@ def load_weights(policy: nn.Module, weights: Mapping[str, Tensor], source: str, 
     policy.load_state_dict(weights)
 
 
-def _said(shape: list[int] | None) -> str:
-    return "none" if shape is None else str(shape)
+def _said(value: Any) -> str:
+    """Returns a weight's shape, with its dtype unless it is floating point."""
+    if value is None:
+        return "none"
+    if not isinstance(value, Tensor):
+        return f"a {type(value).__name__}"
+    return f"{list(value.shape)}" + ("" if value.is_floating_point() else f" {value.dtype}")

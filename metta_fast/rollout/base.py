@@ -19,7 +19,9 @@ from metta_fast.contracts.vector import VectorEnv
 from metta_fast.policy.base import Policy
 from metta_fast.rollout.colored_noise import color
 from metta_fast.runtime.keyed_random import NOISE, Keyed, env_seed
+from metta_fast.runtime.state_tensors import tensor
 from metta_fast.runtime.timer import Timer
+from metta_fast.storage.altered import entry
 
 V = TypeVar("V", VectorEnv, DeviceVector)
 
@@ -122,7 +124,9 @@ class RolloutBase(Generic[V]):
         self.forget()
         if not self._vector_holds():
             return False
-        self._take_state(state["state"])
+        key = "rollout.core.state"
+        own = self._state_copy()
+        self._take_state(tensor(entry(state, "state", "rollout.core."), key, own.shape, like=own.dtype))
         self._held = True
         return True
 

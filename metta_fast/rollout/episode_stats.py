@@ -15,6 +15,8 @@ from torch import Tensor
 
 from metta_fast.buffers.rollout import Buffers
 from metta_fast.contracts.env import EnvSpec
+from metta_fast.runtime.state_tensors import tensor
+from metta_fast.storage.altered import entry
 
 LAST = 100
 """Number of episodes whose mean return is env/return_100."""
@@ -120,5 +122,9 @@ class EpisodeStats:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        for name, value in state.items():
-            getattr(self, name).copy_(value)
+        own = {name: getattr(self, name) for name in ("returns", "lengths", "left_out")}
+        for name, to in own.items():
+            key = f"rollout.episodes.{name}"
+            tensor(entry(state, name, "rollout.episodes."), key, to.shape, like=to.dtype, finite=False)
+        for name, to in own.items():
+            to.copy_(state[name])

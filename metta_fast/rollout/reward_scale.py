@@ -26,12 +26,18 @@ import torch
 from torch import Tensor
 
 from metta_fast.buffers.rollout import Buffers
+from metta_fast.runtime.state_tensors import tensor
+from metta_fast.storage.altered import entry
 
 EPSILON = 1e-8
 """Added to the variance."""
 MOST = 5.0
 """R's mean divided by the deviation is at most this."""
 MOMENTS = 5
+OLDER_MOMENTS = 3
+"""Number of moments in the checkpoints of earlier versions."""
+WHERE = "reward_scale."
+"""Beginning of the keys in messages."""
 
 
 class RewardScale:
@@ -95,9 +101,10 @@ class RewardScale:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Load the state of a run; with another number of agents, R starts at 0. An older run counted no rewards: its
         variance is used as it is."""
-        moments = state["moments"]
-        if len(moments) < MOMENTS:
+        moments = tensor(entry(state, "moments", WHERE), f"{WHERE}moments", (None,))
+        discounted = tensor(entry(state, "discounted", WHERE), f"{WHERE}discounted", (None,))
+        if len(moments) == OLDER_MOMENTS:
             moments = torch.cat([moments, moments[:1], moments.new_zeros(1)])
-        self.moments.copy_(moments)
-        if state["discounted"].shape == self.discounted.shape:
-            self.discounted.copy_(state["discounted"])
+        self.moments.copy_(tensor(moments, f"{WHERE}moments", self.moments.shape))
+        if discounted.shape == self.discounted.shape:
+            self.discounted.copy_(discounted)

@@ -26,8 +26,9 @@ from pathlib import Path
 from typing import Any
 
 from metta_fast.algorithms.registry import kind_of, own_keys
-from metta_fast.config.keys import Config, config_from_dict, config_to_dict, keys, path_parts, put
+from metta_fast.config.keys import Config, config_to_dict, keys, path_parts, put
 from metta_fast.contracts.errors import UserError
+from metta_fast.inference.saved_state import saved_config
 from metta_fast.resolve.compose import COMMAND_LINE, Composed
 from metta_fast.run.take_over.fine_tune import adopt
 from metta_fast.run.take_over.resumed_groups import drop_features, put_profile
@@ -255,7 +256,7 @@ def _merge(
 ) -> Composed:
     """Returns the checkpoint's configuration, overridden by the typed values. folder None: for a new run."""
     whose = f"run {folder.name}" if folder else f"checkpoint {found.path.name}"
-    saved = config_from_dict(found.meta["config"])
+    saved = saved_config(found)
     composed.check_code(saved, found.meta, found.run)
     before, now = leaves(saved), leaves(composed.config)
     _check_groups(before, now, words)
@@ -276,7 +277,7 @@ def _merge(
     schema = keys() | own_keys(kind)
     origins = dict.fromkeys(keys(), whose)
     if not saved.trainer.deterministic:
-        for path, origin in found.meta["origins"].items():
+        for path, origin in found.value("origins").items():
             entry = schema.get(path)
             if (
                 entry is not None

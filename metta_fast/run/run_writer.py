@@ -73,11 +73,19 @@ class RunWriter:
     """
 
     def __init__(
-        self, resolved: Resolved, folder: RunDir, saved: int, closing: ExitStack, *, rank: int = 0
+        self,
+        resolved: Resolved,
+        folder: RunDir,
+        saved: int,
+        closing: ExitStack,
+        *,
+        rank: int = 0,
+        begin: bool = True,
     ) -> None:
-        """Opens the output, at rank 0.
+        """Opens the log, at rank 0.
 
         Args:
+            begin: call `begin` at once. Until then, nothing of an earlier session is changed.
             folder: locked by this process, if it writes.
             saved: step of the checkpoint that a resumed run starts from; later checkpoints and rows are put aside.
                 −1: there is none.
@@ -92,13 +100,40 @@ class RunWriter:
         self._dashboard: Dashboard = NoDashboard()
         self.log: Log = NoLog()
         self._warned: set[str] = set()
+        self._saved = saved
+        self._missed: Sequence[str] = ()
         if self.writes:
             try:
-                self._open(saved)
+                self._open_log()
             except OSError as error:
                 raise not_writable(folder.path, error) from error
+        if begin:
+            self.begin()
 
-    def _open(self, saved: int) -> None:
+    def _open_log(self) -> None:
+        log = RunLog(self._folder.log, lambda text: self._dashboard.message(text))
+        self.log = log
+        self._closing.callback(log.close)
+        self.log.note(
+            f"metta_fast {__version__}, torch {torch.__version__}, device {self._resolved.config.trainer.device}"
+        )
+        for text in self._resolved.notes:
+            self.log.say(text)
+
+    def begin(self) -> None:
+        """Opens the other outputs, at rank 0, and puts aside what is later than the checkpoint of a resume. Call it
+        when the run is built and its state is loaded: from here on, it differs from the session before.
+
+        Raises:
+            UserError: the folder cannot be written.
+        """
+        if self.writes:
+            try:
+                self._begin(self._saved)
+            except OSError as error:
+                raise not_writable(self._folder.path, error) from error
+
+    def _begin(self, saved: int) -> None:
         config, folder = self._resolved.config, self._folder
         folder.checkpoints.mkdir(exist_ok=True)
         problems = checkpoint.clear_unfinished(folder.checkpoints)
@@ -113,19 +148,13 @@ class RunWriter:
         if config.run.tensorboard:
             self.add(Later(lambda: TensorBoardLogger(folder.tensorboard, resume_step)))
         self._dashboard = _dashboard(config, folder)
+        self._dashboard.slower_without(self._missed)
         self._closing.callback(self._dashboard.close)
-        log = RunLog(folder.log, self._dashboard.message)
-        self.log = log
-        self._closing.callback(log.close)
         sync_folder(folder.path)
-        self._begin(config, metrics, aside, saved)
+        self._say_what_was_put_aside(metrics, aside, saved)
         self._warn_once(problems)
 
-    def _begin(self, config: Config, metrics: JsonlLogger, aside: list[Path], saved: int) -> None:
-        """Logs the first lines."""
-        self.log.note(f"metta_fast {__version__}, torch {torch.__version__}, device {config.trainer.device}")
-        for text in self._resolved.notes:
-            self.log.say(text)
+    def _say_what_was_put_aside(self, metrics: JsonlLogger, aside: list[Path], saved: int) -> None:
         if metrics.damaged_after is not None:
             self.log.warn(
                 f"{metrics.path} is damaged after step {metrics.damaged_after}; the rows after it were removed"
@@ -140,7 +169,8 @@ class RunWriter:
         """Logs which fast paths the run takes, and shows those whose absence costs speed."""
         for text in in_words(choices):
             self.log.note(text)
-        self._dashboard.slower_without(missed(choices))
+        self._missed = missed(choices)
+        self._dashboard.slower_without(self._missed)
 
     def add(self, logger: Logger, close: Callable[[], None] | None = None) -> None:
         """Adds a logger of rows. close: called at the end instead of the logger's own."""
@@ -228,7 +258,7 @@ def _dashboard(config: Config, folder: RunDir) -> Dashboard:
     return make_dashboard(
         config.run.dashboard,
         title=folder.name,
-        curve=[value for value in returns if value is not None],
+        curve=[value for value in returns if isinstance(value, (int, float))],
         total_steps=config.trainer.total_timesteps,
     )
 

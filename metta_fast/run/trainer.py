@@ -46,6 +46,7 @@ from metta_fast.run.run_writer import Log, RunWriter, claim
 from metta_fast.run.saver import Saver
 from metta_fast.run.signals import Interrupt, Interrupted, Reason
 from metta_fast.run.snapshot import Snapshot
+from metta_fast.storage.altered import reading
 from metta_fast.storage.checkpoint import Checkpoint
 from metta_fast.storage.run_folder import RunDir, create
 
@@ -115,7 +116,9 @@ class Trainer:
             if self._rank == 0:
                 claim(self.folder, lambda: self._unused, self._closing)
             saved = -1 if self.start is None or self._unused else self.start.step
-            self._writer = RunWriter(self.resolved, self.folder, saved, self._closing, rank=self._rank)
+            self._writer = RunWriter(
+                self.resolved, self.folder, saved, self._closing, rank=self._rank, begin=False
+            )
             self._saver = Saver(
                 self.config.run,
                 self._writer,
@@ -216,7 +219,9 @@ class Trainer:
         if start is not None:
             self._load(start)
         elif self.init is not None:
-            self.algorithm.start_from(self.init.load("algorithm"), f"init_from={self.init.path}")
+            with reading(self.init.path, "algorithm.pt"):
+                self.algorithm.start_from(self.init.load("algorithm"), f"init_from={self.init.path}")
+        self._writer.begin()
         self._writer.open_wandb(lambda: self._code)
         self._solved = Solved(self.config.trainer.stop_at_return, parts.spec)
         self._begun_at = self.algorithm.steps
@@ -238,8 +243,16 @@ class Trainer:
         if env is None:
             self.log.say("the environments start new episodes: their state is not in the checkpoint")
         else:
-            self.vec.load_state_dict(env)
-        self.algorithm.load_state_dict(start.load("algorithm"))
+            with reading(start.path, "env.pt"):
+                self.vec.load_state_dict(env)
+        with reading(start.path, "algorithm.pt"):
+            state = start.load("algorithm")
+            if state is None:
+                raise ValueError("the file is missing")
+            self.algorithm.load_state_dict(state)
+            for name, here in (("step", self.algorithm.steps), ("epoch", self.algorithm.epoch)):
+                if here != start.meta.get(name, here):
+                    raise ValueError(f"it is of {name} {here}, but meta.json says {start.meta[name]}")
 
     def _start_clocks(self) -> None:
         """Starts the monitor and the clocks."""
@@ -250,7 +263,7 @@ class Trainer:
             self._closing.callback(monitor.close)
         self._saver.start(algorithm.epoch)
         self._replayed = algorithm.steps
-        seconds = 0.0 if start is None else float(start.meta["seconds"])
+        seconds = 0.0 if start is None else float(start.value("seconds"))
         self._clocks = Clocks(
             run, epoch=algorithm.epoch, steps=algorithm.steps, seconds=seconds, monitor=monitor
         )

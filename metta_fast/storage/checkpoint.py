@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import pickle
 import re
@@ -31,6 +32,7 @@ from typing import IO, Any, cast
 
 from metta_fast.contracts.errors import UserError
 from metta_fast.machine.run_imports import run_of, stay_out
+from metta_fast.storage.altered import altered
 from metta_fast.storage.durable import HashedFile, open_regular, sync_folder
 from metta_fast.storage.encoding import decode, encode
 
@@ -63,6 +65,16 @@ class Checkpoint:
     @property
     def step(self) -> int:
         return int(self.meta["step"])
+
+    def value(self, key: str) -> Any:
+        """Returns an entry of meta.json.
+
+        Raises:
+            AlteredCheckpoint: there is none.
+        """
+        if key not in self.meta:
+            raise altered(self.path, "meta.json", f"{key} is missing")
+        return self.meta[key]
 
     def load(self, name: str) -> Any:
         """Loads the state saved under `name`, with tensors on the CPU; None if it was not saved.
@@ -200,6 +212,7 @@ def read(path: Path) -> Checkpoint:
 
     Raises:
         DamagedCheckpoint: a file is damaged; the message names it.
+        AlteredCheckpoint: meta.json has the right checksum, and a value of the wrong type.
         UserError: a newer version of metta_fast wrote it.
     """
     stay_out(run_of(path))
@@ -249,6 +262,9 @@ def latest(
     mine: Callable[[Path], bool] = lambda path: True,
 ) -> Checkpoint | None:
     """Returns the newest undamaged checkpoint by step; each damaged one is skipped with a warning.
+
+    Raises:
+        AlteredCheckpoint: one that is newer than every undamaged one was altered together with its checksums.
 
     Args:
         warn: called with a text for each that is skipped.
@@ -329,7 +345,7 @@ def best(paths: list[Path]) -> Path | None:
     for path in paths:
         try:
             score = json.loads(_bytes(path / "meta.json")).get("score")
-            if score:
+            if score and math.isfinite(score["value"]):
                 scored.setdefault(score["name"], []).append((float(score["value"]), path))
         except (OSError, ValueError, TypeError, AttributeError, LookupError):
             continue  # damaged: latest() warns about it

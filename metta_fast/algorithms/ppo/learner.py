@@ -29,10 +29,12 @@ from metta_fast.buffers.rollout import Buffers
 from metta_fast.config.keys import TrainerConfig
 from metta_fast.contracts.algorithm import POLICY_STATE
 from metta_fast.policy.base import Policy
+from metta_fast.policy.weights import load_weights
 from metta_fast.runtime.cuda_graph import Graph, Say
 from metta_fast.runtime.fast_paths import FastPaths
 from metta_fast.runtime.keyed_random import ORDER, Keyed
 from metta_fast.runtime.timer import Timer
+from metta_fast.storage.altered import entry
 
 
 class Learner:
@@ -251,8 +253,14 @@ class Learner:
         return copied({POLICY_STATE: self.policy.state_dict(), **step}) | {"scaler": scaler}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.policy.load_state_dict(state[POLICY_STATE])
+        load_weights(self.policy, entry(state, POLICY_STATE), "the saved state", OTHER_RUN)
         self.step.load_state_dict(state)
+
+
+OTHER_RUN = (
+    "they were altered, or the policy's code has changed: use an earlier checkpoint, or undo the change"
+)
+"""The cure for resume."""
 
 
 def copied(value: Any) -> Any:

@@ -47,6 +47,7 @@ from metta_fast.rollout.summary import Summary
 from metta_fast.runtime.fast_paths import choose
 from metta_fast.runtime.timer import ExactTimer, Timer
 from metta_fast.runtime.torch_setup import AUTOCAST, autocast, configure_torch
+from metta_fast.storage.altered import count, entry
 
 if TYPE_CHECKING:
     from metta_fast.runtime.compile_ahead import Ahead
@@ -380,21 +381,26 @@ class PPO:
 
     def start_from(self, state: dict[str, Any], source: str) -> None:
         """Loads another run's policy and normalizers. Optimizer and counters start fresh."""
-        load_weights(self.policy, state[POLICY_STATE], source, OTHER_NETWORK)
+        load_weights(self.policy, entry(state, POLICY_STATE), source, OTHER_NETWORK)
         if self.reward_scale and "reward_scale" in state:
             self.reward_scale.load_state_dict(state["reward_scale"])
             self.reward_scale.restart()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continues from `state`. Load the vector's state first; without one, new episodes start."""
+        """Continues from `state`. Load the vector's state first; without one, new episodes start.
+
+        Raises:
+            WrongState, UserError: an entry is missing, or does not fit the run.
+        """
+        steps, epoch = count(entry(state, "steps"), "steps"), count(entry(state, "epoch"), "epoch")
         self.learner.load_state_dict(state)
         self._measured = self._measures_again = False
-        self.steps, self.epoch = state["steps"], state["epoch"]
+        self.steps, self.epoch = steps, epoch
         self.episodes.recent.load(state.get("recent_returns", ()))  # not in a checkpoint of before
         if self.reward_scale and "reward_scale" in state:
             self.reward_scale.load_state_dict(state["reward_scale"])
         rollout = state.get("rollout")
         if rollout is None:
             self.rollout.forget()
-        elif self.rollout.load_state_dict(rollout["core"]):
-            self.episodes.load_state_dict(rollout["episodes"])
+        elif self.rollout.load_state_dict(entry(rollout, "core", "rollout.")):
+            self.episodes.load_state_dict(entry(rollout, "episodes", "rollout."))

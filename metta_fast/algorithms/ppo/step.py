@@ -19,6 +19,8 @@ from metta_fast.algorithms.ppo.loss_terms import STATS
 from metta_fast.algorithms.ppo.schedule import adapted, learning_rate
 from metta_fast.config.keys import TrainerConfig
 from metta_fast.runtime.adam import Adam
+from metta_fast.runtime.state_tensors import tensor
+from metta_fast.storage.altered import WrongState, entry, number
 
 if TYPE_CHECKING:
     from metta_fast.algorithms.ppo.triton.optimizer_step import FusedStep
@@ -181,8 +183,9 @@ class Step:
         return rate | {"optimizer": optimizer | {"param_groups": groups}, "scaler": self.scaler.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._check(state)
         here = {"lr": self.rate, "capturable": self._on_device, "fused": True}
-        groups = [group | here for group in state["optimizer"]["param_groups"]]
+        groups = [group | here for group in self.optimizer.state_dict()["param_groups"]]
         before = dict(self.optimizer.state)
         self.optimizer.load_state_dict(state["optimizer"] | {"param_groups": groups})
         for group in self.optimizer.param_groups:  # load_state_dict copies it, but we need our own tensor
@@ -190,8 +193,33 @@ class Step:
         if self.adapts and "rate" in state:
             self.set_rate(float(state["rate"]))
         self._stay(before)
-        if state["scaler"]:
+        if state["scaler"] and self.scaler.is_enabled():
             self.scaler.load_state_dict(state["scaler"])
+
+    def _check(self, state: dict[str, Any]) -> None:
+        """Checks the state of optimizer, loss scaler and adaptive rate. Raises WrongState."""
+        saved = entry(state, "optimizer")
+        groups, moments = entry(saved, "param_groups", "optimizer."), entry(saved, "state", "optimizer.")
+        if not isinstance(groups, list) or not isinstance(moments, dict):
+            raise WrongState("optimizer", "is not Adam's: expected a list param_groups and a dict state")
+        parameters = self.optimizer.param_groups[0]["params"]
+        for number_, group in enumerate(groups):
+            listed = entry(group, "params", f"optimizer.param_groups[{number_}].")
+            if len(groups) != 1 or listed != list(range(len(parameters))):
+                raise WrongState("optimizer.param_groups", f"is not of {len(parameters)} parameters")
+        for index, of_one in moments.items():
+            where = f"optimizer.state[{index!r}]."
+            if type(index) is not int or not 0 <= index < len(parameters):
+                raise WrongState(where.rstrip("."), f"belongs to none of {len(parameters)} parameters")
+            shape = parameters[index].shape
+            tensor(entry(of_one, "step", where), f"{where}step", ())
+            for name in ("exp_avg", "exp_avg_sq"):
+                tensor(entry(of_one, name, where), f"{where}{name}", shape)
+        if "rate" in state:
+            rate = state["rate"]
+            number(float(rate) if isinstance(rate, Tensor) and rate.numel() == 1 else rate, "rate")
+        for name, value in entry(state, "scaler").items() if state.get("scaler") else ():
+            number(value, f"scaler.{name}")
 
     def _stay(self, before: dict[Tensor, dict[str, Tensor]]) -> None:
         """Copies the loaded state into the optimizer's former tensors (zeros for missing state), because CUDA graphs
@@ -200,6 +228,6 @@ class Step:
             if not held:
                 continue
             loaded = self.optimizer.state.get(p, {})
-            for name, tensor in held.items():
-                tensor.copy_(loaded[name]) if name in loaded else tensor.zero_()
+            for name, to in held.items():
+                to.copy_(loaded[name]) if name in loaded else to.zero_()
             self.optimizer.state[p] = held

@@ -15,6 +15,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from metta_fast.config.keys import Config, config_from_dict, config_to_dict, get, keys, put
+from metta_fast.inference.saved_state import saved_config
 from metta_fast.resolve.compose import Composed
 from metta_fast.storage.checkpoint import Checkpoint
 
@@ -28,7 +29,7 @@ def adopt(composed: Composed, found: Checkpoint, words: Sequence[str]) -> Compos
     Raises:
         UserError: the policy's keys of `found` name code that may not be imported.
     """
-    other = config_from_dict(found.meta["config"])
+    other = saved_config(found)
     config = config_from_dict(config_to_dict(composed.config))
     origins, name = dict(composed.origins), found.path.parent.parent.name
     policy_typed = any(word.startswith("policy=") for word in words)
