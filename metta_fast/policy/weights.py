@@ -8,7 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from metta_fast.contracts.algorithm import POLICY_STATE
 from metta_fast.contracts.errors import UserError
+from metta_fast.storage.altered import WrongState
 
 OTHER_NETWORK = (
     "They belong to another network, observation or action space: leave out what changes the policy "
@@ -40,8 +42,11 @@ def load_weights(policy: nn.Module, weights: Mapping[str, Tensor], source: str, 
         cure: the message's last line: what the user can do if they do not fit.
 
     Raises:
+        WrongState: `weights` is no mapping.
         UserError: names, shapes or kinds of numbers differ, or a weight is not finite; the policy is unchanged.
     """
+    if not isinstance(weights, Mapping):
+        raise WrongState(POLICY_STATE, f"is a {type(weights).__name__}, expected weights by their names")
     wrong = differences(policy, weights)
     if wrong:
         rest = f"\n  and {len(wrong) - SHOWN} more" if len(wrong) > SHOWN else ""

@@ -220,7 +220,9 @@ class Trainer:
             self._load(start)
         elif self.init is not None:
             with reading(self.init.path, "algorithm.pt"):
-                self.algorithm.start_from(self.init.load("algorithm"), f"init_from={self.init.path}")
+                self.algorithm.start_from(
+                    self.init.load("algorithm"), f"init_from={self.init.path / 'algorithm.pt'}"
+                )
         self._writer.begin()
         self._writer.open_wandb(lambda: self._code)
         self._solved = Solved(self.config.trainer.stop_at_return, parts.spec)

@@ -60,11 +60,16 @@ def altered(path: Path, name: str, problem: str) -> AlteredCheckpoint:
 def reading(path: Path, name: str) -> Iterator[None]:
     """Turns what is raised while the file `name` of the checkpoint `path` is used into one AlteredCheckpoint.
 
-    Errors that name their cause themselves (UserError, EnvError, VectorError) and a full memory pass.
+    Errors that name their cause themselves (UserError, EnvError, VectorError) and a full memory pass; a UserError gets
+    the file's name.
     """
     try:
         yield
-    except (UserError, EnvError, VectorError, MemoryError):
+    except UserError as error:
+        if str(path / name) in str(error):
+            raise
+        raise UserError(f"{path / name}: {error}") from error
+    except (EnvError, VectorError, MemoryError):
         raise
     except WrongState as error:
         raise altered(path, name, str(error)) from error

@@ -32,7 +32,7 @@ from typing import IO, Any, cast
 
 from metta_fast.contracts.errors import UserError
 from metta_fast.machine.run_imports import run_of, stay_out
-from metta_fast.storage.altered import altered
+from metta_fast.storage.altered import altered, check_meta, reading
 from metta_fast.storage.durable import HashedFile, open_regular, sync_folder
 from metta_fast.storage.encoding import decode, encode
 
@@ -227,7 +227,7 @@ def read(path: Path) -> Checkpoint:
             )
         sums = {name: entry["sha256"] for name, entry in manifest["files"].items()}
         sums["meta.json"]  # raises KeyError if it is not listed
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise DamagedCheckpoint(
             f"{path}: manifest.json cannot be read ({type(error).__name__}: {error})"
         ) from error
@@ -241,7 +241,9 @@ def read(path: Path) -> Checkpoint:
             ) from error
         if digest != expected:
             raise DamagedCheckpoint(f"{path}: the checksum of {name} does not match (cut short or altered)")
-    meta = json.loads(_bytes(path / "meta.json"))
+    with reading(path, "meta.json"):
+        meta = json.loads(_bytes(path / "meta.json"))
+        check_meta(meta)
     number = STEP_NAME.fullmatch(path.name)
     if number and int(number[1]) != meta["step"]:
         raise DamagedCheckpoint(

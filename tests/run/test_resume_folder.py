@@ -38,11 +38,11 @@ def last(run: Path) -> Path:
     return checkpoint.steps(run / "checkpoints")[-1][1]
 
 
-def content(folder: Path) -> dict[str, bytes]:
+def content(folder: Path, but: str = "lock") -> dict[str, bytes]:
     return {
         str(path.relative_to(folder)): path.read_bytes()
         for path in sorted(folder.rglob("*"))
-        if path.is_file() and path.name != "lock"
+        if path.is_file() and path.name not in ("lock", but)
     }
 
 

@@ -253,7 +253,7 @@ class Learner:
         return copied({POLICY_STATE: self.policy.state_dict(), **step}) | {"scaler": scaler}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        load_weights(self.policy, entry(state, POLICY_STATE), "the saved state", OTHER_RUN)
+        load_weights(self.policy, entry(state, POLICY_STATE), POLICY_STATE, OTHER_RUN)
         self.step.load_state_dict(state)
 
 
