@@ -25,9 +25,13 @@ def saved_config(found: Checkpoint) -> Config:
     """
     given = found.value("config")
     known = keys()
+    dicts = [f"{path}." for path, key in known.items() if key.kind == "dict" and path != "features"]
     with reading(found.path, "meta.json"):
-        for path in found.meta.get("origins", {}):
-            if path in known:  # it was saved with this key
+        for origin in found.meta.get("origins", {}):
+            path = (
+                origin if origin in known else next((key for key in dicts if origin.startswith(key)), "")[:-1]
+            )
+            if path:  # it was saved with this key
                 node, where = given, "config."
                 for name in path.split("."):
                     node, where = entry(node, name, where), f"{where}{name}."

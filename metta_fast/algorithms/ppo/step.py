@@ -218,7 +218,10 @@ class Step:
         if "rate" in state:
             rate = state["rate"]
             number(float(rate) if isinstance(rate, Tensor) and rate.numel() == 1 else rate, "rate")
-        for name, value in entry(state, "scaler").items() if state.get("scaler") else ():
+        scaler = entry(state, "scaler")
+        if not isinstance(scaler, dict):
+            raise WrongState("scaler", f"is a {type(scaler).__name__}, expected keys and values")
+        for name, value in scaler.items():
             number(value, f"scaler.{name}")
 
     def _stay(self, before: dict[Tensor, dict[str, Tensor]]) -> None:
