@@ -7,7 +7,6 @@ episode of each agent is left out where environments start it in the middle (Env
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -16,7 +15,7 @@ from torch import Tensor
 from metta_fast.buffers.rollout import Buffers
 from metta_fast.contracts.env import EnvSpec
 from metta_fast.runtime.state_tensors import tensor
-from metta_fast.storage.altered import entry
+from metta_fast.storage.altered import WrongState, entry, number
 
 LAST = 100
 """Number of episodes whose mean return is env/return_100."""
@@ -49,8 +48,15 @@ class RecentReturns:
     def state(self) -> list[list[float]]:
         return [[number, mean] for number, mean in self._epochs]
 
-    def load(self, state: Iterable[Iterable[float]]) -> None:
-        self._epochs = deque((number, mean) for number, mean in state)
+    def load(self, state: Any) -> None:
+        """Loads what `state` returned. Raises WrongState if it is something else."""
+        pairs = list(state) if isinstance(state, (list, tuple)) else [state]
+        for pair in pairs:
+            if not isinstance(pair, (list, tuple)) or len(pair) != 2:
+                raise WrongState("recent_returns", "is no list of pairs (episodes, mean return)")
+            for value in pair:
+                number(value, "recent_returns", -1e300)
+        self._epochs = deque((episodes, mean) for episodes, mean in pairs)
 
 
 class EpisodeStats:

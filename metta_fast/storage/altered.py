@@ -136,7 +136,7 @@ def _check_mapping(value: Any, key: str) -> None:
         raise WrongState(key, f"is {_shown(value)}, expected keys and values")
 
 
-def _check_origins(value: Any, key: str) -> None:
+def _check_texts(value: Any, key: str) -> None:
     _check_mapping(value, key)
     for path, origin in value.items():
         text(origin, f"{key}.{path}")
@@ -147,7 +147,8 @@ _META: dict[str, Callable[[Any, str], Any]] = {
     "seconds": number,
     "score": _check_score,
     "config": _check_mapping,
-    "origins": _check_origins,
+    "origins": _check_texts,
+    "groups": _check_texts,
     "version": text,
     "torch": text,
     "run_id": text,

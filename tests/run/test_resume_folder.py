@@ -65,7 +65,7 @@ def test_a_copied_checkpoint_starts_a_new_run_and_touches_nothing_above_it(run, 
     assert "is not in the folder of its run" in capsys.readouterr().err
     assert epochs(tmp_path / "new" / "next") == [3, 4]
     assert home(last(tmp_path / "new" / "next")).path == tmp_path / "new" / "next"
-    assert train(tmp_path / "new", f"resume={copy.parent.parent}") == 2
+    assert main(["train", f"resume={copy.parent.parent}"]) == 2
     assert f"start a new run from one of them with resume={copy}" in capsys.readouterr().err
     assert content(project) == before
 
@@ -83,7 +83,7 @@ def test_a_run_that_was_renamed_copied_or_linked_goes_on_in_its_folder(run, tmp_
     linked = tmp_path / "linked"
     linked.symlink_to(moved)
     for folder in (moved, linked):
-        begun = start(tmp_path, f"resume={last(folder)}")
+        begun = start(folder.parent, f"resume={last(folder)}")
         assert begun.folder.path == folder
         begun.release()
 
