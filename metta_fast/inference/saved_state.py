@@ -25,7 +25,9 @@ def saved_config(found: Checkpoint) -> Config:
     """
     given = found.value("config")
     known = keys()
-    dicts = [f"{path}." for path, key in known.items() if key.kind == "dict" and path != "features"]
+    dicts = [
+        f"{path}." for path, key in known.items() if key.kind in ("dict", "named") and path != "features"
+    ]
     with reading(found.path, "meta.json"):
         for origin in found.meta.get("origins", {}):
             path = (

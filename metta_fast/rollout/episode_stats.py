@@ -40,9 +40,9 @@ class RecentReturns:
     def mean(self) -> float:
         """Returns the mean of the last LAST episodes, or of all as long as they are fewer."""
         total, missing = 0.0, float(LAST)
-        for number, mean in reversed(self._epochs):
-            total += mean * min(number, missing)
-            missing -= min(number, missing)
+        for episodes, mean in reversed(self._epochs):
+            total += mean * min(episodes, missing)
+            missing -= min(episodes, missing)
         return total / (LAST - missing)
 
     def state(self) -> list[list[float]]:
@@ -131,6 +131,6 @@ class EpisodeStats:
         own = {name: getattr(self, name) for name in ("returns", "lengths", "left_out")}
         for name, to in own.items():
             key = f"rollout.episodes.{name}"
-            tensor(entry(state, name, "rollout.episodes."), key, to.shape, like=to.dtype, finite=False)
+            tensor(entry(state, name, "rollout.episodes."), key, to.shape, like=to.dtype)
         for name, to in own.items():
             to.copy_(state[name])

@@ -150,7 +150,8 @@ class _Finder:
                 f"remove run.name"
             )
         root = composed.config.run.dir
-        if composed.typed("run.dir") and Path(root).resolve() != folder.path.resolve().parent:
+        places = folder.path.resolve().parent, folder.path.parent.resolve()  # of a linked run, either
+        if composed.typed("run.dir") and Path(root).resolve() not in places:
             raise UserError(
                 f"resume={resume} continues the run {folder.path}, which is not in run.dir={root}; remove run.dir"
             )
