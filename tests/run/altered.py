@@ -81,7 +81,8 @@ def others(value: Any) -> list[Any]:
     """Returns what a leaf is replaced by: nothing, another type, another shape, NaN, something huge."""
     found: list[Any] = [Gone, None, "x", [1, "y"], {"z": 1}]
     if isinstance(value, torch.Tensor):
-        found += [torch.zeros(3, 1, 2), value.unsqueeze(0), value.bool(), value.to(torch.complex64)]
+        found += [torch.zeros(3, 1, 2), value.unsqueeze(0), value.to(torch.complex64)]
+        found += [value.bool()] if value.dtype != torch.bool else []
         if value.is_floating_point() and value.numel():
             found += [torch.full_like(value, torch.nan), torch.full_like(value, torch.inf)]
     elif isinstance(value, (int, float)) and not isinstance(value, bool):
