@@ -34,7 +34,7 @@ from metta_fast.inference.evaluate import load_run
 from metta_fast.inference.players import PolicyPlayer, RandomPlayer, sampled_or_likely
 from metta_fast.machine.installation import install_extra
 from metta_fast.storage.atomic_file import whole
-from metta_fast.storage.run_folder import RunDir
+from metta_fast.storage.run_identity import home
 from metta_fast.storage.user_files import check_output, user_path
 
 if TYPE_CHECKING:
@@ -197,9 +197,10 @@ def _files(given: argparse.Namespace, source: Path) -> list[tuple[str, Path, Wri
         found.append(("json", given.json, _write_json))
     if found or given.terminal:
         return found
-    if source.parent.name != "checkpoints":
+    run = home(source)
+    if run is None:
         raise UserError(f"{source} is not in a run's folder: name the page's file with --html FILE")
-    folder = RunDir(source.parent.parent).replays
+    folder = run.replays
     try:
         folder.mkdir(exist_ok=True)
     except OSError as error:

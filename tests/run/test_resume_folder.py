@@ -63,6 +63,9 @@ def test_a_copied_checkpoint_starts_a_new_run_and_touches_nothing_above_it(run, 
     assert train(tmp_path / "new", f"resume={copy}", "run.name=next") == 0
     assert content(project) == before
     assert "is not in the folder of its run" in capsys.readouterr().err
+    assert main(["replay", str(copy)]) == 2
+    assert "is not in a run's folder: name the page's file with --html" in capsys.readouterr().err
+    assert not (project / "replays").exists()
     assert epochs(tmp_path / "new" / "next") == [3, 4]
     assert home(last(tmp_path / "new" / "next")).path == tmp_path / "new" / "next"
     assert main(["train", f"resume={copy.parent.parent}"]) == 2
