@@ -343,14 +343,12 @@ def test_an_installed_package_is_no_folder_that_lies_around(counter, tmp_path, m
 
 def test_the_words_of_the_message_resume_the_run(project, tmp_path, monkeypatch, capsys):
     """A policy's name is written as the run has it; a mark is not needed for what is typed."""
-    (project / "my_cart.py").write_text(OWN + "\nfrom metta_fast.policy.network import Network as Net\n")
-    words = ["train", *SHORT, *named(project / "runs", "two"), "env=my_cart:make", "policy=my_cart.Net"]
-    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
-    sys.modules.pop("my_cart")
+    (project / "my_own_net.py").write_text("from metta_fast.policy.network import Network as Net\n")
+    words = ["train", *SHORT, *named(project / "runs", "two"), "env=my_cart:make", "policy=my_own_net.Net"]
     assert main(words) == 0, capsys.readouterr().err
     somebody_else(monkeypatch, tmp_path)
     again = ["train", *SHORT[:4], f"resume={project / 'runs' / 'two'}", "trainer.total_timesteps=128"]
     assert main(again) == 2
     typed = re.search(r"type (.*) as well", capsys.readouterr().err)[1].split()
-    assert typed == ["env=my_cart:make", "policy=my_cart.Net"]
+    assert typed == ["env=my_cart:make", "policy=my_own_net.Net"]
     assert main([*again, *typed]) == 0, capsys.readouterr().err
