@@ -65,6 +65,7 @@ class ActionDecoder:
         elif isinstance(space, spaces.MultiDiscrete):
             self._start = space.start.reshape(-1).astype(self.dtype)
         elif isinstance(space, spaces.Box):
+            self._box = space
             self._low, self._high = space.low.reshape(-1), space.high.reshape(-1)
             if self.dtype.kind == "f":
                 limits = np.finfo(self.dtype)
@@ -75,7 +76,7 @@ class ActionDecoder:
 
     def _whole(self) -> None:
         """Prepares whole numbers."""
-        low, high = _bounds(self.space)
+        low, high = _bounds(self._box)
         self._binned = np.isfinite(low) & np.isfinite(high)
         self._least, self._most = self._low.astype(np.float64), self._high.astype(np.float64)
         self._span = np.where(self._binned, self._most - self._least, 0.0)
@@ -129,10 +130,10 @@ def decode_actions(space: spaces.Space[Any], spec: ActionSpec, rows: Array) -> l
     return ActionDecoder(space).each(rows)
 
 
-def _bounds(space: spaces.Box) -> tuple[Array, Array]:
+def _bounds(space: spaces.Box[Any]) -> tuple[Array, Array]:
     """Returns low and high [size] float64; infinite where there is no bound, or one that is as good as none."""
     low, high = space.low.reshape(-1).astype(np.float64), space.high.reshape(-1).astype(np.float64)
-    limit = min(LARGEST, float(np.finfo(space.dtype).max)) if space.dtype.kind == "f" else np.inf
+    limit = min(LARGEST, float(np.finfo(np.dtype(space.dtype)).max)) if space.dtype.kind == "f" else np.inf
     free_low = ~space.bounded_below.reshape(-1) | (low <= -limit)
     free_high = ~space.bounded_above.reshape(-1) | (high >= limit)
     return np.where(free_low, -np.inf, low), np.where(free_high, np.inf, high)
