@@ -107,13 +107,17 @@ class RunWriter:
                 self._open_log()
             except OSError as error:
                 raise not_writable(folder.path, error) from error
+        self._begun = False
         if begin:
             self.begin()
+        self._say_first_lines()
 
     def _open_log(self) -> None:
         log = RunLog(self._folder.log, lambda text: self._dashboard.message(text))
         self.log = log
         self._closing.callback(log.close)
+
+    def _say_first_lines(self) -> None:
         self.log.note(
             f"metta_fast {__version__}, torch {torch.__version__}, device {self._resolved.config.trainer.device}"
         )
@@ -122,12 +126,14 @@ class RunWriter:
 
     def begin(self) -> None:
         """Opens the other outputs, at rank 0, and puts aside what is later than the checkpoint of a resume. Call it
-        when the run is built and its state is loaded: from here on, it differs from the session before.
+        when the run is built and its state is loaded: from here on, it differs from the session before. It may be
+        called twice.
 
         Raises:
             UserError: the folder cannot be written.
         """
-        if self.writes:
+        if self.writes and not self._begun:
+            self._begun = True
             try:
                 self._begin(self._saved)
             except OSError as error:

@@ -117,7 +117,7 @@ class Trainer:
                 claim(self.folder, lambda: self._unused, self._closing)
             saved = -1 if self.start is None or self._unused else self.start.step
             self._writer = RunWriter(
-                self.resolved, self.folder, saved, self._closing, rank=self._rank, begin=False
+                self.resolved, self.folder, saved, self._closing, rank=self._rank, begin=self.start is None
             )
             self._saver = Saver(
                 self.config.run,
