@@ -15,8 +15,8 @@ SIZES = (2, 7, 3)
 class Copy(gymnasium.Env[NDArray[np.int64], NDArray[np.int64]]):
     """Shows three symbols. The reward is the share of branches that repeat theirs; at best 1."""
 
-    observation_space = gymnasium.spaces.MultiDiscrete(SIZES)
-    action_space = gymnasium.spaces.MultiDiscrete(SIZES)
+    observation_space = gymnasium.spaces.MultiDiscrete(list(SIZES))
+    action_space = gymnasium.spaces.MultiDiscrete(list(SIZES))
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None

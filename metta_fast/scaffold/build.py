@@ -38,7 +38,7 @@ def extension_names(root: Path) -> dict[str, str]:
     Args:
         root: folder of the checkout.
     """
-    found = {}
+    found: dict[str, str] = {}
     for package, top in (("metta_fast.envs", root / "envs"), ("metta_fast", root / "metta_fast")):
         for source in sorted(top.rglob("*.pyx")):
             parts = source.relative_to(top).with_suffix("").parts
