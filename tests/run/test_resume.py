@@ -113,8 +113,7 @@ def test_the_runs_configuration_is_kept_and_typed_values_win(tmp_path):
     (["features.my.net:add.weight=0.5"], {"my.net:add": {"weight": 0.5, "bias": 1}}),
     (["features=my.net:add"], {"my.net:add": {"weight": 0.1, "bias": 1}}),
     (["features.my.net:add=false"], {"my.net:add": False}),
-    (["features=other:add", "features.other:add.x=2"],
-     {"my.net:add": {"weight": 0.1, "bias": 1}, "other:add": {"x": 2}}),
+    (["features=other:add", "features.other:add.x=2"], {"other:add": {"x": 2}}),
     (["features.profiler.sync=true"], {"my.net:add": {"weight": 0.1, "bias": 1}, "profiler": {"sync": True}}),
 ])  # fmt: skip
 def test_typed_features_and_their_keys_win(tmp_path, words, expected):
