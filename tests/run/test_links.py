@@ -80,7 +80,7 @@ def test_checkpoints_that_are_links_are_damaged(whole, tmp_path, capsys):
 def places(tmp_path):
     """What is no regular file: (its path, what the message calls it)."""
     os.mkfifo(tmp_path / "pipe.html")
-    (tmp_path / "link.html").symlink_to("/dev/null")
+    (tmp_path / "link.html").symlink_to(tmp_path / "pipe.html")
     (tmp_path / "file").write_text("precious")
     (tmp_path / "other.html").symlink_to(tmp_path / "file")
     odd = [tmp_path / "pipe.html"]

@@ -3,7 +3,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+import stat
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 from tests.run.bad.case import COMMANDS, Case
 from tests.run.bad.training import LONG, LONGER
@@ -23,25 +26,25 @@ EVAL = (
 
 REPLAY = (
     "", "{run} --html", "{run} --html {run}", "{run} --html /nonesuch/x.html", "{run} --html=", f"{{run}} --html {LONG}.html",
-    f"{{run}} --html {LONGER}.html", "{run} --html /dev/full", "{run} --html /proc/x.html", "{run} --html {run}/config.yaml/x",
+    f"{{run}} --html {LONGER}.html", "{run} --html {here}/full", "{run} --html /proc/x.html", "{run} --html {run}/config.yaml/x",
     "{run} --video x.avi", "{run} --video x", "{run} --video x.gif", "{run} --video /nonesuch/x.gif", f"{{run}} --video {LONG}.gif",
     "{run} --picture x.txt", "{run} --picture x", "{run} --picture x.png", "{run} --picture /nonesuch/x.png", "{run} --json {run}",
-    "{run} --json /nonesuch/x", "{run} --json=", f"{{run}} --json {LONG}", f"{{run}} --json {LONGER}", "{run} --json /dev/full",
+    "{run} --json /nonesuch/x", "{run} --json=", f"{{run}} --json {LONG}", f"{{run}} --json {LONGER}", "{run} --json {here}/full",
     "{run} --fps 0", "{run} --fps -1", "{run} --fps nan", "{run} --fps inf", "{run} --fps abc", "{run} --fps 1e9", "{run} --step 3",
     "{run} --terminal --step -1", "{run} --terminal --step 1000000000", "{run} --terminal --step abc", "{run} --terminal --agent 99",
     "{run} --terminal --agent -1", "{run} --agent 0", "{run} --player nonesuch", "{run} --player scripted",
     "{run} --deterministic --stochastic", "{run} --seed -1", "{run} --seed abc", "{run} --episode -1", "{run} --episode 1000000",
     "{run} --episode abc", "{run} --nonesuch", "{run} {run}", "{step} --best", "{grid} --picture x.png --step 1000000",
-    "{grid} --picture {bad}/empty/x/y.png", "{grid} --video /dev/full", "{grid} --terminal --agent 9999999999999999999999",
+    "{grid} --picture {bad}/empty/x/y.png", "{grid} --video {here}/full", "{grid} --terminal --agent 9999999999999999999999",
 )  # fmt: skip
 
 EXPORT = (
     "", "{run}", "{run} --out", "{run} --out=", "{run} --out {run}", "{run} --out x", "{run} --out x.txt", "{run} --out /nonesuch/x.pt",
-    f"{{run}} --out {LONG}.pt", f"{{run}} --out {LONGER}.pt", "{run} --out /dev/full", "{run} --out /dev/full --format=torchscript",
+    f"{{run}} --out {LONG}.pt", f"{{run}} --out {LONGER}.pt", "{run} --out {here}/full", "{run} --out {here}/full --format=torchscript",
     "{run} --out /proc/x.pt", "{run} --out x.pt --format nonesuch", "{run} --out x.pt --format", "{run} --out x.pt --nonesuch",
     "{run} {run} --out x.pt", "{step} --best --out x.pt", "{run} --out {run}/config.yaml --format=torchscript",
     "{run} --out {run}/config.yaml/x.pt", "nonesuch --out x.pt", "{bad}/norun --out x.pt", "{run} --out x.pt --format ''",
-    "{run} --out . --format=torchscript", "{run} --out /dev/null --format torchscript --overwrite",
+    "{run} --out . --format=torchscript", "{run} --out {here}/full --format torchscript --overwrite",
 )  # fmt: skip
 
 MONITOR = (
@@ -61,7 +64,7 @@ BENCH = (
     "--repeats 0", "--repeats -1", "--repeats 1.5", "--repeats abc", "--ablate --train", "--simulator --vector", "--env", "--env nonesuch",
     "--env ''", "--sb3 nonesuch=",  "--threads 1", "--envs 4", "--env ant --threads abc", "--env ant --threads 0",
     "--env ant --threads ''", "--env ant --envs abc", "--env ant --envs -1", "--env ant --envs 1,,2", "--env ant --threads 1,2,x",
-    "--json /nonesuch/x", "--json {run}", f"--json {LONG}", f"--json {LONGER}", "--json", "--json=", "--json /dev/full --nonesuch",
+    "--json /nonesuch/x", "--json {run}", f"--json {LONG}", f"--json {LONGER}", "--json", "--json=", "--json {here}/full --nonesuch",
     "--plot x", "--plot x.txt", "--plot /nonesuch/x.png", "--plot {run}", "--plot=", f"--plot {LONG}.png", f"--plot {LONGER}.png",
     "--from x.json", "--from nonesuch.json --plot x.png", "--from {run} --plot x.png", "--from {bad}/binary --plot x.png",
     "--from {bad}/empty.json --plot x.png", "--from {bad}/list.json --plot x.png", "--from {bad}/machine.json --plot x.png",
@@ -80,6 +83,14 @@ OTHER = (
 )  # fmt: skip
 
 
+def full(folder: Path) -> None:
+    """A device that is always full, made in the case's folder: a command that replaces it spares the machine's own."""
+    try:
+        os.mknod(folder / "full", 0o666 | stat.S_IFCHR, os.makedev(1, 7))
+    except PermissionError:  # only root makes devices
+        os.mkfifo(folder / "full")
+
+
 def cases() -> Iterator[Case]:
     """Yields the cases."""
     for words in OTHER:
@@ -93,12 +104,17 @@ def cases() -> Iterator[Case]:
         ("eval", EVAL), ("replay", REPLAY), ("export", EXPORT), ("monitor", MONITOR), ("new-robot", ROBOT), ("bench", BENCH),
     ):  # fmt: skip
         for text in table:
-            yield Case((command, *text.split(" ")) if text else (command,), _says(text))
+            words = (command, *text.split(" ")) if text else (command,)
+            yield Case(words, _says(text), before=_before(text))
     for text in BENCH[::4]:
-        yield Case(("benchmark_performance.py", *text.split(" ")))
+        yield Case(("benchmark_performance.py", *text.split(" ")), before=_before(text))
     for command in COMMANDS:
         yield Case((command, "--help", "nonesuch"), rc=(0, 2), lines=200)
         yield Case((command, "--hepl"))
+
+
+def _before(text: str) -> Callable[[Path], None] | None:
+    return full if "{here}/full" in text else None
 
 
 def _says(text: str) -> tuple[str, ...]:
