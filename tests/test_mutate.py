@@ -68,14 +68,14 @@ def test_survivors_are_listed_and_too_many_fail(capsys: Any) -> None:
 
 def test_a_changed_copy_fails_its_tests_and_is_as_before_afterwards(tmp_path: Path) -> None:
     tree = Tree(tmp_path)
-    test = "tests/run/test_interval.py"
+    test = "tests/run/test_interval.py::test_it_counts_epochs_from_where_it_starts"
     file = "metta_fast/runtime/interval.py"
     change = Change(file, "return self._answer", "return not self._answer", "the opposite", test)
     outcome = tree.test_changed(change, 60.0)
-    assert outcome.found
-    assert outcome.by.startswith(f"{test}::")
+    assert outcome.by == test, outcome.output
     assert (tmp_path / file).read_bytes() == (ROOT / file).read_bytes()
-    assert not tree.test(test, 60.0).found
+    unchanged = tree.test(test, 60.0)
+    assert not unchanged.found, unchanged.output
     slow = Change(file, "return self._answer", "while True: pass", "hangs", test)
     assert tree.test_changed(slow, 2.0).by == "timeout"
 

@@ -11,26 +11,32 @@ ORACLE = "tests/robot/test_factory.py tests/robot/test_oracle.py tests/robot/tes
 
 CHANGES = [
     *in_file(
-        "envs/spaces.py",
+        "envs/actions.py",
         PYTHON,
         [
             (
-                "rows = rows + space.start.reshape(-1)",
-                "rows = rows - space.start.reshape(-1)",
+                "self._start = space.start.reshape(-1)",
+                "self._start = -space.start.reshape(-1)",
                 "MultiDiscrete actions are shifted the wrong way",
             ),
+            ("np.array([space.start], self.dtype)", "np.array([0])", "Discrete actions are not shifted"),
+        ],
+    ),
+    *in_file(
+        "envs/spaces.py",
+        PYTHON,
+        [
+            ("len(self.nvec)) - start", "len(self.nvec))", "observed numbers are not shifted"),
             (
-                "rows[:, 0].astype(space.dtype) + spec.start[0]",
-                "rows[:, 0].astype(space.dtype)",
-                "Discrete actions are not shifted",
-            ),
-            ("len(self.nvec)) - self.start", "len(self.nvec))", "observed numbers are not shifted"),
-            (
-                "(index >= self.nvec).any()",
-                "(index > self.nvec).any()",
+                "(index >= np.array(self.nvec, np.uint64)).any()",
+                "(index > np.array(self.nvec, np.uint64)).any()",
                 "a number past its space is accepted",
             ),
-            ("        index += np.cumsum((0, *self.nvec[:-1]))\n", "", "one-hot parts overlap"),
+            (
+                "index.astype(np.int64) + np.cumsum((0, *self.nvec[:-1]))",
+                "index.astype(np.int64)",
+                "one-hot parts overlap",
+            ),
             ("        flat[...] = 0\n", "", "one-hot rows keep the last step's ones"),
         ],
     ),
@@ -51,8 +57,8 @@ CHANGES = [
             ("rows.terminal[:] = terminal & present", "rows.terminal[:] = terminal", "an agent ends twice"),
             ("np.where(present, reward, 0.0)", "reward", "an agent that has ended is still rewarded"),
             (
-                "self.env.step(rows.action + self.start)",
-                "self.env.step(rows.action)",
+                "actions = self._decoder.decode(self.rows.action)",
+                "actions = self.rows.action.copy()",
                 "several agents' actions are not shifted",
             ),
             ("        self.gone[:] = False\n", "", "agents stay gone in the next episode"),
@@ -78,7 +84,7 @@ CHANGES = [
                 "all environments are alike",
             ),
             ("        rows.mask[:] = True\n", "", "rows after an end stay masked"),
-            ("max_steps=limit or 0", "max_steps=0", "the time limit is not known"),
+            ("max_steps=limit,", "max_steps=0,", "the time limit is not known"),
         ],
     ),
     *in_file(

@@ -83,8 +83,8 @@ CHANGES = [
             ("(kl > 0) & (kl < desired / 2)", "kl < desired / 2", "the rate grows where no step was taken"),
             ("_left(config.clip_schedule,", "_left(config.schedule,", "the clip follows the rate's schedule"),
             (
-                "return min(1.0, steps / config.total_timesteps)",
-                "return steps / config.total_timesteps",
+                "return min(1.0, steps / last) if last > 0",
+                "return steps / last if last > 0",
                 "rates are negative after the end",
             ),
         ],

@@ -70,8 +70,8 @@ CHANGES = [
         "tests/rollout/test_rollout_state.py tests/ppo/test_guard.py",
         [
             (
-                "low.isfinite() & high.isfinite()",
-                "low.isfinite() | high.isfinite()",
+                "low.float().isfinite() & high.float().isfinite()",
+                "low.float().isfinite() | high.float().isfinite()",
                 "+∞ beside numbers is not found",
             ),
             (

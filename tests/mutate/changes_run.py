@@ -142,20 +142,20 @@ CHANGES = [
         "metta_fast/run/resume.py",
         RESUME,
         [
-            (" and path not in FREE and", " and", "another env.device is refused"),
+            (" and path not in FREE\n", "\n", "another env.device is refused"),
             (
                 "if not saved.trainer.deterministic:",
                 "if True:",
                 "a deterministic run is fitted to another machine",
             ),
             (
-                "        if group in groups and before[path] != now[path]:\n",
+                "        if group in groups and before[path] != now[path] and not label:\n",
                 "        if False:\n",
                 "another typed env is ignored",
             ),
             (
-                "folder.name, None\n    notes",
-                "folder.name, composed.config.resume\n    notes",
+                "    saved.resume = None\n",
+                "    saved.resume = composed.config.resume\n",
                 "the configuration says resume",
             ),
         ],

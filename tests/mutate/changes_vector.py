@@ -115,7 +115,22 @@ CHANGES = [
         FAULTS,
         [
             (" or not self.board.is_busy(w):", ":", "an idle worker counts as hung"),
-            ("env=env if env >= 0 else None,", "env=None,", "an error does not name its environment"),
+            (
+                "self._fail(self._raised(w), env=env if env >= 0 else None,",
+                "self._fail(self._raised(w), env=None,",
+                "an error does not name its environment",
+            ),
+        ],
+    ),
+    *in_file(
+        "metta_fast/vector/workers.py",
+        "tests/vector/test_env_exits.py",
+        [
+            (
+                "env=env if env >= 0 else None,\n                worker=raised[0],",
+                "env=None,\n                worker=raised[0],",
+                "an error of close() does not name its environment",
+            ),
         ],
     ),
     *in_file(

@@ -16,8 +16,9 @@ from pathlib import Path
 from tests.mutate.change import Change
 
 ROOT = Path(__file__).resolve().parents[2]
-BUILT = ("*.so", "*.c", "list.h")
-"""Ignored files that a copy needs: extensions, generated C, and the list of robot tasks."""
+BUILT = ("*.so", "*.c", "list.h", "built_for.txt")
+"""Ignored files that a copy needs: extensions, generated C, the list of robot tasks, and the processor that setup.py
+builds for again."""
 NATIVE = (".h", ".pyx", ".pxd")
 INCLUDE = re.compile(r'(?:#\s*include|cdef extern from)\s+"([^"]+)"')
 

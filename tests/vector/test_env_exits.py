@@ -216,8 +216,9 @@ def test_an_environment_that_cannot_be_closed_in_a_worker_is_named():
     start = time.monotonic()
     with pytest.raises(
         WorkerError, match=f"environment {FAULTY}: close\\(\\) raised ValueError: simulator gave up"
-    ):
+    ) as told:
         vec.close()
+    assert told.value.env == FAULTY
     assert time.monotonic() - start < 2.0
 
 
