@@ -17,12 +17,12 @@ it in `build`.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from metta_fast.config.extension import ALGORITHMS, entry_point, entry_point_names, is_module_name, load_named
 from metta_fast.config.keys import Config, Key, dataclass_keys, did_you_mean
-from metta_fast.contracts.algorithm import Algorithm, Choice, MemoryPart, SizeChange
+from metta_fast.contracts.algorithm import Algorithm, Choice, Idle, MemoryPart, SizeChange
 from metta_fast.contracts.env import EnvSpec
 from metta_fast.contracts.errors import UserError
 from metta_fast.contracts.vector import VectorEnv
@@ -68,6 +68,10 @@ class AlgorithmKind:
             UserError: a typed value that cannot be used, with the values that can.
         """
         return []
+
+    def idle(self, config: Config) -> Iterable[Idle]:
+        """Returns the keys that it reads, but that have no effect beside the others."""
+        return ()
 
     def derived(self, config: Config) -> list[tuple[str, str]]:
         """Returns what follows from its sizes, as (`name = value`, why), for --explain."""

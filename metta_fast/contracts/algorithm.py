@@ -35,6 +35,16 @@ class Choice:
 
 
 @dataclass(frozen=True)
+class Idle:
+    """Describes a key without an effect in a configuration; a user who typed it is told so."""
+
+    path: str
+    why: str
+    cure: str
+    """What else to type, or ""."""
+
+
+@dataclass(frozen=True)
 class SizeChange:
     """Records a size that was changed to fit the others."""
 

@@ -8,7 +8,7 @@ Only floating-point leaves are normalised: bytes of a grid and other integers ar
 unmasked rows of all rollouts so far (Welford, merged by Chan et al. 1979). They change between epochs only: the learner
 reads the same numbers as the rollout, whatever the blocks and workers, and an evaluation changes nothing. They are
 buffers of the policy's module, so checkpoints, `load_policy` and `metta-fast eval` have them. Before the first rollout
-is added, observations are unchanged: an algorithm begins with a rollout that gives only moments (ppo.py: _measure).
+is added, observations are unchanged: an algorithm begins with a rollout that gives only moments.
 """
 
 from __future__ import annotations

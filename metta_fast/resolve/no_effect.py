@@ -9,11 +9,12 @@ Place in the flow: resolve.py calls `check_effects` when every other value is kn
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
+from metta_fast.algorithms.registry import kind_of
 from metta_fast.config.extension import is_module_name
 from metta_fast.config.keys import Config, get, keys, shown
 from metta_fast.config.policy_inputs import OURS
+from metta_fast.contracts.algorithm import Idle
 from metta_fast.contracts.env import EnvFactory
 from metta_fast.contracts.env_answers import observations
 from metta_fast.contracts.errors import UserError
@@ -22,16 +23,6 @@ CONTINUOUS = ("policy.squash", "policy.state_std", "policy.initial_log_std", "tr
 PLAYED = ("run.evaluate_deterministic", "run.evaluate_seed")
 WANDB = ("wandb.project", "wandb.entity", "wandb.group")
 GPU_ONLY = ("trainer.tf32", "trainer.cudnn_benchmark")
-
-
-@dataclass(frozen=True)
-class Idle:
-    """A key without an effect."""
-
-    path: str
-    why: str
-    cure: str
-    """What else to type, or ""."""
 
 
 def check_effects(
@@ -65,8 +56,7 @@ def check_effects(
 def _idle(config: Config, factory: EnvFactory, ours: bool) -> Iterator[Idle]:
     yield from _of_env(config, factory, ours)
     yield from _of_vector(config)
-    if config.algorithm["name"] == "ppo":  # another may read a key in its own way
-        yield from _of_trainer(config)
+    yield from kind_of(config).idle(config)
     yield from _of_run(config)
 
 
@@ -98,17 +88,6 @@ def _of_vector(config: Config) -> Iterator[Idle]:
             f"{given} steps in the trainer's own thread, which cannot be stopped",
             "vector.backend=workers",
         )
-
-
-def _of_trainer(config: Config) -> Iterator[Idle]:
-    trainer = config.trainer
-    if trainer.advantage != "vtrace":
-        for path in ("trainer.vtrace_rho_clip", "trainer.vtrace_c_clip"):
-            yield Idle(path, f"trainer.advantage={trainer.advantage}", "trainer.advantage=vtrace")
-    if trainer.schedule != "adaptive":
-        yield Idle("trainer.desired_kl", f"trainer.schedule={trainer.schedule}", "trainer.schedule=adaptive")
-    if not trainer.compile:
-        yield Idle("trainer.compile_mode", "trainer.compile=false", "trainer.compile=true")
 
 
 def _of_run(config: Config) -> Iterator[Idle]:

@@ -194,7 +194,7 @@ def test_one_of_each_is_timed_and_the_training_goes_on_as_it_was():
 
 SMALL = (
     "hardware=cpu env=counter env.num_envs=32 env.max_steps=16 trainer.batch_size=1024 trainer.torch_threads=1 "
-    "trainer.compile=false run.evaluate_episodes=4 vector.backend=serial"
+    "trainer.compile=false vector.backend=serial"
 )
 
 

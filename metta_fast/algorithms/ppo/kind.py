@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from metta_fast.algorithms.ppo.memory import memory_parts
 from metta_fast.algorithms.ppo.sizes import derived, fit_rollout, halve
 from metta_fast.algorithms.registry import AlgorithmKind
 from metta_fast.config.keys import Config, TrainerConfig
-from metta_fast.contracts.algorithm import Algorithm, Choice, MemoryPart, SizeChange
+from metta_fast.contracts.algorithm import Algorithm, Choice, Idle, MemoryPart, SizeChange
 from metta_fast.contracts.env import EnvSpec
 from metta_fast.contracts.vector import VectorEnv
 
@@ -42,6 +42,18 @@ class PPOKind(AlgorithmKind):
 
     def fit_sizes(self, config: Config, typed: Callable[[str], bool]) -> list[SizeChange]:
         return fit_rollout(config, typed)
+
+    def idle(self, config: Config) -> Iterator[Idle]:
+        trainer = config.trainer
+        if trainer.advantage != "vtrace":
+            for path in ("trainer.vtrace_rho_clip", "trainer.vtrace_c_clip"):
+                yield Idle(path, f"trainer.advantage={trainer.advantage}", "trainer.advantage=vtrace")
+        if trainer.schedule != "adaptive":
+            yield Idle(
+                "trainer.desired_kl", f"trainer.schedule={trainer.schedule}", "trainer.schedule=adaptive"
+            )
+        if not trainer.compile:
+            yield Idle("trainer.compile_mode", "trainer.compile=false", "trainer.compile=true")
 
     def derived(self, config: Config) -> list[tuple[str, str]]:
         return derived(config)
