@@ -11,7 +11,7 @@ Used by every message that names such a command; nothing is imported or run.
 
 from __future__ import annotations
 
-import importlib.util
+import importlib.machinery
 import json
 import re
 import shlex
@@ -102,9 +102,18 @@ def _source() -> str:
 
 def _pip_install() -> str:
     """Returns how pip is called for the running interpreter, which uv sets up without pip."""
-    if importlib.util.find_spec("pip") is None and shutil.which("uv"):
+    if not has_pip() and shutil.which("uv"):
         return f"uv pip install --python {interpreter()}"
     return f"{interpreter()} -m pip install"
+
+
+def has_pip() -> bool:
+    """Whether the running interpreter has pip.
+
+    Asks Python's own finder: setuptools's takes any question after pip for its use, and then leaves Python's distutils
+    in place, with which torch.compile fails (Python 3.11).
+    """
+    return importlib.machinery.PathFinder.find_spec("pip") is not None
 
 
 def interpreter() -> str:

@@ -117,7 +117,7 @@ def _sizes(facts: Facts) -> Values:
             f"{envs * each} agents and a cheap step: a call of the policy for each block costs more than it hides",
         )
     if not facts.remembers:
-        values["trainer.minibatch_size"] = scale.minibatch, "small minibatches learn most from a batch"
+        values["trainer.minibatch_size"] = _minibatch(facts, scale)
         values["trainer.bptt_horizon"] = 1, "without a recurrent core rows are shuffled one by one"
         values["trainer.update_epochs"] = 10, "several passes over few rows"
     else:
@@ -128,13 +128,18 @@ def _sizes(facts: Facts) -> Values:
     return values
 
 
+def _minibatch(facts: Facts, scale: Scale) -> tuple[int, str]:
+    if _only_float(facts.spec):
+        return scale.minibatch, "small minibatches learn most from a batch"
+    return max(
+        256, scale.minibatch
+    ), "observations that are not all float32 are decoded: fewer, larger minibatches"
+
+
 def _learning(facts: Facts) -> Values:
-    rate = 1e-3 if facts.remembers else 3e-4
+    larger = facts.remembers or not _only_float(facts.spec)
     values: Values = {
-        "trainer.learning_rate": (
-            rate,
-            "larger minibatches" if facts.remembers else "small minibatches",
-        ),
+        "trainer.learning_rate": (1e-3, "larger minibatches") if larger else (3e-4, "small minibatches"),
         "trainer.schedule": ("linear", "falls to 0 at the end of the budget"),
         "trainer.recompute": ("pass", "advantages use the value as learned in earlier passes"),
         "trainer.normalize_advantage": (False, "rewards are normalized instead (trainer.normalize_reward)"),
@@ -204,3 +209,8 @@ def _machine(facts: Facts) -> Values:
 def _inputs(spec: EnvSpec) -> int:
     """Returns the numbers that one agent observes."""
     return sum(prod(leaf.shape) for leaf in spec.obs.values())
+
+
+def _only_float(spec: EnvSpec) -> bool:
+    """Returns whether all leaves are float32, which the update in C reads."""
+    return all(leaf.dtype == "float32" for leaf in spec.obs.values())

@@ -71,11 +71,12 @@ def test_triton_finds_ziglang_where_there_is_no_other(
     real = find_compiler()
     assert real is not None
     monkeypatch.setattr(compiler, "find_compiler", lambda: real)
+    monkeypatch.setenv("CC", "")
+    monkeypatch.delenv("CC")  # and what is set below is undone afterwards
     compiler.provide_compiler(tmp_path)
     assert "CC" not in os.environ or not shutil.which("gcc")
     monkeypatch.setattr(shutil, "which", lambda name: None)
     compiler.provide_compiler(tmp_path / "made here")
-    monkeypatch.setenv("CC", os.environ["CC"])  # undone afterwards
     words = [os.environ["CC"], "--version"]
     assert subprocess.run(words, capture_output=True, text=True).stdout.startswith(real.version)
 

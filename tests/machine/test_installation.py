@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import subprocess
 import sys
 from pathlib import Path
 
@@ -69,9 +70,15 @@ def test_from_a_wheel(
 
 
 def test_without_pip_uv_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    monkeypatch.setattr(installation, "has_pip", lambda: False)
     monkeypatch.setattr("shutil.which", lambda name: f"/bin/{name}")
     assert install_packages("wandb") == f"uv pip install --python {installation.interpreter()} wandb"
+
+
+def test_naming_an_install_command_leaves_setuptools_usable() -> None:
+    """torch.compile imports it, and needs its distutils."""
+    code = "from metta_fast.machine.installation import has_pip; assert has_pip(); import setuptools"
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_no_page_or_message_installs_it_from_an_index() -> None:

@@ -108,3 +108,10 @@ def test_small_networks_learn_on_the_cpu() -> None:
     large = {"obs": Leaf((84, 84, 4), "uint8")}
     for other in ({"core": "lstm"}, {"own_policy": True}, {"obs": large}, {"given": {"env.device": "cuda"}}):
         assert "trainer.device" not in derive(facts(**other))
+
+
+def test_bytes_are_learned_from_in_larger_minibatches() -> None:
+    symbols = {"obs": Leaf((12,), "uint8")}
+    assert value("trainer.minibatch_size") == 64
+    assert value("trainer.minibatch_size", obs=symbols) == 256
+    assert value("trainer.learning_rate", obs=symbols) > value("trainer.learning_rate")

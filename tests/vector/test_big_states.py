@@ -105,8 +105,6 @@ vector(worker_timeout_s=20.0).close()
 
 def test_a_stopped_worker_is_named_while_environments_are_made():
     said = script("""
-import metta_fast.vector.workers
-metta_fast.vector.workers.START_S = 6.0
 class Env(Env):
     def __init__(self, index):
         super().__init__(index)
@@ -118,7 +116,7 @@ assert leftovers() == before, (leftovers(), before)
 """)
     assert re.search(
         r"WorkerError worker 1 \(pid \d+, environments 2…3\) is stopped \(SIGSTOP\) and has not replied "
-        r"for 6.0 s while starting after \d\.\d s",
+        r"for 2.0 s while making environments \(vector.worker_timeout_s\) after \d\.\d s",
         said,
     ), said
 
