@@ -71,12 +71,7 @@ class Charts {
       if (chart.discrete) this.bars(ctx, chart, agent, x, y, thick);
       else this.lines(ctx, chart, agent, x, y);
     }
-    ctx.strokeStyle = theme("accent");
-    ctx.lineWidth = 1.5;
-    ctx.beginPath();
-    ctx.moveTo(x(step), 0);
-    ctx.lineTo(x(step), bottom);
-    ctx.stroke();
+    Plot.cursor(ctx, x(step), bottom);
   }
 
   axis(ctx, low, high, y, width) {

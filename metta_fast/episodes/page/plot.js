@@ -56,11 +56,16 @@ class Plot {
     ctx.fillText("0", left, height - 6);
     ctx.textAlign = "right";
     ctx.fillText(r.steps, width - Plot.RIGHT, height - 6);
+    Plot.cursor(ctx, x(step), lower);
+  }
+
+  /** Marks the step that is shown, from the top down to `bottom`. */
+  static cursor(ctx, x, bottom) {
     ctx.strokeStyle = theme("accent");
     ctx.lineWidth = 1.5;
     ctx.beginPath();
-    ctx.moveTo(x(step), 0);
-    ctx.lineTo(x(step), lower);
+    ctx.moveTo(x, 0);
+    ctx.lineTo(x, bottom);
     ctx.stroke();
   }
 
