@@ -81,14 +81,20 @@ def evaluate(
     training = policy.training
     policy.eval()
     try:
-        episodes = play(factory, player, num_envs, seed=_eval_seed(seed), max_steps=max_steps, check=check)
+        episodes = play(factory, player, num_envs, seed=eval_seed(seed), max_steps=max_steps, check=check)
     finally:
         policy.train(training)
     return {f"eval/{name}": value for name, value in episodes.means().items() if not math.isnan(value)}
 
 
-def _eval_seed(seed: int) -> int:
+def eval_seed(seed: int) -> int:
+    """Returns the environments' seed of an evaluation: one that no training uses."""
     return EVAL_SEED_BIT | seed
+
+
+def takes_likely(spec: EnvSpec, asked: bool | None) -> bool:
+    """Returns whether an evaluation takes the most likely action: as asked, else for continuous actions only."""
+    return spec.action.kind == "box" if asked is None else asked
 
 
 @dataclass(frozen=True)
@@ -118,8 +124,7 @@ def run_eval_command(words: Sequence[str]) -> int:
     _use_all_cores()
     spec = factory.spec
     _check_memory(spec, given.episodes)
-    if given.deterministic is None:
-        given.deterministic = spec.action.kind == "box"
+    given.deterministic = takes_likely(spec, given.deterministic)
     players: dict[str, Player] = {
         "policy": PolicyPlayer(policy, spec, device, deterministic=given.deterministic, seed=given.seed)
     }
@@ -136,7 +141,7 @@ def run_eval_command(words: Sequence[str]) -> int:
         how = f" of {sampled_or_likely(given.deterministic)}" if name == "policy" else ""
         print(f"{name}: {given.episodes} episodes{how} …", file=sys.stderr, flush=True)
         episodes = play(
-            factory, player, given.episodes, seed=_eval_seed(given.seed), max_steps=config.env.max_steps
+            factory, player, given.episodes, seed=eval_seed(given.seed), max_steps=config.env.max_steps
         )
         if episodes.unfinished:
             print(f"note: {episodes.unfinished} agents' episodes did not end and were cut", file=sys.stderr)
