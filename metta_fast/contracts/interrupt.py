@@ -1,15 +1,30 @@
-"""Tells the user's Ctrl-C or signal from what an environment's code raises by itself."""
+"""Tells the user's Ctrl-C or signal from what an environment's code raises by itself, and keeps that code from ending
+this process without a word.
+
+    except BaseException as error:
+        if is_interrupt(error):
+            raise
+    with no_silent_exit():
+        …                       # os._exit(0), in any thread → SystemExit: os._exit(0) was called
+"""
 
 from __future__ import annotations
 
 import dis
+import os
 import signal
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from types import CodeType, TracebackType
+from typing import NoReturn
 
 RAISE = dis.opmap["RAISE_VARARGS"]
 """The instruction of a `raise` statement. Python runs signal handlers between other instructions."""
+end_process = os._exit
+"""Ends this process at once, for our own use."""
+_holders: list[int] = []
+"""Process numbers of the `no_silent_exit` that are open, one within another."""
 
 
 def is_interrupt(error: BaseException) -> bool:
@@ -55,3 +70,27 @@ def _handlers() -> set[CodeType]:
         if isinstance(code, CodeType):
             found.add(code)
     return found
+
+
+@contextmanager
+def no_silent_exit() -> Iterator[None]:
+    """Makes `os._exit` raise SystemExit in this process while the context lasts, so that whoever calls a user's code
+    names it, as for every other exception.
+
+    Processes that are forked from this one keep the true function: multiprocessing and others end their children by
+    it. What a C library does is not seen.
+    """
+    _holders.append(os.getpid())
+    os._exit = _refuse
+    try:
+        yield
+    finally:
+        _holders.pop()
+        if not _holders:
+            os._exit = end_process
+
+
+def _refuse(status: int) -> NoReturn:
+    if os.getpid() not in _holders:  # forked
+        end_process(status)
+    raise SystemExit(f"os._exit({status}) was called")

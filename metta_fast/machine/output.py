@@ -23,6 +23,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from metta_fast.contracts.errors import UserError, shown_text
+from metta_fast.contracts.interrupt import no_silent_exit
 
 NAMES = ("stdout", "stderr")
 FAILURES = (OSError, ValueError)
@@ -111,7 +112,7 @@ def run_command(command: Callable[[], int], *, trains: bool = False) -> int:
     """
     if isinstance(sys.stdout, Output) and sys.stdout.strict:
         return command()  # within another run_command, which reports
-    with _output(strict=() if trains else ("stdout",)) as outputs:
+    with no_silent_exit(), _output(strict=() if trains else ("stdout",)) as outputs:
         out = outputs["stdout"]
         try:
             code = command()

@@ -15,7 +15,6 @@ Wrappers that pass a terminal's Ctrl-C on make two signals of one: a second with
 
 from __future__ import annotations
 
-import os
 import signal
 import threading
 import time
@@ -24,6 +23,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType, TracebackType
 from typing import Any
+
+from metta_fast.contracts.interrupt import end_process
 
 ECHO_S = 0.5
 """A repeated signal within this many seconds is taken for an echo of the first."""
@@ -135,7 +136,7 @@ class Interrupt:
         elif signum == signal.SIGINT and now - self._since > ECHO_S:
             self._repeats += 1
             if self._repeats > 1:
-                os._exit(128 + signal.SIGINT)
+                end_process(128 + signal.SIGINT)
             if self._repeats > 0:
                 raise KeyboardInterrupt
         if self._allowed is not None:

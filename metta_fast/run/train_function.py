@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from metta_fast.contracts.errors import UserError
+from metta_fast.contracts.interrupt import no_silent_exit
 from metta_fast.machine.idle_threads import let_idle_threads_sleep
 from metta_fast.machine.output import tolerant_output
 from metta_fast.run.callbacks import Callback, Callbacks
@@ -93,7 +94,7 @@ def train(
     from metta_fast.resolve.resolve import resolve
     from metta_fast.run.resume import prepare
 
-    with tolerant_output(), ExitStack() as closing:
+    with no_silent_exit(), tolerant_output(), ExitStack() as closing:
         composed = compose(words)
         composed.given = Given(trust=trust, in_python=True)
         start = prepare(composed, words)

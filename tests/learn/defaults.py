@@ -51,8 +51,10 @@ def main() -> int:
     given = _arguments()
     tasks = [task for task in TASKS if not given.task or task.name in given.task]
     jobs = [(task, "metta_fast", seed) for task in tasks for seed in range(given.seeds)]
-    jobs += [(task, "stable-baselines3", seed) for task in tasks for seed in range(given.peer_seeds)]
-    jobs.sort(key=lambda job: -job[0].steps)
+    peers = dict.fromkeys(_peer_task(task) for task in tasks)
+    jobs += [(task, "stable-baselines3", seed) for task in peers for seed in range(given.peer_seeds)]
+    # The longest first: peers' before ours, recurrent ones before others.
+    jobs.sort(key=lambda job: (job[1] == "metta_fast", job[0].policy is None, -job[0].steps))
     lanes: Queue[list[int]] = Queue()
     cores = sorted(os.sched_getaffinity(0))
     for i in range(given.lanes):
@@ -116,6 +118,11 @@ def _run(words: list[str], cores: Iterable[int], end: float) -> str:
     return done.stdout
 
 
+def _peer_task(task: Task) -> Task:
+    """Returns the task under which the peer's trainings stand: it has no choice of a memory, and trains each once."""
+    return next(other for other in TASKS if (other.env, other.steps) == (task.env, task.steps))
+
+
 def table(tasks: Iterable[Task], scores: Iterable[Score]) -> str:
     """Returns the table in Markdown: medians over seeds, the lowest and highest score, median seconds."""
     lines = [
@@ -125,7 +132,8 @@ def table(tasks: Iterable[Task], scores: Iterable[Score]) -> str:
     for task in tasks:
         cells, times = [], []
         for player in ("metta_fast", "stable-baselines3"):
-            own = [score for score in scores if (score.task, score.player) == (task.name, player)]
+            name = task.name if player == "metta_fast" else _peer_task(task).name
+            own = [score for score in scores if (score.task, score.player) == (name, player)]
             if not own:
                 cells.append("—")
                 times.append("—")
