@@ -18,7 +18,13 @@ class RunConfig:
         0, "epochs between evaluations on unseen seeds; 0: never (`metta-fast eval` evaluates a run)", low=0
     )
     evaluate_episodes: int = key(64, "environments of an evaluation, which play one episode each", low=1)
-    evaluate_deterministic: bool = key(False, "evaluations take the most likely action instead of a sample")
+    evaluate_deterministic: bool | None = key(
+        None,
+        "evaluations take the most likely action (true) or a sample (false); null: the most likely of continuous "
+        "actions, a sample of discrete ones",
+        kind="bool",
+        null=True,
+    )
     evaluate_seed: int | None = key(
         None,
         "seed of the evaluations' maps and samples, which never occur in training; null: the run's seed",

@@ -130,10 +130,17 @@ def parser() -> argparse.ArgumentParser:
     )
     how = found.add_mutually_exclusive_group()
     how.add_argument(
-        "--deterministic", action="store_true", help="choose the most likely action instead of sampling"
+        "--deterministic",
+        action="store_true",
+        default=None,
+        help="choose the most likely action (the default for continuous actions)",
     )
     how.add_argument(
-        "--stochastic", dest="deterministic", action="store_false", help="sample actions (the default)"
+        "--stochastic",
+        dest="deterministic",
+        action="store_false",
+        default=None,
+        help="sample actions (the default for discrete actions)",
     )
     add(
         "--player",
@@ -206,7 +213,7 @@ def _files(given: argparse.Namespace, source: Path) -> list[tuple[str, Path, Wri
     except OSError as error:
         raise UserError(f"cannot create {folder}: {error.strerror}; give --html FILE") from error
     who = "" if given.player == "policy" else f"-{given.player}"
-    how = "-deterministic" if given.deterministic else ""
+    how = {None: "", True: "-deterministic", False: "-stochastic"}[given.deterministic]
     path = folder / f"{source.name}-seed{given.seed}-episode{given.episode}{who}{how}.html"
     check_output(path, f"the page {path}")
     return [("html", path, write_page)]
@@ -258,7 +265,7 @@ def _player(
             )
         return scripted, "scripted player"
     player = PolicyPlayer(policy, factory.spec, device, deterministic=given.deterministic, seed=given.seed)
-    return player, sampled_or_likely(given.deterministic)
+    return player, sampled_or_likely(player.deterministic)
 
 
 def _show(recording: Recording, given: argparse.Namespace) -> None:

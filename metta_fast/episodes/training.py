@@ -64,7 +64,11 @@ def write_replay(
         seed=EVAL_SEED_BIT | seed,
         max_steps=config.env.max_steps,
         about=about(
-            config, folder.checkpoints / name, player=sampled_or_likely(likely), seed=seed, episode=0
+            config,
+            folder.checkpoints / name,
+            player=sampled_or_likely(player.deterministic),
+            seed=seed,
+            episode=0,
         ),
         check=check,
     )

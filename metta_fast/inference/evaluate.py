@@ -63,7 +63,7 @@ def evaluate(
     device: torch.device,
     num_envs: int,
     seed: int,
-    deterministic: bool,
+    deterministic: bool | None,
     max_steps: int = 1000,
     check: Callable[[], None] | None = None,
 ) -> dict[str, float]:
@@ -72,6 +72,7 @@ def evaluate(
     The policy's weights and normalisers do not change. The training's random generators are not used.
 
     Args:
+        deterministic: as for PolicyPlayer.
         check: called after each step; it may raise to end the evaluation.
 
     Returns:
@@ -90,11 +91,6 @@ def evaluate(
 def eval_seed(seed: int) -> int:
     """Returns the environments' seed of an evaluation: one that no training uses."""
     return EVAL_SEED_BIT | seed
-
-
-def takes_likely(spec: EnvSpec, asked: bool | None) -> bool:
-    """Returns whether an evaluation takes the most likely action: as asked, else for continuous actions only."""
-    return spec.action.kind == "box" if asked is None else asked
 
 
 @dataclass(frozen=True)
@@ -124,10 +120,9 @@ def run_eval_command(words: Sequence[str]) -> int:
     _use_all_cores()
     spec = factory.spec
     _check_memory(spec, given.episodes)
-    given.deterministic = takes_likely(spec, given.deterministic)
-    players: dict[str, Player] = {
-        "policy": PolicyPlayer(policy, spec, device, deterministic=given.deterministic, seed=given.seed)
-    }
+    trained = PolicyPlayer(policy, spec, device, deterministic=given.deterministic, seed=given.seed)
+    given.deterministic = trained.deterministic
+    players: dict[str, Player] = {"policy": trained}
     try:
         scripted = scripted_player(factory)
     except UserError as error:

@@ -12,7 +12,7 @@ from metta_fast.config.trust import given_in_call
 from metta_fast.contracts.env import EVAL_SEED_BIT
 from metta_fast.contracts.errors import UserError
 from metta_fast.contracts.interrupt import no_silent_exit
-from metta_fast.inference.evaluate import eval_seed, load_run, takes_likely
+from metta_fast.inference.evaluate import eval_seed, load_run
 from metta_fast.inference.players import PolicyPlayer, play
 
 
@@ -50,8 +50,7 @@ def evaluate(
     given = given_in_call(trust, code)
     with no_silent_exit():
         config, policy, place, _, factory = load_run(str(run), best=best, device=device, given=given)
-        likely = takes_likely(factory.spec, deterministic)
-        player = PolicyPlayer(policy, factory.spec, place, deterministic=likely, seed=seed)
+        player = PolicyPlayer(policy, factory.spec, place, deterministic=deterministic, seed=seed)
         played = play(factory, player, episodes, seed=eval_seed(seed), max_steps=config.env.max_steps)
     return {name: value for name, value in played.means().items() if value == value} | {
         "return_error": played.error("return")

@@ -184,18 +184,29 @@ class PolicyPlayer:
     The first call's rows set the number of agents.
 
     Args:
+        deterministic: True: the most likely; False: samples; None: the most likely of continuous actions, samples of
+            discrete ones.
         seed: seed of the samples.
     """
 
+    deterministic: bool
+    """Whether it takes the most likely actions."""
+
     def __init__(
-        self, policy: Policy, spec: EnvSpec, device: torch.device, *, deterministic: bool, seed: int = 0
+        self,
+        policy: Policy,
+        spec: EnvSpec,
+        device: torch.device,
+        *,
+        deterministic: bool | None,
+        seed: int = 0,
     ) -> None:
         import torch
 
         from metta_fast.runtime.keyed_random import reseed
 
         self._policy, self._spec, self._device = policy, spec, device
-        self._deterministic = deterministic
+        self.deterministic = spec.action.kind == "box" if deterministic is None else deterministic
         self._state: torch.Tensor | None = None
         self._value: torch.Tensor | None = None
         self._generator = reseed(torch.Generator(device), seed)
@@ -226,7 +237,7 @@ class PolicyPlayer:
             output = self._policy(leaves, self._state, begins)
             self._state, self._value = output.state, output.value[0]
             self._check_choice(output.params[0], live)
-            if self._deterministic:
+            if self.deterministic:
                 action = self._policy.head.mode(output.params)
             else:
                 shape = (1, len(reset), self._spec.action.width)

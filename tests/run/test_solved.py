@@ -207,3 +207,7 @@ def test_eval_says_what_it_plays(tmp_path, capsys):
             how = how or default
             assert f"3 {what} (seed 0, unused in training), {how} actions; means per agent" in out
             assert f"policy: 3 episodes of {how} actions …" in err
+        capsys.readouterr()
+        page = folder / "page.html"
+        assert main(["replay", str(folder / "r"), "--html", str(page)]) == 0
+        assert f"{default} actions" in page.read_text()
