@@ -7,6 +7,7 @@
     grid                       the grid world (envs/grid)
     counter                    the smallest environment (envs/counter.py)
     robot                      robots on MuJoCo (envs/robot): env.params.task names one
+    gymnasium                  what env.id names in Gymnasium's registry (envs/adapters/gymnasium.py)
     package.module:function    your own: called with the EnvConfig, it returns an EnvFactory or a callable
                                that makes environment i in Gymnasium's API (see envs/python_env.py):
 
@@ -31,7 +32,7 @@ from metta_fast.config.extension import (
     entry_point_names,
     load_named,
 )
-from metta_fast.config.keys import did_you_mean
+from metta_fast.config.keys import did_you_mean, shown
 from metta_fast.contracts.device_vector import DeviceFactory, check_device_factory
 from metta_fast.contracts.env import EnvError, EnvFactory, check_factory
 from metta_fast.contracts.env_answers import observations
@@ -61,11 +62,14 @@ def make_factory(env_config: EnvConfig) -> EnvFactory:
 
 def _factory(config: EnvConfig) -> EnvFactory | DeviceFactory:
     name = config.factory
+    if name in _ADAPTERS:
+        return _ADAPTERS[name](config)
+    _check_no_id(config)
     if name in _KNOWN:
         return _KNOWN[name](config)
     installed = [] if ":" in name else entry_point_names(ENVS)
     if ":" not in name and name not in installed:
-        known = [*_KNOWN, *installed]
+        known = [*_KNOWN, *_ADAPTERS, *installed]
         raise UserError(
             f"env.factory={name!r} is not known; {did_you_mean(name, known)}"
             f"there are {', '.join(known)}, and your own as package.module:function"
@@ -130,6 +134,14 @@ def _robot(config: EnvConfig) -> EnvFactory:
     return RobotFactory(max_steps=config.max_steps, limit_is_terminal=config.limit_is_terminal, **params)
 
 
+def _gymnasium(config: EnvConfig) -> EnvFactory:
+    from metta_fast.envs.adapters.gymnasium import gymnasium_factory
+
+    return gymnasium_factory(config)
+
+
+_ADAPTERS: dict[str, Callable[[Any], EnvFactory]] = {"gymnasium": _gymnasium}
+"""Environments of other libraries."""
 _KNOWN: dict[str, Callable[[Any], EnvFactory]] = {"grid": _grid, "counter": _counter, "robot": _robot}
 OWN_STEP_COST = {"grid": "cheap", "counter": "cheap", "robot": "medium"}
 """The class of step time (env.step_cost) of each of our environments."""
@@ -139,6 +151,17 @@ def is_ours(config: EnvConfig) -> bool:
     """Returns whether the environment comes with metta_fast, so that configs/ has values tuned for it. Those of any
     other are derived (metta_fast/resolve/derived_defaults.py)."""
     return config.factory in _KNOWN
+
+
+def _check_no_id(config: EnvConfig) -> None:
+    """Raises UserError if keys for environments of Gymnasium's registry are set for another one."""
+    for name in ("id", "kwargs", "wrappers"):
+        value = getattr(config, name)
+        if value:
+            raise UserError(
+                f"env.{name}={shown(value)} has no effect with env.factory={config.factory}: it is for environments of "
+                "Gymnasium's registry; leave it out, or give env=gymnasium env.id=…"
+            )
 
 
 def _check_keys(name: str, params: Mapping[str, Any], known: Sequence[str]) -> None:

@@ -53,6 +53,11 @@ def _check_read(config: Config, factory: EnvFactory, typed: Callable[[str], bool
             continue
         if key == "env.max_steps" and not factory.spec.max_steps:
             continue  # the length to assume for an environment that states none
+        cures = getattr(factory, "key_cures", {})
+        if key in cures:
+            raise UserError(
+                f"{key}={shown(get(config, key))} has no effect on {factory.spec.name}; {cures[key]}, or leave it out"
+            )
         where = f"{key}={shown(get(config, key))} has no effect: {config.env.factory} does not read "
         if key in CURES:
             raise UserError(f"{where}config.{key.removeprefix('env.')}; {CURES[key]}, or leave it out")

@@ -45,7 +45,7 @@ def make_env(make: Callable[[int], Any], index: int) -> Any:
         if is_interrupt(error):
             raise
         raise EnvError(f"environment {index} could not be made: {described(error)}", index) from error
-    wrong = _wrong(env)
+    wrong = check_env(env)
     if wrong:
         raise EnvError(f"environment {index} {wrong}", index)
     return env
@@ -69,7 +69,7 @@ def _nothing() -> None:
     pass
 
 
-def _wrong(env: Any) -> str:
+def check_env(env: Any) -> str:
     """Returns why this is no environment that can be stepped, or ""."""
     name = env.__name__ if isinstance(env, type) else type(env).__name__
     if env is None:

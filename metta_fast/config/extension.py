@@ -99,6 +99,23 @@ def load_named(text: str, key: str) -> Any:
     return found
 
 
+def load_module(name: str, key: str, where: str) -> ModuleType:
+    """Imports a module that the value of a key names.
+
+    Args:
+        where: key and value, for messages.
+
+    Raises:
+        UserError: malformed name, no such module, or one that cannot be imported.
+    """
+    assert find_key(key).names_code, (
+        f"mark {key} in the schema with names_code=True: config/trust.py decides on it"
+    )
+    if not all(part.isidentifier() for part in name.split(".")):
+        raise UserError(f"{where}: {name!r} is not the name of a package; expected package:id")
+    return _module(name, where)
+
+
 def entry_point_names(group: str) -> list[str]:
     """Returns the names that installed packages give in this group of entry points."""
     return sorted({point.name for point in _installed(group)})

@@ -23,7 +23,21 @@ class EnvConfig:
     name: str = key("grid", "name of the recipe; the run's name begins with it")
     factory: str = key(
         "grid",
-        "what makes the environments: grid, counter, robot, or your own as package.module:function",
+        "what makes the environments: grid, counter, robot, gymnasium, or your own as package.module:function",
+        names_code=True,
+    )
+    id: str | None = key(
+        None,
+        "the environment's id in Gymnasium's registry, for env.factory=gymnasium; package:id imports the package first",
+        kind="str",
+        null=True,
+        names_code=True,
+    )
+    kwargs: dict[str, Any] = key({}, "arguments of the constructor of env.id")
+    wrappers: list[str] = key(
+        [],
+        "your own wrappers of env.id as [module:Class, …]: each is called with the environment, the innermost first",
+        kind="names",
         names_code=True,
     )
     num_envs: int = key(64, "number of environments", low=1)

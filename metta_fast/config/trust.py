@@ -23,12 +23,13 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from metta_fast.config.extension import place_of
+from metta_fast.config.gymnasium_id import is_gymnasium_id
 from metta_fast.config.keys import find_key, keys, path_parts
 from metta_fast.contracts.errors import UserError
 from metta_fast.machine.user_token import VARIABLE, is_signed, shared_token, signature, user_token
 
-GROUPS = {"env.factory": "env", "policy.name": "policy", "algorithm.name": "algorithm"}
-"""Keys that a group's word sets: `env=my:make` is env.factory=my:make."""
+GROUPS = {"env.factory": "env", "env.id": "env", "policy.name": "policy", "algorithm.name": "algorithm"}
+"""Keys that a group's word sets: `env=my:make` is env.factory=my:make, `env=my:Env-v0` is env.id=my:Env-v0."""
 _INSIDE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 """A name of code within a feature's or an algorithm's own keys."""
 
@@ -57,6 +58,8 @@ class Named(NamedTuple):
     def word(self) -> str:
         """Returns what to type to name it."""
         feature = self.key == f"features.{self.name}"
+        if self.key == "env.id" and not is_gymnasium_id(self.name):
+            return f"env.id={self.name}"
         return f"{'features' if feature else GROUPS.get(self.key, self.key)}={self.name}"
 
 
@@ -105,8 +108,10 @@ def typed_code(words: Iterable[str]) -> frozenset[Named]:
     for word in words:
         key, equals, text = word.partition("=")
         path = next((path for path, group in GROUPS.items() if group == key), key)
+        if key == "env" and is_gymnasium_id(text):
+            path = "env.id"
         if not equals or not (path == "features" or find_key(path).names_code):
-            can = ", ".join(f"{GROUPS.get(path, path)}=…" for path in _paths())
+            can = ", ".join(dict.fromkeys(f"{GROUPS.get(path, path)}=…" for path in _paths()))
             raise UserError(f"'{word}': expected the name of code that the run uses; {can}")
         try:
             value = yaml.safe_load(text)
@@ -268,7 +273,7 @@ def _of_leaf(path: str, value: Any) -> Iterator[Named]:
     if isinstance(value, (list, tuple)):
         for item in value:
             yield from _of_leaf(path, item)
-    elif isinstance(value, str) and (":" in value or "." in value):
+    elif isinstance(value, str) and (":" in value or ("." in value and path != "env.id")):
         yield Named(path, value)
 
 

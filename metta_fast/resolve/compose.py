@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from metta_fast.config.extension import ALGORITHMS, ENVS, FEATURES, POLICIES, entry_point_names
+from metta_fast.config.gymnasium_id import folder_name, is_gymnasium_id
 from metta_fast.config.keys import (
     GROUPS,
     Config,
@@ -47,14 +48,14 @@ DEFAULT = "default"
 DERIVED = "derived: "
 """Start of the origin of a derived value (derived_defaults.py)."""
 OWN = {
-    "env": ", or your own as package.module:function",
+    "env": ", an id of Gymnasium such as CartPole-v1, or your own as package.module:function",
     "policy": ", or your own as package.module:Class",
     "algorithm": ", or your own as package.module:Kind",
     "features": ", or your own as package.module:function",
 }
 """Text that messages add to the names of a group."""
-NAMED = "named after env.factory"
-"""Origin of env.name for a user's own environment."""
+NAMED, NAMED_BY_ID = "named after env.factory", "named after env.id"
+"""Origins of env.name for a user's own environment, and for one of Gymnasium's registry."""
 MAKERS = (
     "make",
     "make_env",
@@ -179,6 +180,8 @@ def compose(
         factories = [value for path, value in arguments.values if path == "env.factory"]
         if factories and isinstance(factories[-1], str):
             give("env.name", own_name(factories[-1]), "", NAMED)
+    if origins["env.name"] == f"env/{groups.get('env')}" and isinstance(merged.env.get("id"), str):
+        give("env.name", folder_name(merged.env.id), "", NAMED_BY_ID)
     try:
         plain: Any = OmegaConf.to_container(merged, resolve=True)
     except OmegaConfBaseException as error:
@@ -309,9 +312,21 @@ def _is_own(group: str, name: object, found: _Arguments) -> bool:
     package's entry point, rather than a file."""
     if not isinstance(name, str) or group not in ENTRY_POINTS:
         return False
+    if group == "env" and _is_id(name, found):
+        return False
     if ":" in name or (group == "policy" and "." in name):
         return True
     return name not in options(group, found.folders) and name in entry_point_names(ENTRY_POINTS[group])
+
+
+def _is_id(name: str, found: _Arguments) -> bool:
+    """Returns whether `env=name` is an id of Gymnasium. A recipe of this name, or an installed package's entry point,
+    comes first."""
+    return (
+        is_gymnasium_id(name)
+        and name not in options("env", found.folders)
+        and name not in entry_point_names(ENVS)
+    )
 
 
 def _choose(group: str, value: Any, found: _Arguments) -> None:
@@ -333,6 +348,10 @@ def _choose(group: str, value: Any, found: _Arguments) -> None:
         found.groups["env"] = "custom"
         found.values[:0] = [("env.factory", value)]
         return
+    if group == "env" and isinstance(value, str) and _is_id(value, found):
+        found.groups["env"] = "gymnasium"
+        found.values[:0] = [("env.id", value)]
+        return
     found.values[:0] = [(f"features.{name}", {}) for name in own]
     choices = [choice for choice in choices if choice not in own]
     known = options(group, found.folders)
@@ -340,13 +359,22 @@ def _choose(group: str, value: Any, found: _Arguments) -> None:
         known = sorted({*known, "auto"})
     for choice in choices:
         if choice not in known:
-            guess = nearest(str(choice), known)
+            guess = nearest(str(choice), [*known, *_ids(choice)] if group == "env" else known)
             raise UserError(
                 f"unknown {group} '{shown(choice)}'"
                 + (f"; did you mean '{group}={guess}'?" if guess else ";")
                 + f" known: {', '.join(known) or 'none'}{OWN.get(group, '')}"
             )
     found.groups[group] = choices if group == "features" else value
+
+
+def _ids(choice: object) -> list[str]:
+    """Returns the ids of Gymnasium's registry, for `did you mean`: of `env=CartPole` only the versions of CartPole."""
+    import gymnasium
+
+    return [name for name in gymnasium.registry if name.rpartition("-v")[0].lower() == str(choice).lower()][
+        -1:
+    ]
 
 
 def _not_an_assignment(word: str, folders: Sequence[Path]) -> str:

@@ -42,6 +42,19 @@ CODE = (
     "env.factory=nonesuch", "env.factory=os:getcwd", "env.params.nonesuch=1", "env.observation=nonesuch",
 )  # fmt: skip
 
+IDS = (
+    "env=CartPol-v1", "env=CartPole-v99", "env=CartPole", "env=ALE/Nonesuch-v5", "env=nonesuch/CartPole-v1", "env=nonesuch:My-v0",
+    "env=json:My-v0", "env=this_exits:My-v0", "env=this_broken:My-v0", "env=gymnasium", f"env={LONG}-v0", f"env={LONGER}-v0",
+    "env=CartPole-v1 env.kwargs.nonesuch=3", "env=CartPole-v1 env.kwargs={nonesuch:3}", "env=Ant-v5 env.kwargs.nonesuch=3",
+    "env=CartPole-v1 env.kwargs.max_episode_steps=0", "env=CartPole-v1 env.kwargs.max_episode_steps=abc",
+    "env=CartPole-v1 env.wrappers=[nonesuch]", "env=CartPole-v1 env.wrappers=[nonesuch:Wrap]", "env=CartPole-v1 env.wrappers=[os:sep]",
+    "env=CartPole-v1 env.wrappers=[os:getcwd]", "env=CartPole-v1 env.wrappers=[builtins:id]", "env=CartPole-v1 env.wrappers=[builtins:type]",
+    "env=CartPole-v1 env.wrappers=[builtins:exit]", "env=CartPole-v1 env.wrappers=os:getcwd", "env=CartPole-v1 env.params.nonesuch=3",
+    "env=CartPole-v1 env.max_steps=30", "env=CartPole-v1 env.limit_is_terminal=true", "env.id=CartPole-v1", "env.wrappers=[os:getcwd]",
+    "env.kwargs.goal=3", "env=gymnasium env.id=3", "env=gymnasium env.id=''", "env=gymnasium env.id=grid", "env=CartPole-v1 env.agents_per_env=2",
+)  # fmt: skip
+"""Environments of Gymnasium's registry."""
+
 TOGETHER = (
     "trainer.batch_size=33", "trainer.minibatch_size=5", "trainer.bptt_horizon=7", "trainer.gradient_accumulation=7",
     "vector.async_factor=3", "vector.backend=threads vector.num_threads=9", "vector.backend=workers vector.num_workers=9",
@@ -108,7 +121,7 @@ SHOW = (
 
 def cases() -> Iterator[Case]:
     """Yields the cases."""
-    for table in (SYNTAX, CODE, TOGETHER, RUNS, PLACES):
+    for table in (SYNTAX, CODE, IDS, TOGETHER, RUNS, PLACES):
         for text in table:
             words = (text,) if table is SYNTAX or "\n" in text or "a b" in text else tuple(text.split())
             yield Case(

@@ -1,0 +1,37 @@
+"""Tells Gymnasium's environment ids from the other words that `env=…` takes. Nothing is imported.
+
+    is_gymnasium_id("CartPole-v1")          # True; also ALE/Breakout-v5 and my_package:MyEnv-v0
+    is_gymnasium_id("my_module:make")       # False: after the colon is the name of a function or class
+
+Place in the flow: resolve/compose.py decides with it what `env=…` means, trust.py which key such a word sets.
+"""
+
+from __future__ import annotations
+
+import re
+
+_PACKAGE = r"[^\W\d]\w*(?:\.[^\W\d]\w*)*"
+_PLAIN = re.compile(r"(?:[\w-]+/[\w.-]+|[\w.-]+-v\d+)")
+_OF_PACKAGE = re.compile(rf"{_PACKAGE}:(?:[\w-]+/)?[\w.-]+")
+
+
+def is_gymnasium_id(text: str) -> bool:
+    """Whether `env=text` names a Gymnasium environment, if no recipe has this name.
+
+    An id without a package is known by its version or its namespace; one with a package by what is after the colon,
+    which cannot be a function's name. Any other id is given as env=gymnasium env.id=….
+    """
+    if ":" in text:
+        return bool(_OF_PACKAGE.fullmatch(text)) and not text.partition(":")[2].isidentifier()
+    return bool(_PLAIN.fullmatch(text))
+
+
+def package_and_id(text: str) -> tuple[str, str]:
+    """Returns the package to import ("" for none) and the id that it registers."""
+    package, _, name = text.rpartition(":")
+    return package, name
+
+
+def folder_name(text: str) -> str:
+    """Returns an id as a name of a folder: ALE-Breakout-v5."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", package_and_id(text)[1]).strip("-._") or "gymnasium"
