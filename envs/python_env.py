@@ -93,7 +93,7 @@ class PythonEnvFactory:
         try:
             self.autoreset = _autoreset_mode(env)
             self.parts = _with_kinds(env, observation_parts(env.observation_space))
-            self.action_space = env.action_space
+            self.observation_space, self.action_space = env.observation_space, env.action_space
             action = action_spec(self.action_space)
             privileged = _privileged(env, self.parts)
             limit = episode_length(env)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from metta_fast.algorithms.hooks import Context as Context
     from metta_fast.algorithms.hooks import Hooks as Hooks
     from metta_fast.algorithms.registry import AlgorithmKind as AlgorithmKind
+    from metta_fast.compat.make_vec import make_vec as make_vec
     from metta_fast.config.key import key as key
     from metta_fast.config.keys import did_you_mean as did_you_mean
     from metta_fast.contracts.env import ActionSpec as ActionSpec
@@ -82,6 +83,7 @@ _PLACES = {
     "key": "metta_fast.config.key",
     "load_policy": "metta_fast.inference.loaded_policy",
     "make_factory": "metta_fast.envs",
+    "make_vec": "metta_fast.compat.make_vec",
     "make_vector": "metta_fast.vector",
     "train": "metta_fast.run.train_function",
 }

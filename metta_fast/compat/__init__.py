@@ -1,1 +1,1 @@
-"""Keeps older code working: the import paths that public names had before."""
+"""Serves code that was written for something else: old import paths, and Gymnasium's vector API."""
