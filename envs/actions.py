@@ -1,55 +1,37 @@
 """Converts a policy's action rows to actions of a Gymnasium space, for python_env.py. Each satisfies `space.contains`.
 
-    spec = action_spec(space)                  # for the policy: heads, or bounds
+    spec = action_spec(space)                  # for the policy: heads, bounds, or both
     decoder = ActionDecoder(space)
     actions = decoder.decode(rows)             # [n, *space.shape] in the space's dtype; each(rows): one by one
 
-action space                          row                   action
-Discrete(n, start=k)                  one head of n         k … k+n−1
-MultiDiscrete                         one head per entry    each with its start
-MultiBinary                           one head of 2 each    0 or 1
-Box, floats                           float32 [size]        clipped to the bounds, then rounded to the dtype
-Box, whole numbers, two bounds        float32 [size]        the interval [low, high] in high−low+1 equal parts, so that
-                                                            all numbers are equally likely under uniform rows
-Box, whole numbers, a bound missing   float32 [size]        the nearest whole number within the bounds
+Dict and Tuple spaces, nested, are one row: the choices of all their parts, then the numbers of all their Boxes, in the
+space's order. Both kinds together are "mixed" actions. What each part gets of a row: leaf_actions.py.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from itertools import chain
 from typing import Any
 
-import numpy as np
 from gymnasium import spaces
 
 from metta_fast.contracts.env import ActionSpec, Array
 from metta_fast.contracts.errors import UserError
-
-EXACT = 2.0**53
-"""Largest whole number up to which float64 holds every whole number."""
-LARGEST = float(np.finfo(np.float32).max)
-"""A bound from here on is none: the policy computes in float32."""
+from metta_fast.envs.leaf_actions import LeafDecoder, leaf_spec
 
 
 def action_spec(space: spaces.Space[Any]) -> ActionSpec:
     """Returns the spec of one agent's action space. Raises UserError for an unsupported space."""
-    if 0 in tuple(space.shape or ()):
-        raise UserError(f"action space {space} has shape {space.shape}: there is nothing to choose")
-    if isinstance(space, spaces.Discrete):
-        return ActionSpec("discrete", nvec=(int(space.n),), start=(int(space.start),))
-    if isinstance(space, spaces.MultiDiscrete):
-        return ActionSpec("discrete", nvec=_numbers(space.nvec), start=_numbers(space.start))
-    if isinstance(space, spaces.MultiBinary):
-        heads = int(np.prod(space.shape))
-        return ActionSpec("discrete", nvec=(2,) * heads, start=(0,) * heads)
-    if isinstance(space, spaces.Box) and np.dtype(space.dtype).kind in "biuf":
-        low, high = _bounds(space)
-        high = np.where(
-            low == high, np.nextafter(high, np.inf), high
-        )  # a constant: the policy's bounds must differ
-        return ActionSpec("box", low=tuple(low.tolist()), high=tuple(high.tolist()))
-    raise UserError(
-        f"action space {space}: expected Discrete, MultiDiscrete, MultiBinary or Box (wrap the environment)"
+    parts = [leaf_spec(leaf) for leaf in _leaves(space)]
+    if not parts:
+        raise UserError(f"action space {space} is empty: there is nothing to choose")
+    nvec, start, low, high = (
+        tuple(chain.from_iterable(getattr(part, name) for part in parts))
+        for name in ("nvec", "start", "low", "high")
     )
+    kind = "discrete" if not low else "mixed" if nvec else "box"
+    return ActionSpec(kind, nvec=nvec, start=start, low=low, high=high)
 
 
 class ActionDecoder:
@@ -57,66 +39,31 @@ class ActionDecoder:
 
     def __init__(self, space: spaces.Space[Any]) -> None:
         self.space = space
-        self.shape = tuple(space.shape or ())
-        self.dtype = np.dtype(space.dtype)
-        self._start: Any = None
-        if isinstance(space, spaces.Discrete):
-            self._start = np.array([space.start], self.dtype)
-        elif isinstance(space, spaces.MultiDiscrete):
-            self._start = space.start.reshape(-1).astype(self.dtype)
-        elif isinstance(space, spaces.Box):
-            self._box = space
-            self._low, self._high = space.low.reshape(-1), space.high.reshape(-1)
-            if self.dtype.kind == "f":
-                limits = np.finfo(self.dtype)
-                self._low = np.maximum(self._low, limits.min)
-                self._high = np.minimum(self._high, limits.max)
-            else:
-                self._whole()
+        leaves = list(_leaves(space))
+        parts = [leaf_spec(leaf) for leaf in leaves]
+        heads, numbers = 0, sum(len(part.nvec) for part in parts)
+        self._leaves: list[tuple[LeafDecoder, slice]] = []
+        """Each part, and its columns of a row."""
+        for leaf, part in zip(leaves, parts):
+            begin = heads if part.kind == "discrete" else numbers
+            self._leaves.append((LeafDecoder(leaf), slice(begin, begin + part.width)))
+            heads, numbers = heads + len(part.nvec), numbers + len(part.low)
+        self._whole = None if is_nested(space) else self._leaves[0][0]
 
-    def _whole(self) -> None:
-        """Prepares whole numbers."""
-        low, high = _bounds(self._box)
-        self._binned = np.isfinite(low) & np.isfinite(high)
-        self._least, self._most = self._low.astype(np.float64), self._high.astype(np.float64)
-        self._span = np.where(self._binned, self._most - self._least, 0.0)
-        self._wide = bool((np.maximum(np.abs(self._least), np.abs(self._most)) >= EXACT).any())
-
-    def decode(self, rows: Array) -> Array:
-        """Converts rows [n, width] to actions [n, *space.shape]."""
-        if not isinstance(self.space, spaces.Box):
-            values = rows.astype(self.dtype)
-            if self._start is not None:
-                values += self._start
-        elif self.dtype.kind == "f":
-            values = np.clip(rows, self._low, self._high).astype(self.dtype, copy=False)
-        else:
-            values = self._to_whole(rows)
-        return values.reshape(len(rows), *self.shape)
+    def decode(self, rows: Array) -> Any:
+        """Converts rows [n, width] to actions [n, *space.shape]; for Dict and Tuple, a dict or tuple of such arrays."""
+        if self._whole is not None:
+            return self._whole.decode(rows)
+        found = iter([decoder.decode(rows[:, columns]) for decoder, columns in self._leaves])
+        return _joined(self.space, lambda: next(found))
 
     def each(self, rows: Array) -> list[Any]:
         """Converts rows [n, width] to n actions. Discrete ones are scalars of the space's dtype, which the space checks
         faster than an int."""
-        actions = self.decode(rows)
-        if isinstance(self.space, spaces.Discrete):
-            return list(actions)
-        return [actions[i, ...] for i in range(len(actions))]
-
-    def _to_whole(self, rows: Array) -> Array:
-        """Converts rows [n, size] to whole numbers in the space's dtype."""
-        exact = rows.astype(np.float64)
-        share = (exact - self._least) / np.where(self._span > 0, self._span, 1.0)
-        bins = np.clip(np.floor(share * (self._span + 1)), 0, self._span)
-        nearest = np.clip(np.rint(exact), self._least, self._most)
-        if not self._wide:
-            return np.where(self._binned, self._least + bins, nearest).astype(self.dtype)
-        low, high = (
-            self._low.astype(object),
-            self._high.astype(object),
-        )  # Python's whole numbers: float64 would round
-        whole = np.frompyfunc(int, 1, 1)
-        values = np.where(self._binned, low + whole(bins), whole(nearest))
-        return np.minimum(np.maximum(values, low), high).astype(self.dtype)
+        if self._whole is not None:
+            return self._whole.each(rows)
+        found = [decoder.each(rows[:, columns]) for decoder, columns in self._leaves]
+        return [_joined(self.space, iter(parts).__next__) for parts in zip(*found)]
 
 
 def decode_action(space: spaces.Space[Any], spec: ActionSpec, row: Array) -> Any:
@@ -130,14 +77,29 @@ def decode_actions(space: spaces.Space[Any], spec: ActionSpec, rows: Array) -> l
     return ActionDecoder(space).each(rows)
 
 
-def _bounds(space: spaces.Box[Any]) -> tuple[Array, Array]:
-    """Returns low and high [size] float64; infinite where there is no bound, or one that is as good as none."""
-    low, high = space.low.reshape(-1).astype(np.float64), space.high.reshape(-1).astype(np.float64)
-    limit = min(LARGEST, float(np.finfo(np.dtype(space.dtype)).max)) if space.dtype.kind == "f" else np.inf
-    free_low = ~space.bounded_below.reshape(-1) | (low <= -limit)
-    free_high = ~space.bounded_above.reshape(-1) | (high >= limit)
-    return np.where(free_low, -np.inf, low), np.where(free_high, np.inf, high)
+def is_nested(space: spaces.Space[Any]) -> bool:
+    """Returns whether an action is a dict or a tuple."""
+    return isinstance(space, (spaces.Dict, spaces.Tuple))
 
 
-def _numbers(array: Array) -> tuple[int, ...]:
-    return tuple(int(x) for x in np.asarray(array).reshape(-1))
+def _leaves(space: spaces.Space[Any]) -> Iterator[spaces.Space[Any]]:
+    """Yields the spaces without parts, in order."""
+    for part in _parts(space):
+        yield from _leaves(part)
+    if not is_nested(space):
+        yield space
+
+
+def _parts(space: spaces.Space[Any]) -> list[spaces.Space[Any]]:
+    if isinstance(space, spaces.Dict):
+        return list(space.spaces.values())
+    return list(space.spaces) if isinstance(space, spaces.Tuple) else []
+
+
+def _joined(space: spaces.Space[Any], take: Callable[[], Any]) -> Any:
+    """Returns an action of the space whose parts `take` gives, in order."""
+    if isinstance(space, spaces.Dict):
+        return {key: _joined(part, take) for key, part in space.spaces.items()}
+    if isinstance(space, spaces.Tuple):
+        return tuple(_joined(part, take) for part in space.spaces)
+    return take()

@@ -9,7 +9,8 @@ one agent, and
 
     reset(seed=None)  -> obs, info                              obs [n, …] or a dict of such arrays
     step(actions)     -> obs, reward [n], terminal [n], truncation [n], info
-                                                                actions [n, width], `start` added
+                                                                actions [n, width], `start` added;
+                                                                a dict or tuple of arrays [n, …] for such a space
 
 The episode is over when every agent has ended. An agent that ended earlier has masked rows until the reset; its
 reward and flags in these rows are dropped.

@@ -226,9 +226,12 @@ class SeveralAgents(Slot):
             return ""
         return f"; perhaps {type(self.env).__name__} is a wrapper for one agent: this environment has several"
 
-    def _actions(self) -> Array:
-        """Returns the actions of all agents, [n, *shape of the action space]; [n, 1] where that is ()."""
+    def _actions(self) -> Any:
+        """Returns the actions of all agents, [n, *shape of the action space]; [n, 1] where that is (). A dict or tuple
+        of arrays for such a space."""
         actions = self._decoder.decode(self.rows.action)
+        if not isinstance(actions, np.ndarray):
+            return actions
         return actions if actions.ndim > 1 else actions[:, None]
 
     def restart(self) -> None:

@@ -63,7 +63,7 @@ def weights(config: Config, spec: EnvSpec) -> int:
 
 def _choices(spec: EnvSpec) -> int:
     """Returns the number of parameters of the action distribution."""
-    return sum(spec.action.nvec) if spec.action.kind == "discrete" else 2 * spec.action.width
+    return sum(spec.action.nvec) + 2 * len(spec.action.low)
 
 
 def _networks(config: Config) -> int:

@@ -59,14 +59,15 @@ UNBOUNDED = 1e6
 
 @dataclass(frozen=True)
 class ActionSpec:
-    """Describes the action of one agent. Rows are int32 `[heads]` (discrete) or float32 `[size]` (box)."""
+    """Describes the action of one agent. Rows are int32 `[heads]` (discrete), float32 `[size]` (box), or float32 with
+    the heads first and then the box's entries (mixed)."""
 
     kind: str
-    """"discrete" (one or many heads) or "box"."""
+    """"discrete" (one or many heads), "box", or "mixed" (both)."""
     nvec: tuple[int, ...] = ()
-    """discrete: the number of choices of each head."""
+    """discrete, mixed: the number of choices of each head."""
     start: tuple[int, ...] = ()
-    """discrete: the first value of each head (Gymnasium's `Discrete(n, start=k)`). The policy counts from 0;
+    """discrete, mixed: the first value of each head (Gymnasium's `Discrete(n, start=k)`). The policy counts from 0;
     python_env.py adds `start` before it calls the environment."""
     low: tuple[float, ...] = ()
     high: tuple[float, ...] = ()
@@ -74,7 +75,7 @@ class ActionSpec:
     @property
     def width(self) -> int:
         """Returns the length of an action row."""
-        return len(self.nvec) if self.kind == "discrete" else len(self.low)
+        return len(self.nvec) + len(self.low)
 
     @property
     def bounded(self) -> tuple[bool, ...]:

@@ -18,7 +18,8 @@ from metta_fast.contracts.slab import new_rows
 from metta_fast.export.formats import Function
 from metta_fast.export.step import Step, has_memory, output_names
 from metta_fast.inference.players import RandomPlayer, close_batch
-from metta_fast.policy import ActionHead, Policy
+from metta_fast.policy import Policy
+from metta_fast.policy.mixed_head import discrete_of
 
 TOLERANCE = 1e-4
 STEPS = 12
@@ -134,11 +135,10 @@ def _one(run: Function, step: Step, batch: Batch, state: Tensor, report: Report)
     params = expected[1]
     for name, right, got in list(zip(output_names(step.policy), expected, given))[1:]:
         _judge(name, _distance(right, got), report)
-    if expected[0].dtype == torch.int32:
-        fits = given[0].shape == expected[0].shape and given[0].dtype == torch.int32
-        _judge("action", _worse(step, params, given[0]) / 2 if fits else float("inf"), report)
-    else:
-        _judge("action", _distance(expected[0], given[0], report.reach), report)
+    right, got = expected[0], given[0]
+    fits, heads = right.shape == got.shape and right.dtype == got.dtype, step.heads
+    _judge("action", _worse(step, params, got[:, :heads]) / 2 if fits else float("inf"), report)
+    _judge("action", _distance(right[:, heads:], got[:, heads:], report.reach), report)
     report.rows += len(reset)
     return expected[-1] if step.memory else state
 
@@ -157,10 +157,13 @@ def _distance(right: Tensor, got: Tensor, scale: float = 1.0) -> float:
 def _worse(step: Step, params: Tensor, action: Tensor) -> float:
     """Returns the difference between the best logits and those of `action`."""
     start = torch.tensor(step.start or [0] * action.shape[-1])
+    discrete = discrete_of(step.policy.head)
+    if discrete is None:
+        return 0.0
+    params = params[..., : discrete.num_params]
     scale = max(1.0, float(params[params.isfinite()].abs().max()) if params.isfinite().any() else 1.0)
     gaps = [0.0]
-    assert isinstance(step.policy.head, ActionHead)
-    for head, logits in enumerate(params.split(step.policy.head.nvec, -1)):
+    for head, logits in enumerate(params.split(discrete.nvec, -1)):
         chosen = (action[:, head].long() - start[head]).unsqueeze(-1)
         if bool(((chosen < 0) | (chosen >= logits.shape[-1])).any()):
             return float("inf")

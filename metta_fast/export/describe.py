@@ -13,7 +13,8 @@ from metta_fast.config.keys import Config
 from metta_fast.contracts.env import EnvSpec
 from metta_fast.export.formats import ONNX_PACKAGES
 from metta_fast.export.step import gives_value, has_memory, input_names
-from metta_fast.policy import BoxHead, Policy
+from metta_fast.policy import Policy
+from metta_fast.policy.mixed_head import box_of
 from metta_fast.version import __version__
 
 SCHEMA = 1
@@ -70,8 +71,21 @@ def _action(policy: Policy, spec: EnvSpec) -> dict[str, Any]:
             "start": list(action.start) or [0] * action.width,
             "params": "logits of all heads side by side; action is the most likely choice plus start",
         }
-    squash = isinstance(policy.head, BoxHead) and policy.head.squash
+    box = box_of(policy.head)
+    squash = box is not None and box.squash
     bent = "squashed into the bounds with tanh" if squash else "clipped to the bounds"
+    if action.kind == "mixed":
+        return {
+            "kind": "mixed",
+            "choices": list(action.nvec),
+            "start": list(action.start) or [0] * len(action.nvec),
+            "low": [_number(bound) for bound in action.low],
+            "high": [_number(bound) for bound in action.high],
+            "squash": squash,
+            "params": "logits of all heads side by side; then means, then logs of standard deviations, of normal "
+            "distributions in units in which an entry's two finite bounds are -1 and 1; action is the most likely "
+            f"choice of each head plus start, then the mean of each other entry, {bent}",
+        }
     return {
         "kind": "box",
         "low": [_number(bound) for bound in action.low],

@@ -32,7 +32,10 @@ class Step(nn.Module):
         self.policy = policy
         self.leaves = list(policy.actor_leaves)
         self.memory, self.value = has_memory(policy), gives_value(policy)
-        self.start = list(spec.action.start) if any(spec.action.start) else None
+        self.heads = len(spec.action.nvec)
+        """Entries of the action that are choices; the others are numbers."""
+        start = [*spec.action.start, *[0] * len(spec.action.low)]
+        self.start = start if any(start) else None
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
         obs = {name: leaf.unsqueeze(0) for name, leaf in zip(self.leaves, inputs)}

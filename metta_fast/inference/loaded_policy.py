@@ -151,7 +151,8 @@ class LoadedPolicy:
         """Returns the actions of n agents, [n, width], in the environment's numbering (`Discrete(n, start=k)`: k …).
 
         For an observation without the axis n, returns that agent's action, [width]. For a Python environment with one
-        agent, returns an argument for its `step` (Discrete: an int; Box: its shape and dtype).
+        agent, returns an argument for its `step` (Discrete: an int; Box: its shape and dtype). Where its actions are a
+        Dict or Tuple, n agents' are a dict or tuple of arrays [n, …].
 
         Args:
             obs: {leaf: [n, *shape]} in the dtypes of `spec.obs`, or the array of the only leaf, or a Python
@@ -176,14 +177,16 @@ class LoadedPolicy:
             raise UserError(f"observations of {n} agents after {self._agents}: call restart() in between")
         action = self._player.choose(leaves, _begins(reset, n))
         start = self.spec.action.start
+        nested = self._space is not None and self._space.shape is None
         if single and self._space is not None:
             from metta_fast.envs.actions import decode_action
 
             return decode_action(self._space, self.spec.action, action[0])
-        if self._space is not None and self.spec.action.kind == "box":
+        if self._space is not None and (self.spec.action.kind != "discrete" or nested):
             from metta_fast.envs.actions import ActionDecoder
 
-            return ActionDecoder(self._space).decode(action).reshape(n, -1)
+            actions = ActionDecoder(self._space).decode(action)
+            return actions if nested else actions.reshape(n, -1)
         if start:
             action = action + np.array(start, action.dtype)
         return action[0] if single else action
@@ -199,15 +202,24 @@ def _network(config: PolicyConfig, policy: Policy) -> str:
 
 
 def _actions(action: ActionSpec) -> str:
-    """Returns `one of 2`, `3 choices: one of 2, 7, 3`, or `2 numbers from -1 to 1`."""
-    if action.kind == "discrete":
-        of = ", ".join(map(str, action.nvec))
-        return f"one of {of}" if action.width == 1 else f"{action.width} choices: one of {of}"
+    """Returns `one of 2`, `3 choices: one of 2, 7, 3`, `2 numbers from -1 to 1`, or choices and numbers."""
+    parts = []
+    if action.nvec:
+        of, heads = ", ".join(map(str, action.nvec)), len(action.nvec)
+        parts.append(f"one of {of}" if heads == 1 else f"{heads} choices: one of {of}")
+    if action.low:
+        parts.append(_numbers(action))
+    return "; ".join(parts)
+
+
+def _numbers(action: ActionSpec) -> str:
+    """Returns `2 numbers from -1 to 1`."""
+    count = len(action.low)
     lows, highs = {f"{low:g}" for low in action.low}, {f"{high:g}" for high in action.high}
     bounds = (
         f"from {lows.pop()} to {highs.pop()}" if len(lows) == len(highs) == 1 else "with bounds of their own"
     )
-    return f"{action.width} number{'s' * (action.width > 1)} {bounds}"
+    return f"{count} number{'s' * (count > 1)} {bounds}"
 
 
 def _begins(reset: Any, n: int) -> Array:

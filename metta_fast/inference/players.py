@@ -155,11 +155,13 @@ def _take_info(batch: EnvBatch, ended: Array, agents: int, found: dict[str, Arra
 
 def uniform(action: ActionSpec, agents: int, rng: np.random.Generator) -> Array:
     """Returns actions [agents, width], uniform over each head's choices (box: within its bounds, or −1 … 1)."""
+    choices = rng.integers(0, action.nvec, (agents, len(action.nvec)), dtype=np.int32)
     if action.kind == "discrete":
-        return rng.integers(0, action.nvec, (agents, action.width), dtype=np.int32)
+        return choices
     low, high = np.where(action.bounded, (action.low, action.high), [[-1.0], [1.0]])
-    drawn = rng.uniform(low, high, (agents, action.width))
-    return np.clip(drawn, action.low, action.high).astype(np.float32)
+    drawn = rng.uniform(low, high, (agents, len(action.low)))
+    numbers = np.clip(drawn, action.low, action.high).astype(np.float32)
+    return np.concatenate([choices.astype(np.float32), numbers], 1)
 
 
 class RandomPlayer:
@@ -185,7 +187,7 @@ class PolicyPlayer:
 
     Args:
         deterministic: True: the most likely; False: samples; None: the most likely of continuous actions, samples of
-            discrete ones.
+            discrete and mixed ones.
         seed: seed of the samples.
     """
 
@@ -252,7 +254,7 @@ class PolicyPlayer:
         return None if self._value is None else self._value.float().cpu().numpy()
 
     def _check_choice(self, params: torch.Tensor, live: Array | None) -> None:
-        if self._spec.action.kind != "discrete":
+        if self._spec.action.kind == "box":
             return
         none_left = self._policy.head.no_choice(params).cpu().numpy()  # type: ignore[union-attr]
         rows = np.flatnonzero(none_left if live is None else none_left & live)

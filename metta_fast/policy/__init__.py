@@ -17,5 +17,6 @@ from metta_fast.policy.base import Policy, PolicyOutput
 from metta_fast.policy.box_head import BoxHead
 from metta_fast.policy.heads import ActionHead
 from metta_fast.policy.make import make_policy
+from metta_fast.policy.mixed_head import MixedHead
 
-__all__ = ["ActionHead", "BoxHead", "Policy", "PolicyOutput", "make_policy"]
+__all__ = ["ActionHead", "BoxHead", "MixedHead", "Policy", "PolicyOutput", "make_policy"]

@@ -19,7 +19,8 @@ from torch import Tensor, nn
 
 from metta_fast.contracts.env import EnvSpec
 from metta_fast.policy.box_head import BoxHead
-from metta_fast.policy.heads import ActionHead, make_head
+from metta_fast.policy.heads import ActionHead
+from metta_fast.policy.mixed_head import MixedHead, make_head
 from metta_fast.policy.normalize import Normalizer
 from metta_fast.policy.plan import Plan
 
@@ -39,7 +40,8 @@ class Policy(nn.Module):
     """A network with an action head. See the module's docstring for the smallest one.
 
     Attributes:
-        head: turns params into actions and log-probabilities: ActionHead, or BoxHead for continuous actions.
+        head: turns params into actions and log-probabilities: ActionHead, BoxHead for continuous actions, or
+            MixedHead.
         state_shape: (layers, size) of the core's state; (0, 0) without a core.
         normalizer: normalises its observations (normalize.py); None: they are read as they are.
         actor_leaves: leaves of the observation that actions depend on; `load_policy` and exported files need these.
@@ -50,7 +52,7 @@ class Policy(nn.Module):
     def __init__(self, spec: EnvSpec, state_shape: tuple[int, int] = (0, 0), *, squash: bool = False) -> None:
         """Makes the action head. squash: continuous actions are squashed with tanh instead of clipped."""
         super().__init__()
-        self.head: ActionHead | BoxHead = make_head(spec.action, squash=squash)
+        self.head: ActionHead | BoxHead | MixedHead = make_head(spec.action, squash=squash)
         self.state_shape = state_shape
         self.normalizer: Normalizer | None = None
         self.actor_leaves: tuple[str, ...] = tuple(spec.obs)

@@ -1,8 +1,8 @@
 """Turns a policy's distribution parameters into actions, log-probabilities and entropies.
 
-Here discrete actions (box_head.py: continuous ones), one head or several of unequal size (MultiDiscrete). `params`
-are the heads' logits side by side; an action row is int32 `[heads]`, each from 0. All mathematics is float32 whatever
-the autocast. A logit of -inf forbids its choice.
+Here discrete actions (box_head.py: continuous ones; mixed_head.py: both), one head or several of unequal size
+(MultiDiscrete). `params` are the heads' logits side by side; an action row is int32 `[heads]`, each from 0. All
+mathematics is float32 whatever the autocast. A logit of -inf forbids its choice.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from torch.nn import functional as F
 
 from metta_fast.contracts.env import ActionSpec
 from metta_fast.contracts.errors import UserError
-from metta_fast.policy.box_head import BoxHead
 
 LEAST = torch.finfo(torch.float32).min
 """Lower bound of a head's log-sum-exp, so that a head without a choice gives -inf and not NaN."""
@@ -117,8 +116,3 @@ class ActionHead:
         logits = self._logits(params)
         # torch's log_softmax is four times slower on the CPU where the last axis is this short.
         return logits - logits.logsumexp(-1, keepdim=True)
-
-
-def make_head(spec: ActionSpec, *, squash: bool = False) -> ActionHead | BoxHead:
-    """Makes the head for these actions; squash: continuous ones are squashed with tanh instead of clipped."""
-    return ActionHead(spec) if spec.kind == "discrete" else BoxHead(spec, squash=squash)

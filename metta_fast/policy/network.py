@@ -11,10 +11,11 @@ from metta_fast.config.keys import PolicyConfig
 from metta_fast.config.policy_inputs import only, reads
 from metta_fast.contracts.env import EnvSpec
 from metta_fast.policy.base import Policy, PolicyOutput
-from metta_fast.policy.box_head import BoxHead, bounded_log_std
+from metta_fast.policy.box_head import bounded_log_std
 from metta_fast.policy.cores import CORES, LSTMCore, MinGRUCore
 from metta_fast.policy.encoders import make_encoder
 from metta_fast.policy.initial import SMALL, orthogonal_linear
+from metta_fast.policy.mixed_head import box_of
 from metta_fast.policy.plan import Plan, Trunk
 
 
@@ -37,14 +38,15 @@ class Network(Policy):
         self.core = core
         params = self.head.num_params
         self.log_std: nn.Parameter | None = None
-        """[width of the action]: what params end with where the standard deviation is not the network's."""
-        if isinstance(self.head, BoxHead) and not config.state_std:
-            self.log_std = nn.Parameter(torch.full((self.head.width,), float(config.initial_log_std)))
-            params = self.head.width
+        """[continuous entries]: what params end with where the standard deviation is not the network's."""
+        box = box_of(self.head)
+        if box is not None and not config.state_std:
+            self.log_std = nn.Parameter(torch.full((box.width,), float(config.initial_log_std)))
+            params -= box.width
         self.heads = orthogonal_linear(size, params + (1 if config.shared else 0), SMALL)
         """The action's parameters, then the value, if it is not the critic's."""
-        if isinstance(self.head, BoxHead) and config.state_std:
-            nn.init.constant_(self.heads.bias[self.head.width : params], config.initial_log_std)
+        if box is not None and config.state_std:
+            nn.init.constant_(self.heads.bias[params - box.width : params], config.initial_log_std)
         self.critic: nn.ModuleDict | None = None
         if not config.shared:
             parts: dict[str, nn.Module] = {
@@ -78,7 +80,7 @@ class Network(Policy):
             else:
                 value = critic["value"](y.float())[..., 0]
         if self.log_std is not None:
-            params = torch.cat([params, bounded_log_std(self.log_std).expand_as(params)], -1)
+            params = torch.cat([params, bounded_log_std(self.log_std).expand(*params.shape[:-1], -1)], -1)
         return PolicyOutput(params, value, state)
 
     def plan(self) -> Plan | str:

@@ -38,6 +38,7 @@ from torch.nn import functional as F
 from metta_fast.policy.box_head import BoxHead
 from metta_fast.policy.grid.sparse_layer import SparseLayer
 from metta_fast.policy.heads import ActionHead
+from metta_fast.policy.mixed_head import MixedHead, box_of
 from metta_fast.policy.normalize import Normalizer
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "tanh": torch.tanh, "elu": F.elu}
@@ -114,13 +115,13 @@ class Plan:
     actor: Trunk
     heads: nn.Linear
     """The action's parameters, then the value if `critic` is None; float32 also under autocast."""
-    head: ActionHead | BoxHead
+    head: ActionHead | BoxHead | MixedHead
     critic: Trunk | None = None
     """The value's own trunk; None: it shares the actor's."""
     value: nn.Linear | None = None
     """The value from the critic's trunk, [width → 1]; float32 also under autocast."""
     log_std: nn.Parameter | None = None
-    """[head.width]: the end of the action's parameters where the observation does not change them."""
+    """[continuous entries]: the end of the action's parameters where the observation does not change them."""
     normalizer: Normalizer | None = None
     """Applied to the observation first."""
 
@@ -135,7 +136,7 @@ class Plan:
             core: a kind of core that it may have as well.
         """
         if not isinstance(self.head, ActionHead):
-            return "continuous actions"
+            return "continuous actions" if isinstance(self.head, BoxHead) else "mixed actions"
         if self.critic is not None:
             return "policy.shared=false"
         if self.actor.core is not None and type(self.actor.core) is not core:
@@ -176,7 +177,7 @@ class Plan:
             else:
                 value = self.value(outputs[1].float())[..., 0]
         if self.log_std is not None:
-            params = torch.cat([params, self.log_std.expand_as(params)], -1)
+            params = torch.cat([params, self.log_std.expand(*params.shape[:-1], -1)], -1)
         return params, value, torch.cat(states) if states else state
 
 
@@ -268,7 +269,7 @@ def _misfit(plan: Plan) -> str | None:
             return f"layers of unlike widths ({', '.join(map(str, sorted(widths)))})"
         if any(layer.bias is None for layer in (trunk.first, trunk.second) if layer is not None):
             return "layers without a bias"
-    if plan.log_std is not None and not isinstance(plan.head, BoxHead):
+    if plan.log_std is not None and box_of(plan.head) is None:
         return "policy.log_std without continuous actions"
     params = plan.head.num_params if plan.log_std is None else plan.head.num_params - plan.log_std.numel()
     shared = plan.critic is None

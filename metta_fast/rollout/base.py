@@ -107,7 +107,7 @@ class RolloutBase(Generic[V]):
             self._noise.uniform_(generator=generator)
         else:
             self._noise.normal_(generator=generator)
-            color(self._noise, self.noise_color)
+            color(self._noise[..., len(self.vec.spec.action.nvec) :], self.noise_color)
 
     # ---- state ----
 

@@ -58,7 +58,7 @@ class DeviceRollout(RolloutBase[DeviceVector]):
         )
         """Core state, action, log-probability and value of an inference of which only the value is needed."""
         self._no_reset = torch.zeros_like(buffers.reset[:1])
-        if spec.action.kind == "box":
+        if spec.action.kind != "discrete":
             buffers.env_action = torch.empty_like(buffers.action[0])
         masked = spec.autoreset == "next_step" or spec.agents_per_env > 1
         self._cleaned = [leaf for leaf in buffers.obs.values() if leaf.dtype.is_floating_point and masked]

@@ -66,7 +66,7 @@ class Rollout(RolloutBase[VectorEnv]):
         self._act: Choose = (
             torch.compile(act, mode=compile_mode, dynamic=False) if compile_mode is not None else act
         )
-        self._checks_choice = self.device.type == "cpu" and vec.spec.action.kind == "discrete"
+        self._checks_choice = self.device.type == "cpu" and vec.spec.action.kind != "box"
         """Before an action is sent; on a GPU, which would have to wait, the summary finds a row without a choice."""
         self._epoch = 0
         self._rows = [0] * len(vec.blocks)

@@ -64,7 +64,7 @@ class BaseVector(Closing):
         """Each batch's environments, counted from 0."""
         self._waited = 0.0
         self._closed = ""
-        self._box = spec.action.kind == "box"
+        self._box = spec.action.kind != "discrete"
         self.watcher: Callable[[], None] | None = None
         """Called whenever block 0 was received, when its environments are not stepping."""
         self._info_names: set[str] = set()

@@ -218,15 +218,17 @@ def fastest_stretch(times: list[float]) -> float:
 def random_actions(spec: EnvSpec, count: int) -> Iterator[Array]:
     """Yields rows [agents, width] of actions within the bounds, `count` different ones over and over."""
     rng, agents, action = np.random.default_rng(0), spec.agents_per_env, spec.action
+    choices = rng.integers(0, action.nvec, (count, agents, len(action.nvec)))
     drawn: Array
     if action.kind == "discrete":
-        drawn = rng.integers(0, action.nvec, (count, agents, action.width)).astype(np.int32)
+        drawn = choices.astype(np.int32)
     else:
         low, high = np.array(action.low, np.float64), np.array(action.high, np.float64)
         bounded = np.isfinite(low) & np.isfinite(high) & (high - low < 1e6)
-        drawn = rng.normal(size=(count, agents, action.width))
+        drawn = rng.normal(size=(count, agents, len(action.low)))
         share = rng.random(drawn.shape)
         inside = np.where(bounded, low, 0) + share * np.where(bounded, high - low, 0)
-        drawn = np.where(bounded, inside, np.clip(drawn, low, high)).astype(np.float32)
+        drawn = np.where(bounded, inside, np.clip(drawn, low, high))
+        drawn = np.concatenate([choices, drawn], -1).astype(np.float32)
     while True:
         yield from drawn

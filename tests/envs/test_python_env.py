@@ -304,8 +304,10 @@ def test_wrong_observations_name_environment_and_field(space, value, message):
 def test_spaces_without_an_array_form_are_refused():
     with pytest.raises(UserError, match="observation 'obs' is of Text"):
         PythonEnvFactory(lambda _: Echo(spaces.Text(5), spaces.Discrete(2)))
-    with pytest.raises(UserError, match="action space Dict"):
-        PythonEnvFactory(lambda _: Echo(BOX, spaces.Dict({"a": spaces.Discrete(2)})))
+    with pytest.raises(UserError, match="action space Text"):
+        PythonEnvFactory(lambda _: Echo(BOX, spaces.Dict({"a": spaces.Text(5)})))
+    with pytest.raises(UserError, match=r"action space Tuple\(\) is empty"):
+        PythonEnvFactory(lambda _: Echo(BOX, spaces.Tuple([])))
     with pytest.raises(EnvError, match="environment 0 could not be made: KeyError"):
         PythonEnvFactory(lambda index: {}["no"])
 

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from metta_fast.envs.sanity import bandit, copy, cue, target
+from metta_fast.envs.sanity import bandit, copy, cue, parts, target
 
-TASKS = (bandit, copy, cue, target)
+TASKS = (bandit, copy, cue, parts, target)
 
 
 def score(env: Any, player: Any, episodes: int = 200) -> float:
@@ -35,6 +35,8 @@ def test_best_players() -> None:
     assert score(copy.Copy(), lambda obs, memory: (None, obs)) == 1
     scaled = lambda obs, memory: (None, target.LOW + (obs + 1) / 2 * (target.HIGH - target.LOW))  # noqa: E731
     assert score(target.Target(), scaled) == pytest.approx(0, abs=1e-6)
+    every = lambda obs, memory: (None, {"pick": (obs["symbol"], obs["bit"]), "move": obs["point"]})  # noqa: E731
+    assert score(parts.Parts(), every) == 2
     remembering = lambda obs, memory: (m := int(np.argmax(obs)) if memory is None else memory, m)  # noqa: E731
     assert score(cue.Cue(), remembering) == 1
 

@@ -17,7 +17,7 @@ from hypothesis.extra import numpy as arrays
 from metta_fast.envs.actions import ActionDecoder, action_spec
 from metta_fast.envs.python_env import PythonEnvFactory
 from metta_fast.envs.spaces import observation_parts
-from metta_fast.policy.heads import make_head
+from metta_fast.policy.mixed_head import make_head
 from metta_fast.vector import make_vector
 
 WHOLE = [np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32, np.uint64]
@@ -85,6 +85,26 @@ class Env(gymnasium.Env):
 ROWS = 8
 
 
+@st.composite
+def nested(draw: Any) -> Any:
+    """Dict and Tuple spaces of the others, also within one another."""
+    inner = [draw(boxes() | choices()) for _ in range(draw(st.integers(1, 3)))]
+    if draw(st.booleans()):
+        inner.append(spaces.Tuple([draw(boxes() | choices()), spaces.Dict(deep=draw(choices()))]))
+    return (
+        spaces.Tuple(inner) if draw(st.booleans()) else spaces.Dict({f"k{i}": s for i, s in enumerate(inner)})
+    )
+
+
+def _one_of(actions: Any, k: int) -> Any:
+    """The action of agent k from a structure of arrays [n, …]."""
+    if isinstance(actions, dict):
+        return {key: _one_of(part, k) for key, part in actions.items()}
+    if isinstance(actions, tuple):
+        return tuple(_one_of(part, k) for part in actions)
+    return actions[k, ...] if actions.ndim > 1 else actions[k]
+
+
 def handed_over(space: Any, rows: np.ndarray, agents: int | None) -> list[Any]:
     """The actions of every agent after these rows [ROWS, width] were sent."""
     seen = spaces.Box(-1, 1, (1,), np.float32)
@@ -99,6 +119,8 @@ def handed_over(space: Any, rows: np.ndarray, agents: int | None) -> list[Any]:
     if not agents:
         return batches
     (actions,) = batches
+    if isinstance(actions, (dict, tuple)):
+        return [_one_of(actions, k) for k in range(agents)]
     assert actions.shape == ((agents, *space.shape) if space.shape else (agents, 1))
     return [
         actions[k, 0] if isinstance(space, spaces.Discrete) else actions[k].reshape(space.shape)
@@ -108,7 +130,7 @@ def handed_over(space: Any, rows: np.ndarray, agents: int | None) -> list[Any]:
 
 @FAST
 @given(
-    space=boxes() | choices(),
+    space=boxes() | choices() | nested(),
     several=st.booleans(),
     squash=st.booleans(),
     size=st.floats(-3, 12),

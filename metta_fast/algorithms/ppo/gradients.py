@@ -22,8 +22,8 @@ from metta_fast.algorithms.ppo.minibatch import Gather, Minibatch
 from metta_fast.buffers.rollout import Buffers
 from metta_fast.config.keys import TrainerConfig
 from metta_fast.policy.base import Policy, PolicyOutput
+from metta_fast.policy.box_head import BoxHead
 from metta_fast.policy.grid.sparse_layer import product_dtype
-from metta_fast.policy.heads import ActionHead
 from metta_fast.policy.plan import Plan, plan_of
 from metta_fast.runtime.fast_paths import FastPaths
 
@@ -126,7 +126,7 @@ class Gradients:
         output: PolicyOutput = self.policy(batch.obs, batch.state, batch.reset)
         params, head = torch.where(batch.mask.unsqueeze(-1), output.params, 0.0), self.policy.head
         if batch.action_mask is not None:
-            assert isinstance(head, ActionHead)
+            assert not isinstance(head, BoxHead)
             params = head.masked(params, batch.action_mask)
         logprob, entropy = head.logprob_entropy(params, batch.action)
         result = ppo_loss(logprob, entropy, output.value, batch, self.config, self.clip)

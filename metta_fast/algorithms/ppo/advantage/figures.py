@@ -16,6 +16,7 @@ from metta_fast.buffers.rollout import Buffers
 from metta_fast.contracts.algorithm import Metrics
 from metta_fast.policy.base import Policy
 from metta_fast.policy.box_head import BoxHead, bounded_log_std
+from metta_fast.policy.mixed_head import box_of
 from metta_fast.rollout.reward_scale import RewardScale
 
 FIGURES = (*VALUE_SUMS, "reward_scale", "action_std")
@@ -35,7 +36,8 @@ class Figures:
     def on_device(self, value_sums: Tensor) -> Tensor:
         """Returns [len(FIGURES)] float64. value_sums: the learner's. NaN: there is no such figure."""
         scale = self._none if self.reward_scale is None else self.reward_scale.factor.view(1).to(self.device)
-        std = self._none if not isinstance(self.policy.head, BoxHead) else self._std(self.policy.head).view(1)
+        box = box_of(self.policy.head)
+        std = self._none if box is None else self._std(box).view(1)
         return torch.cat([value_sums.to(self.device), scale, std.double()])
 
     @torch.no_grad()
@@ -47,7 +49,8 @@ class Figures:
         b = self.buffers
         obs = {name: leaf[:1, :ROWS].to(self.device) for name, leaf in b.obs.items()}
         state, reset = b.state[0, :, :ROWS].to(self.device), b.reset[:1, :ROWS].to(self.device)
-        return head.spread(self.policy(obs, state.contiguous(), reset).params)
+        params = self.policy(obs, state.contiguous(), reset).params
+        return head.spread(params[..., -head.num_params :])
 
 
 def metrics(figures: list[float], sums: dict[str, float], rows: int) -> Metrics:

@@ -21,6 +21,7 @@ from metta_fast.buffers.rollout import Buffers
 from metta_fast.config.keys import TrainerConfig
 from metta_fast.contracts.env import EnvSpec
 from metta_fast.machine.spin import spin_seconds
+from metta_fast.policy.box_head import BoxHead
 from metta_fast.policy.fused_act.applies import MOST_HIDDEN, many_choices, not_plain_cpu, odd_weights
 from metta_fast.policy.grid.sparse_layer import SCALE
 from metta_fast.policy.heads import ActionHead
@@ -59,6 +60,7 @@ def _other_head(plan: Plan) -> str | None:
     head = plan.head
     if isinstance(head, ActionHead):
         return many_choices(head)
+    assert isinstance(head, BoxHead)  # plan_of knows no other
     if head.squash or head.width > MOST_ACTIONS:
         return f"policy.squash=true, or more than {MOST_ACTIONS} continuous actions"
     return "policy.state_std=true" if plan.log_std is None else None
@@ -146,7 +148,7 @@ class MLPUpdate:
         worth = config.minibatch_size // LEAST_ROWS if all(trunk.sparse for trunk in trunks) else 1
         self._slots = slots or max(1, min(torch.get_num_threads(), worth))
         head = plan.head
-        nvec, width = (head.nvec, 0) if isinstance(head, ActionHead) else ((), head.width)
+        nvec, width = (head.nvec, 0) if isinstance(head, ActionHead) else ((), head.num_params // 2)
         self._own = Networks(
             [
                 (*self._first(trunk), last.out_features)
