@@ -184,8 +184,8 @@ CHANGES = [
                 "another dtype passes the check",
             ),
             (
-                '        _judge("action", _worse(step, params, given[0]) / 2 if fits else float("inf"), report)\n',
-                "        pass\n",
+                '    _judge("action", _worse(step, params, got[:, :heads]) / 2 if fits else float("inf"), report)\n',
+                "",
                 "wrong actions pass the check",
             ),
         ],
