@@ -145,13 +145,13 @@ class _Actions:
         shape = (n, *(space.shape or ()))
         try:
             given = np.asarray(actions)
-            flat = given.reshape(n, -1)
-        except (ValueError, TypeError):
-            given = flat = np.empty(0)
+        except (ValueError, TypeError):  # rows of different lengths
+            given = np.empty(0, object)
         if given.shape != shape or given.dtype.kind not in "biuf":
             raise UserError(
                 f"step(actions): shape {given.shape} of {given.dtype}, expected {shape} of {space}"
             )
+        flat = given.reshape(n, -1)
         if isinstance(space, spaces.Box):
             if not self.whole:
                 return flat.astype(np.float32)
