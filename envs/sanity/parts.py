@@ -34,7 +34,7 @@ class Parts(gymnasium.Env[dict[str, Any], dict[str, Any]]):
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         super().reset(seed=seed)
-        self.shown = {
+        self.shown: dict[str, Any] = {
             "symbol": np.int64(5 + self.np_random.integers(CHOICES)),
             "bit": self.np_random.integers(0, 2, 1, dtype=np.int8),
             "point": self.np_random.uniform(-1, 1, 2).astype(np.float32),
@@ -42,8 +42,8 @@ class Parts(gymnasium.Env[dict[str, Any], dict[str, Any]]):
         return deepcopy(self.shown), {}
 
     def step(self, action: dict[str, Any]) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
-        symbol, bit = action["pick"]
-        reward = float(symbol == self.shown["symbol"]) + 0.5 * float(bit[0] == self.shown["bit"][0])
+        symbol, (bit,) = action["pick"]
+        reward = float(symbol == self.shown["symbol"]) + 0.5 * float(bit == self.shown["bit"].item())
         reward += 0.5 - float(np.square(action["move"] - self.shown["point"]).mean())
         return deepcopy(self.shown), reward, True, False, {}
 

@@ -14,7 +14,7 @@ Place in the flow: make_vec.py makes it around any backend.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import gymnasium
@@ -54,7 +54,7 @@ class GymnasiumVector(gymnasium.vector.VectorEnv):
             self._parts: tuple[Part, ...] = observation_parts(factory.observation_space)
             self.spec = getattr(factory.make_env, "spec", None)
         else:
-            leaves = {name: _box(leaf) for name, leaf in spec.obs.items()}
+            leaves: dict[str, spaces.Space[Any]] = {name: _box(leaf) for name, leaf in spec.obs.items()}
             alone = list(leaves) == ["obs"]
             self.single_observation_space = leaves["obs"] if alone else spaces.Dict(leaves)
             self.single_action_space = _action_space(factory)
@@ -130,6 +130,41 @@ class _Actions:
 
     def __init__(self, space: spaces.Space[Any]) -> None:
         self.space = space
+        self.leaves = [(path, _LeafActions(leaf)) for path, leaf in _leaves(space, ())]
+
+    def rows(self, actions: Any, n: int) -> Array:
+        """Returns rows [n, width]: the choices of all parts, then their numbers."""
+        choices: list[Array] = []
+        numbers: list[Array] = []
+        for path, leaf in self.leaves:
+            given = actions
+            for key in path:
+                try:
+                    given = given[key]
+                except (KeyError, IndexError, TypeError):
+                    raise UserError(
+                        f"step(actions): there is no {'/'.join(map(str, path))}, expected actions of {self.space}"
+                    ) from None
+            (numbers if isinstance(leaf.space, spaces.Box) else choices).append(leaf.rows(given, n))
+        return np.concatenate([*choices, *numbers], 1)
+
+
+def _leaves(
+    space: spaces.Space[Any], path: tuple[Any, ...]
+) -> Iterator[tuple[tuple[Any, ...], spaces.Space[Any]]]:
+    if isinstance(space, (spaces.Dict, spaces.Tuple)):
+        parts = space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
+        for key, part in parts:
+            yield from _leaves(part, (*path, key))
+    else:
+        yield path, space
+
+
+class _LeafActions:
+    """Does so for a space without parts."""
+
+    def __init__(self, space: spaces.Space[Any]) -> None:
+        self.space = space
         self.whole = isinstance(space, spaces.Box) and np.dtype(space.dtype).kind != "f"
         if self.whole:
             assert isinstance(space, spaces.Box)
@@ -197,4 +232,4 @@ def _action_space(factory: EnvFactory) -> spaces.Space[Any]:
     start = action.start or (0,) * len(action.nvec)
     if len(action.nvec) == 1:
         return spaces.Discrete(action.nvec[0], start=start[0])
-    return spaces.MultiDiscrete(action.nvec, start=start)
+    return spaces.MultiDiscrete(np.array(action.nvec), start=np.array(start))

@@ -62,6 +62,23 @@ class Bits(Walk):
     action_space = spaces.MultiBinary(2)
 
 
+class Several(Walk):
+    """Actions of nested parts."""
+
+    action_space = spaces.Dict(
+        z=spaces.Tuple([spaces.Box(-2, 2, (2,), np.float32), spaces.Discrete(3, start=5)]),
+        a=spaces.MultiBinary(2),
+        n=spaces.Box(0, 9, (), np.int64),
+    )
+
+    def step(self, action):
+        assert self.action_space.contains(action)
+        self.steps += 1
+        (push, pick), bits, level = action["z"], action["a"], action["n"]
+        reward = float(push @ [1, 10]) + 100 * int(pick) + 3 * int(bits @ [1, 2]) + int(level)
+        return self._obs(), reward, self.steps >= self.length, False, {}
+
+
 def same(ours, theirs):
     """Whether two batched observations are equal, with the same dtypes."""
     if isinstance(theirs, dict):
@@ -103,7 +120,7 @@ def together(env, maker, backend, steps=60, n=3):
 
 
 @pytest.mark.parametrize("backend", ["serial", "threads", "workers"])
-@pytest.mark.parametrize("kind", [Walk, Levels, Force, Bits])
+@pytest.mark.parametrize("kind", [Walk, Levels, Force, Bits, Several])
 def test_it_steps_as_sync_vector_env(kind, backend):
     together(kind, kind, backend)
 
@@ -236,4 +253,13 @@ def test_actions_outside_their_space_are_refused(actions, says):
     for keys in ({"seed": [1, 2]}, {"seed": -1}, {"options": {"a": 1}}):
         with pytest.raises(UserError, match=next(iter(keys))):
             envs.reset(**keys)
+    envs.close()
+
+
+@pytest.mark.parametrize("actions", [{}, {"a": [[0, 0]] * 2, "n": [1, 2], "z": ([[0, 0]] * 2,)}, 3])
+def test_actions_that_lack_a_part_are_refused(actions):
+    envs = metta_fast.make_vec(Several, 2, api="gymnasium", backend="serial")
+    envs.reset(seed=0)
+    with pytest.raises(UserError, match=r"there is no \w"):
+        envs.step(actions)
     envs.close()
