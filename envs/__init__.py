@@ -8,6 +8,7 @@
     counter                    the smallest environment (envs/counter.py)
     robot                      robots on MuJoCo (envs/robot): env.params.task names one
     gymnasium                  what env.id names in Gymnasium's registry (envs/adapters/gymnasium.py)
+    c                          your own in C: env.path names its folder (envs/c_env)
     package.module:function    your own: called with the EnvConfig, it returns an EnvFactory or a callable
                                that makes environment i in Gymnasium's API (see envs/python_env.py):
 
@@ -62,14 +63,21 @@ def make_factory(env_config: EnvConfig) -> EnvFactory:
 
 def _factory(config: EnvConfig) -> EnvFactory | DeviceFactory:
     name = config.factory
+    if config.path is not None and name != "c":
+        raise UserError(
+            f"env.path={config.path} has no effect with env.factory={name}; leave it out, or leave out env and "
+            "env.factory"
+        )
     if name in _ADAPTERS:
         return _ADAPTERS[name](config)
     _check_no_id(config)
+    if name == "c":
+        return _c(config)
     if name in _KNOWN:
         return _KNOWN[name](config)
     installed = [] if ":" in name else entry_point_names(ENVS)
     if ":" not in name and name not in installed:
-        known = [*_KNOWN, *_ADAPTERS, *installed]
+        known = [*_KNOWN, *_ADAPTERS, "c", *installed]
         raise UserError(
             f"env.factory={name!r} is not known; {did_you_mean(name, known)}"
             f"there are {', '.join(known)}, and your own as package.module:function"
@@ -132,6 +140,30 @@ def _robot(config: EnvConfig) -> EnvFactory:
         "robot", params, ("task", "frame_skip", "on_unstable", "privileged", "xml_file", *task.options)
     )
     return RobotFactory(max_steps=config.max_steps, limit_is_terminal=config.limit_is_terminal, **params)
+
+
+def _c(config: EnvConfig) -> EnvFactory:
+    from metta_fast.envs.c_env.folder import folder_factory
+
+    if not config.path:
+        raise UserError(
+            "env.factory=c makes an environment of your own in C: give its folder, env.path=./my_env"
+        )
+    return folder_factory(config.path, **_c_keys(config))
+
+
+def _c_keys(config: EnvConfig) -> dict[str, Any]:
+    """Returns the keys of an environment in C, with its own parameters."""
+    keys = {
+        "agents_per_env": config.agents_per_env,
+        "max_steps": config.max_steps,
+        "limit_is_terminal": config.limit_is_terminal,
+    }
+    if config.observation != "default":
+        raise UserError(
+            f"env.observation={config.observation}: environments in C have one observation; leave it out"
+        )
+    return keys | _params(config, *keys)
 
 
 def _gymnasium(config: EnvConfig) -> EnvFactory:

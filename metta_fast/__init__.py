@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from metta_fast.contracts.vector import VectorError as VectorError
     from metta_fast.contracts.vector import WorkerError as WorkerError
     from metta_fast.envs import make_factory as make_factory
+    from metta_fast.envs.c_env.definition import CEnv as CEnv
+    from metta_fast.envs.c_env.folder import folder_factory as folder_factory
     from metta_fast.envs.frame_recorder import FrameRecorder as FrameRecorder
     from metta_fast.envs.python_env import PythonEnvFactory as PythonEnvFactory
     from metta_fast.export.main import export_policy as export_policy
@@ -55,6 +57,7 @@ from metta_fast.version import __version__ as __version__  # noqa: E402
 _PLACES = {
     "ActionSpec": "metta_fast.contracts.env",
     "AlgorithmKind": "metta_fast.algorithms.registry",
+    "CEnv": "metta_fast.envs.c_env.definition",
     "Callback": "metta_fast.run.callbacks",
     "CallbackError": "metta_fast.run.callbacks",
     "Context": "metta_fast.algorithms.hooks",
@@ -80,6 +83,7 @@ _PLACES = {
     "did_you_mean": "metta_fast.config.keys",
     "evaluate": "metta_fast.inference.evaluate_run",
     "export_policy": "metta_fast.export.main",
+    "folder_factory": "metta_fast.envs.c_env.folder",
     "key": "metta_fast.config.key",
     "load_policy": "metta_fast.inference.loaded_policy",
     "make_factory": "metta_fast.envs",

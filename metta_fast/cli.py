@@ -1,4 +1,4 @@
-"""Runs the command line: `metta-fast train|eval|replay|export|monitor|new-robot|build|doctor|bench`.
+"""Runs the command line: `metta-fast train|eval|replay|export|monitor|new-env|new-robot|build|doctor|bench`.
 
 The same as `python -m metta_fast`; `run_optimized.py` is `train`.
 
@@ -41,6 +41,7 @@ USAGE = """usage: metta-fast COMMAND …
   replay RUN …          show an episode as a page, in the terminal or as a video; `metta-fast replay --help`
   export RUN …          export a run's policy as TorchScript, torch.export or ONNX; `metta-fast export --help`
   monitor [RUN]         show the machine and a run's newest metrics, live; `metta-fast monitor --help`
+  new-env NAME          write the files of your own environment in C; `metta-fast new-env --help`
   new-robot NAME        write the files of your own robot; `metta-fast new-robot --help`
   build [NAME]          compile the native extensions of a checkout, or one of them; `metta-fast build --help`
   doctor                list this machine's hardware, the matching profile and missing packages; `doctor --help`
@@ -143,6 +144,12 @@ def monitor(words: Sequence[str]) -> int:
     return run_monitor_command(list(words))
 
 
+def new_env(words: Sequence[str]) -> int:
+    from metta_fast.scaffold.new_env import run_new_env_command
+
+    return run_new_env_command(list(words))
+
+
 def new_robot(words: Sequence[str]) -> int:
     from metta_fast.scaffold.new_robot import run_new_robot_command
 
@@ -195,6 +202,7 @@ COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
     "replay": replay,
     "export": export,
     "monitor": monitor,
+    "new-env": new_env,
     "new-robot": new_robot,
     "build": build,
     "doctor": doctor,
@@ -208,6 +216,7 @@ PARSERS = {
     "replay": "metta_fast.episodes.command",
     "export": "metta_fast.export.command",
     "monitor": "metta_fast.watch.command",
+    "new-env": "metta_fast.scaffold.new_env",
     "new-robot": "metta_fast.scaffold.new_robot",
     "build": "metta_fast.scaffold.build",
     "doctor": "metta_fast.resolve.doctor",

@@ -40,6 +40,13 @@ class EnvConfig:
         kind="names",
         names_code=True,
     )
+    path: str | None = key(
+        None,
+        "folder of an environment of your own in C, as metta-fast new-env writes it; typed alone it sets env=c",
+        kind="str",
+        null=True,
+        names_code=True,
+    )
     num_envs: int = key(64, "number of environments", low=1)
     agents_per_env: int = key(4, "agents in each environment; num_agents = num_envs * agents_per_env", low=1)
     device: str = key(

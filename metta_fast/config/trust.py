@@ -30,6 +30,8 @@ from metta_fast.machine.user_token import VARIABLE, is_signed, shared_token, sig
 
 GROUPS = {"env.factory": "env", "env.id": "env", "policy.name": "policy", "algorithm.name": "algorithm"}
 """Keys that a group's word sets: `env=my:make` is env.factory=my:make, `env=my:Env-v0` is env.id=my:Env-v0."""
+PATH = "env.path"
+"""The key that names code by its folder."""
 _INSIDE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 """A name of code within a feature's or an algorithm's own keys."""
 
@@ -44,11 +46,15 @@ class Named(NamedTuple):
 
     @property
     def module(self) -> str:
+        if self.key == PATH:
+            return os.path.realpath(self.name)
         return self.name.partition(":")[0] if ":" in self.name else self.name.rpartition(".")[0]
 
     @property
     def meaning(self) -> tuple[str, str]:
         """The same for both ways to write a name."""
+        if self.key == PATH:
+            return self.key, self.module
         name = self.name.rpartition(":")[2] if ":" in self.name else self.name.rpartition(".")[2]
         return self.key, f"{self.module}:{name}"
 
@@ -251,8 +257,9 @@ def _message(config: Mapping[str, Any], places: Mapping[str, str] | None = None)
 
 def _places(names: Iterable[Named]) -> dict[str, str]:
     """Returns where the top package of each name is found."""
-    tops = sorted({named.module.partition(".")[0] for named in names})
-    return {top: place_of(top) for top in tops}
+    folders = {named.module for named in names if named.key == PATH}
+    tops = sorted({named.module.partition(".")[0] for named in names if named.key != PATH})
+    return {folder: folder for folder in sorted(folders)} | {top: place_of(top) for top in tops}
 
 
 def _keywords(names: Sequence[Named]) -> str:
@@ -273,7 +280,9 @@ def _of_leaf(path: str, value: Any) -> Iterator[Named]:
     if isinstance(value, (list, tuple)):
         for item in value:
             yield from _of_leaf(path, item)
-    elif isinstance(value, str) and (":" in value or ("." in value and path != "env.id")):
+    elif isinstance(value, str) and (
+        ":" in value or ("." in value and path != "env.id") or (value and path == PATH)
+    ):
         yield Named(path, value)
 
 

@@ -39,6 +39,7 @@ from metta_fast.contracts.errors import UserError
 from metta_fast.envs import is_ours
 from metta_fast.machine import hardware
 from metta_fast.resolve import choose_profile as profiles
+from metta_fast.storage.env_folder import path_name, take_folder, with_recipe
 from metta_fast.storage.user_files import is_folder, user_path
 from metta_fast.storage.user_yaml import MOST_DEPTH, check_file
 
@@ -147,6 +148,7 @@ def compose(
         notes.append(f"hardware=auto: {pick.reason}")
         notes += machine.notes
     files, groups = _files(chosen, arguments.folders)
+    files = with_recipe(files, arguments.values)
 
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
@@ -180,6 +182,8 @@ def compose(
         factories = [value for path, value in arguments.values if path == "env.factory"]
         if factories and isinstance(factories[-1], str):
             give("env.name", own_name(factories[-1]), "", NAMED)
+    if groups.get("env") == "c" and origins["env.name"] == "env/c":
+        give("env.name", path_name(arguments.values), "", NAMED)
     if origins["env.name"] == f"env/{groups.get('env')}" and isinstance(merged.env.get("id"), str):
         give("env.name", folder_name(merged.env.id), "", NAMED_BY_ID)
     try:
@@ -278,6 +282,7 @@ def _parse(arguments: list[str]) -> _Arguments:
             _choose(name, given, found)
         else:
             found.values.append((name, given))
+    take_folder(found.groups, found.values)
     return found
 
 

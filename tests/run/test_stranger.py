@@ -115,10 +115,7 @@ def test_a_strangers_run_is_refused_with_the_three_ways(project, tmp_path, monke
     assert main(["eval", str(run), "env=my_cart:other"]) == 2
     assert "does not name it, but env.factory=my_cart:make" in capsys.readouterr().err
     assert main(["eval", str(run), "trainer.gamma=1"]) == 2
-    assert (
-        "expected the name of code that the run uses; env=…, env.wrappers=…, policy=…"
-        in capsys.readouterr().err
-    )
+    assert "expected the name of code that the run uses; env=…, " in capsys.readouterr().err
     assert metta_fast.load_policy(run, env="my_cart:make").spec.action.nvec == (2,)
 
 

@@ -52,6 +52,11 @@ MONITOR = (
     "--interval=", "--nonesuch", "{run} {run}", "{run} --once=1", "--once nonesuch", "{bad}/norun2 --once",
 )  # fmt: skip
 
+NEW_ENV = (
+    "", "1a", "A", "class", "double", "a-b", "../x", "a/b", "é", LONG, LONGER, "a b", "_x", "a.b", "x --nonesuch", "x --dir",
+    "x --dir {bad}/binary", "x --dir /dev/null", f"x --dir {LONGER}", "x --dir=/proc/nonesuch", "x x",
+)  # fmt: skip
+
 ROBOT = (
     "", "1a", "A", "class", "a-b", "../x", "a/b", "é", LONG, LONGER, "ant", "hopper", "a b", "_x", "robot", "a.b", "--model", "x --nonesuch",
     "mf_bad --model nonesuch.xml", "mf_bad --model {run}", "mf_bad --model {bad}/binary", "mf_bad --model {bad}/latin.yaml",
@@ -101,7 +106,7 @@ def cases() -> Iterator[Case]:
             newest = command == "monitor" and word in ("--", ".")
             yield Case((command, word, *out), rc=(0, 2) if newest else (2,))
     for command, table in (
-        ("eval", EVAL), ("replay", REPLAY), ("export", EXPORT), ("monitor", MONITOR), ("new-robot", ROBOT), ("bench", BENCH),
+        ("eval", EVAL), ("replay", REPLAY), ("export", EXPORT), ("monitor", MONITOR), ("new-env", NEW_ENV), ("new-robot", ROBOT), ("bench", BENCH),
     ):  # fmt: skip
         for text in table:
             words = (command, *text.split(" ")) if text else (command,)

@@ -1,0 +1,185 @@
+"""Describes an environment whose rules are a C header (`CEnv`), and makes its factory.
+
+    env = CEnv("snake", obs=Leaf((12, 12), "uint8"), action=ActionSpec("discrete", nvec=(4,)), params={"size": 10})
+    factory = env.make(Path("snake/snake.h"), max_steps=500, size=8)     # metta_fast.contracts.env.EnvFactory
+
+metta_fast/envs/c_env/folder.py reads one from a folder (env.path).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from metta_fast.config.keys import did_you_mean
+from metta_fast.contracts.env import ActionSpec, EnvSpec, Leaf
+from metta_fast.contracts.errors import UserError
+from metta_fast.envs.c_env import library
+from metta_fast.envs.native._library import LibraryBatch, aligned
+
+Params = Mapping[str, Any]
+TYPES = {0: "int32_t", 1: "float", 2: "another type"}
+
+
+@dataclass(frozen=True)
+class CEnv:
+    """Describes an environment in C: everything that is not in its rules header."""
+
+    name: str
+    """The prefix of the header's functions, in lower case."""
+    obs: Leaf | Callable[[Params], Leaf]
+    """One agent's observation; a function of the parameters where they change its shape."""
+    action: ActionSpec | Callable[[Params], ActionSpec]
+    """One agent's action; int32_t in C if discrete, float if a box."""
+    params: Params = field(default_factory=dict)
+    """Name → default. Whole numbers and true/false are int32_t members of ENV_params, the others float."""
+    limits: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    """Name → the lowest and highest value allowed."""
+    stats: tuple[str, ...] = ()
+    """Names of the statistics that ENV_finish writes, in order."""
+    agents: int | None = 1
+    """Agents of an environment; None: any number (env.agents_per_env)."""
+    reward_threshold: float | None = None
+    """The mean return at which it counts as solved (trainer.stop_at_return=solved)."""
+
+    def make(
+        self,
+        header: Path,
+        *,
+        agents_per_env: int = 1,
+        max_steps: int = 1000,
+        limit_is_terminal: bool = False,
+        **params: Any,
+    ) -> CFactory:
+        """Compiles the rules and makes the factory.
+
+        Raises:
+            UserError: an unknown or impossible parameter, rules that do not compile, or rules and CEnv that disagree.
+        """
+        if self.agents is not None and agents_per_env != self.agents:
+            raise UserError(
+                f"env.agents_per_env={agents_per_env}: {self.name} has {self.agents}; give {self.agents}"
+            )
+        values = dict(self.params) | {name: self._checked(name, value) for name, value in params.items()}
+        spec = EnvSpec(
+            name=self.name,
+            agents_per_env=agents_per_env,
+            obs={"obs": self.obs if isinstance(self.obs, Leaf) else self.obs(values)},
+            action=self.action if isinstance(self.action, ActionSpec) else self.action(values),
+            stats=self.stats,
+            max_steps=max_steps,
+            native=True,
+            cheap_state=True,
+            stagger=True,
+            reward_threshold=self.reward_threshold,
+        )
+        path = library.compile_rules(header, self.name, list(self.params))
+        members = {
+            "num_agents": agents_per_env,
+            "max_steps": max_steps,
+            "limit_is_terminal": limit_is_terminal,
+        }
+        return CFactory(spec, path, members | values)
+
+    def _checked(self, name: str, value: Any) -> Any:
+        """Returns a parameter's value in the type of its default."""
+        known = list(self.params)
+        if name not in known:
+            raise UserError(
+                f"env.params.{name}: {self.name} has no such key; {did_you_mean(name, known)}"
+                f"It has {', '.join(known) or 'none'}"
+            )
+        default = self.params[name]
+        kind = type(default)
+        wants = {bool: "true or false", int: "a whole number", float: "a number"}[kind]
+        fits = isinstance(value, (int, float) if kind is float else kind)
+        if not fits or (kind is not bool and isinstance(value, bool)) or not math.isfinite(value):
+            raise UserError(f"env.params.{name}={value!r}: expected {wants}, for example {default}")
+        low, high = self.limits.get(name, (-(2**31), 2**31 - 1) if kind is int else (-3e38, 3e38))
+        if not low <= value <= high:
+            raise UserError(f"env.params.{name}={value!r}: expected {wants} from {low} to {high}")
+        return kind(value)
+
+
+class CFactory:
+    """Makes batches of an environment in C (`metta_fast.contracts.env.EnvFactory`). Only configuration is pickled.
+
+    Args:
+        path: the compiled rules.
+        members: what Python writes to ENV_params.
+
+    Raises:
+        UserError: the rules and the CEnv disagree.
+    """
+
+    def __init__(self, spec: EnvSpec, path: Path, members: dict[str, Any]) -> None:
+        self.spec, self.path, self.members = spec, path, members
+        self._check(self._sizes(self._params()))
+
+    def make_batch(self, first_env: int, num_envs: int, total_envs: int) -> LibraryBatch:
+        """Makes the environments with global ids first_env … first_env+num_envs-1 of total_envs."""
+        loaded, params, spec = library.load(self.path), self._params(), self.spec
+        sizes = {
+            "batch": int(loaded.mf_batch_size()),
+            "state": self._sizes(params)["state"],
+            "agents": spec.agents_per_env,
+            "max_steps": spec.max_steps,
+            "obs": (np.dtype(spec.obs["obs"].dtype), math.prod(spec.obs["obs"].shape)),
+            "action": (np.dtype(spec.action.dtype), spec.action.width),
+            "stats": (np.float32, len(spec.stats)),
+        }
+        return LibraryBatch(
+            library.addresses(loaded), params, first_env, num_envs, total_envs, sizes, keep=loaded
+        )
+
+    def unseen(self) -> str:
+        """Returns what an evaluation's seeds change."""
+        return "unseen seeds"
+
+    def _params(self) -> Any:
+        """Returns the bytes of ENV_params, prepared."""
+        loaded = library.load(self.path)
+        found = aligned(loaded.mf_params_size())
+        for name, member in library.fields(loaded, len(self.members)).items():
+            value, kind = self.members[name], member.kind
+            if kind != isinstance(value, float):
+                raise UserError(
+                    f"{self.spec.name}.h: {self.spec.name}_params has {name} as {TYPES[kind]}, expected "
+                    f"{TYPES[int(isinstance(value, float))]} for the default {value!r} in {self.spec.name}.py"
+                )
+            found[member.at : member.at + 4].view("f4" if kind else "i4")[0] = value
+        loaded.mf_prepare(library.ctypes.c_void_p(found.ctypes.data))
+        return found
+
+    def _sizes(self, params: Any) -> dict[str, int]:
+        out = np.zeros(6, np.int64)
+        pointer = library.ctypes.c_void_p
+        library.load(self.path).mf_sizes(pointer(params.ctypes.data), pointer(out.ctypes.data))
+        names = ("state", "obs", "agents", "action_width", "stats", "action_kind")
+        return dict(zip(names, map(int, out), strict=True))
+
+    def _check(self, sizes: dict[str, int]) -> None:
+        """Raises UserError where the compiled rules say something else than the spec."""
+        spec, leaf = self.spec, self.spec.obs["obs"]
+        name, shape = spec.name, list(leaf.shape)
+        bytes_of_obs = math.prod(shape) * np.dtype(leaf.dtype).itemsize
+        wanted = {
+            "obs": (bytes_of_obs, f"obs_size gives {{}} bytes, {leaf.dtype} {shape} has {{}}"),
+            "agents": (spec.agents_per_env, "num_agents gives {}, env.agents_per_env is {}"),
+            "action_width": (spec.action.width, "action_width is {}, the action in Python has {} numbers"),
+            "stats": (len(spec.stats), "stats is {}, Python names {}"),
+            "action_kind": (
+                int(spec.action.kind == "box"),
+                "action has kind {}, Python has kind {} (0: int32_t, 1: float)",
+            ),
+        }
+        for key, (want, text) in wanted.items():
+            if sizes[key] != want:
+                raise UserError(f"{name}.h and {name}.py disagree: {name}_{text.format(sizes[key], want)}")
+        if sizes["state"] < 64 or sizes["state"] % 64:
+            raise UserError(f"{name}.h: {name}_state_size gives {sizes['state']}, expected a multiple of 64")
