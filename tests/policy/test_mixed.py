@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,6 +24,7 @@ from metta_fast.inference.players import uniform
 from metta_fast.policy import MixedHead, make_policy
 from metta_fast.policy.plan import plan_of
 from metta_fast.vector.step_time import random_actions
+from tests.device_envs import TorchFactory
 
 NVEC, LOW, HIGH = (2, 5, 3), (-1.0, 0.0), (1.0, 4.0)
 SPEC = ActionSpec("mixed", nvec=NVEC, start=(0, 3, -1), low=LOW, high=HIGH)
@@ -194,3 +197,24 @@ def test_backends_give_the_same_run(tmp_path: Path, words: list[str]) -> None:
         weights.append(metta_fast.load_policy(folder / "a").policy.state_dict())
     for name, first in weights[0].items():
         assert (first == weights[1][name]).all(), name
+
+
+def push(config: Any) -> TorchFactory:
+    """Cart-poles on the learner's device, whose actions are a direction and a strength."""
+    factory = TorchFactory("cart-pole", max_steps=config.max_steps)
+    action = ActionSpec("mixed", nvec=(2,), start=(0,), low=(0.0,), high=(2.0,))
+    factory.spec = replace(factory.spec, action=action)
+    return factory
+
+
+GPU = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")]
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=GPU)])
+def test_environments_on_the_learners_device_learn_too(tmp_path: Path, device: str) -> None:
+    words = [f"env={__name__}:push", "env.max_steps=200", "run.dashboard=none", f"trainer.device={device}"]
+    words += ["trainer.total_timesteps=30_000", f"run.dir={tmp_path}", "run.name=a", "run.tensorboard=false"]
+    assert main(["train", *words]) == 0
+    rows = [json.loads(line) for line in (tmp_path / "a" / "metrics.jsonl").read_text().splitlines()]
+    returns = [row["env/return_100"] for row in rows if "env/return_100" in row]
+    assert returns[-1] > 4 * returns[0]
