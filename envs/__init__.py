@@ -8,6 +8,7 @@
     counter                    the smallest environment (envs/counter.py)
     robot                      robots on MuJoCo (envs/robot): env.params.task names one
     gymnasium                  what env.id names in Gymnasium's registry (envs/adapters/gymnasium.py)
+    cartpole, snake            games in C (envs/games)
     c                          your own in C: env.path names its folder (envs/c_env)
     package.module:function    your own: called with the EnvConfig, it returns an EnvFactory or a callable
                                that makes environment i in Gymnasium's API (see envs/python_env.py):
@@ -23,6 +24,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from metta_fast.config.extension import (
@@ -42,6 +44,9 @@ from metta_fast.contracts.interrupt import is_interrupt
 
 if TYPE_CHECKING:
     from metta_fast.config.keys import EnvConfig
+
+GAMES = ("cartpole", "snake")
+"""Folders of envs/games: environments in C that come with metta_fast."""
 
 
 def make_factory(env_config: EnvConfig) -> EnvFactory:
@@ -152,6 +157,12 @@ def _c(config: EnvConfig) -> EnvFactory:
     return folder_factory(config.path, **_c_keys(config))
 
 
+def _game(config: EnvConfig) -> EnvFactory:
+    from metta_fast.envs.c_env.folder import folder_factory
+
+    return folder_factory(Path(__file__).parent / "games" / config.factory, **_c_keys(config))
+
+
 def _c_keys(config: EnvConfig) -> dict[str, Any]:
     """Returns the keys of an environment in C, with its own parameters."""
     keys = {
@@ -175,7 +186,8 @@ def _gymnasium(config: EnvConfig) -> EnvFactory:
 _ADAPTERS: dict[str, Callable[[Any], EnvFactory]] = {"gymnasium": _gymnasium}
 """Environments of other libraries."""
 _KNOWN: dict[str, Callable[[Any], EnvFactory]] = {"grid": _grid, "counter": _counter, "robot": _robot}
-OWN_STEP_COST = {"grid": "cheap", "counter": "cheap", "robot": "medium"}
+_KNOWN |= dict.fromkeys(GAMES, _game)
+OWN_STEP_COST = {"grid": "cheap", "counter": "cheap", "robot": "medium"} | dict.fromkeys(GAMES, "cheap")
 """The class of step time (env.step_cost) of each of our environments."""
 
 

@@ -1,0 +1,1 @@
+"""Holds the environment cartpole: rules (cartpole.h) and their description (cartpole.py)."""

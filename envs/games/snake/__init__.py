@@ -1,0 +1,1 @@
+"""Holds the environment snake: rules (snake.h) and their description (snake.py)."""
