@@ -8,7 +8,7 @@
     counter                    the smallest environment (envs/counter.py)
     robot                      robots on MuJoCo (envs/robot): env.params.task names one
     gymnasium                  what env.id names in Gymnasium's registry (envs/adapters/gymnasium.py)
-    cartpole, snake            games in C (envs/games)
+    breakout, cartpole, snake  games in C (envs/games)
     c                          your own in C: env.path names its folder (envs/c_env)
     package.module:function    your own: called with the EnvConfig, it returns an EnvFactory or a callable
                                that makes environment i in Gymnasium's API (see envs/python_env.py):
@@ -45,7 +45,7 @@ from metta_fast.contracts.interrupt import is_interrupt
 if TYPE_CHECKING:
     from metta_fast.config.keys import EnvConfig
 
-GAMES = ("cartpole", "snake")
+GAMES = ("breakout", "cartpole", "snake")
 """Folders of envs/games: environments in C that come with metta_fast."""
 
 

@@ -1,4 +1,4 @@
-"""The games in C that come with metta_fast: CartPole beside Gymnasium's, snake's rules."""
+"""The games in C that come with metta_fast: CartPole beside Gymnasium's, the rules of snake and breakout."""
 
 from __future__ import annotations
 
@@ -144,3 +144,47 @@ def test_its_recipe_makes_it(name):
     config = compose([f"env={recipe}"]).config.env
     assert metta_fast.make_factory(config).spec.name == name
     assert metta_fast.make_factory(config).spec.native
+
+
+def played_breakout(seed, steps, clumsy=0.0):
+    """Plays with a paddle that follows the ball, aims a little beside it and is idle at times. Checks the score."""
+    game, rng, aim, score = (
+        Single("breakout", seed, max_steps=100_000, repeat=1),
+        np.random.default_rng(seed),
+        0.0,
+        0,
+    )
+    values = np.repeat([7, 7, 4, 4, 1, 1], 18)
+    for step in range(steps):
+        seen = board(game)
+        if step % 40 == 0:
+            aim = rng.uniform(-0.4, 0.4)
+        side = seen[5] + aim
+        action = 0 if rng.random() < clumsy or abs(side) < 0.06 else 2 if side > 0 else 1
+        obs, reward, terminal, _ = game.step(action)
+        score += reward
+        assert 0 <= obs[0] <= 1 - 36 / 288
+        assert 0 <= obs[1] <= 1 - 4 / 288
+        assert np.isin(obs[9:], (0, 1)).all()
+        assert score == 432 * obs[8] + values[obs[9:] == 0].sum() - (432 if obs[8] == 2 else 0)
+        if terminal:
+            return obs, score
+    return obs, score
+
+
+def test_a_paddle_that_follows_the_ball_loses_no_life():
+    obs, score = played_breakout(1, 6000)
+    assert obs[6] == 1
+    assert score > 50
+
+
+def test_an_idle_paddle_loses_five_lives():
+    obs, score = played_breakout(2, 6000, clumsy=1.0)
+    assert obs[6] == 0
+    assert score < 100
+
+
+def test_both_walls_can_be_cleared():
+    obs, score = played_breakout(3, 90_000)
+    assert score == 864
+    assert obs[8] == 2

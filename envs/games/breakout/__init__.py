@@ -1,0 +1,1 @@
+"""Holds the environment breakout: rules (breakout.h) and their description (breakout.py)."""
