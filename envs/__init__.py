@@ -60,10 +60,31 @@ def make_factory(env_config: EnvConfig) -> EnvFactory:
     factory = _factory(env_config)
     if not isinstance(factory, EnvFactory):  # it has device vectors only: resolve refuses env.action_repeat
         return cast("EnvFactory", factory)
+    _check_masks(env_config, factory)
     known = observations(factory)
     if known and env_config.observation != "default":
         _check_observation(env_config, known)
     return repeated(factory, env_config.action_repeat)
+
+
+def _check_masks(config: EnvConfig, factory: EnvFactory) -> None:
+    """Raises UserError for a setting that does not fit the environment's action masks."""
+    given = config.action_mask
+    if given not in ("auto", "none") and getattr(factory, "mask", None) is None:
+        raise UserError(
+            f"env.action_mask={given} has no effect on {factory.spec.name}: it is for Python environments, whose masks "
+            "are in an observation, in info or in a method; leave it out"
+        )
+    if given == "none" and factory.spec.action_mask:
+        raise UserError(
+            f"env.action_mask=none has no effect on {factory.spec.name}, whose factory gives the masks itself; leave "
+            "it out"
+        )
+    if factory.spec.action_mask and config.action_repeat > 1:
+        raise UserError(
+            f"env.action_repeat={config.action_repeat}: {factory.spec.name} gives action masks, and a repeated action "
+            "may be illegal in the next step; give env.action_repeat=1, or env.action_mask=none"
+        )
 
 
 def _factory(config: EnvConfig) -> EnvFactory | DeviceFactory:
@@ -251,7 +272,7 @@ def _custom(config: EnvConfig) -> EnvFactory | DeviceFactory:
         if wrong:
             raise UserError(f"{where} gave a maker of environments that does not fit: {wrong}")
         try:
-            factory = PythonEnvFactory(made, name=config.name)
+            factory = PythonEnvFactory(made, name=config.name, action_mask=config.action_mask)
         except EnvError as error:
             raise UserError(f"{where}: {error}") from error
     elif hasattr(made, "action_space"):

@@ -47,6 +47,7 @@ from metta_fast.contracts import batch_state as states
 from metta_fast.contracts import progress
 from metta_fast.contracts.env import KINDS, Array, EnvError, EnvSpec, Rows
 from metta_fast.contracts.errors import UserError
+from metta_fast.envs.action_masks import find_source, is_mask
 from metta_fast.envs.actions import ActionDecoder, action_spec
 from metta_fast.envs.episode_length import episode_length, reward_threshold
 from metta_fast.envs.info_stats import InfoStats
@@ -72,6 +73,7 @@ class PythonEnvFactory:
             statistics too, at most 64 (info_stats.py); what is listed must be there in every episode.
         has_final_obs: False for a same-step environment without `info["final_obs"]`: episodes then have no masked
             row, and a time limit cannot bootstrap.
+        action_mask: where the mask of legal actions is (env.action_mask; action_masks.py).
     """
 
     def __init__(
@@ -82,6 +84,7 @@ class PythonEnvFactory:
         name: str = "python",
         stats: Sequence[str] = (),
         has_final_obs: bool = True,
+        action_mask: str = "auto",
     ) -> None:
         self.make_env = make_env
         if num_envs is not None:
@@ -101,8 +104,10 @@ class PythonEnvFactory:
             threshold = reward_threshold(env)
             cheap = hasattr(env, "state_dict") and hasattr(env, "load_state_dict")
             agents = num_agents(env, self.parts)
+            self.mask = mask = find_source(action_mask, env, action, self.parts, agents)
         finally:
             _close(env)
+        self.parts = tuple(part for part in self.parts if not is_mask(part, mask))
         self.several = agents is not None
         if self.autoreset != SAME_STEP and not has_final_obs:
             raise UserError(f"has_final_obs=False is for same-step environments; {name} is {self.autoreset}")
@@ -120,6 +125,7 @@ class PythonEnvFactory:
             cheap_state=cheap,
             reward_threshold=threshold,
             info_stats=True,
+            action_mask=mask is not None,
         )
 
     def has_state(self) -> bool:

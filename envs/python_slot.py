@@ -14,6 +14,7 @@ from numpy import ndarray
 from metta_fast.config.extension import described
 from metta_fast.contracts.env import Array, EnvError, EnvSpec, Rows
 from metta_fast.contracts.interrupt import is_interrupt
+from metta_fast.envs.action_masks import MaskSource, method_of
 from metta_fast.envs.actions import ActionDecoder
 from metta_fast.envs.python_checks import make_env, reset_result, step_result
 from metta_fast.envs.spaces import FieldError, Part
@@ -30,6 +31,7 @@ class Made(Protocol):
 
     spec: EnvSpec
     parts: tuple[Part, ...]
+    mask: MaskSource | None
     action_space: Any
     autoreset: str
     make_env: Callable[[int], Any]
@@ -60,9 +62,12 @@ class Slot:
         """Takes the info of an episode's last step, and [n] whose episode ends: statistics that nobody declared."""
         self.env = make_env(factory.make_env, index)
         self.call = self.env.step
+        self.mask = factory.mask
+        self.method = method_of(self.env) if self.mask is not None and self.mask.kind == "method" else None
 
     def bind(self, rows: Rows) -> None:
         self.rows = rows
+        self.mask_view = rows.action_mask.reshape((*self.agents, -1)) if self.mask is not None else None
         self.views = [part.view(rows.obs[part.name], self.agents) for part in self.factory.parts]
         part = self.factory.parts[0]
         if len(self.views) == 1 and not part.path and not part.nvec:
@@ -104,8 +109,25 @@ class Slot:
         self._first(self._fresh(seed))
 
     def _fresh(self, seed: int | None) -> Any:
-        """Returns the first observation of a new episode."""
-        return reset_result(self.env.reset() if seed is None else self.env.reset(seed=seed))
+        """Returns the first observation of a new episode, and writes its action mask."""
+        result = self.env.reset() if seed is None else self.env.reset(seed=seed)
+        obs = reset_result(result)
+        if self.mask is not None:
+            self._write_mask(obs, result[1])
+        return obs
+
+    def _write_mask(self, obs: Any, info: Any, live: Array | None = None) -> None:
+        """Writes the action mask. live: [n] bool: the agents that act next; None: all. Others' are not
+        read."""
+        source, view = self.mask, self.mask_view
+        assert source is not None
+        assert view is not None
+        live = np.ones(self.gone.shape, np.bool_) if live is None else live
+        if not live.any():
+            view[...] = True
+            return
+        source.write(source.find(obs, info, self.method), view, self.agents)
+        source.check_legal(self.rows.action_mask, live)
 
     def _first(self, obs: Any) -> None:
         rows = self.rows
@@ -146,6 +168,8 @@ class OneAgent(Slot):
             terminal, truncation = _flag("terminated", terminal), _flag("truncated", truncation)
         if terminal or truncation:
             obs = self._end(obs, terminal, truncation, info)
+        elif self.mask is not None:
+            self._write_mask(obs, info)
         if type(obs) is ndarray and obs.dtype is self.dtype and obs.shape == self.shape:
             self.view[...] = obs
         else:
@@ -156,6 +180,11 @@ class OneAgent(Slot):
         """Writes the flags and statistics of an episode's last step. Returns its row's observation."""
         factory, rows = self.factory, self.rows
         masked = self.ended = factory.spec.has_final_obs
+        if self.mask is not None:
+            if factory.autoreset == SAME_STEP:  # it is the new episode's; a masked row's is not read
+                self._write_mask(obs, info)
+            else:
+                rows.action_mask[...] = True
         if factory.autoreset == SAME_STEP:
             if masked:
                 if "final_obs" not in info:
@@ -181,7 +210,9 @@ class OneAgent(Slot):
         if factory.autoreset == SAME_STEP:
             obs, self.held = self.held, None
         elif factory.autoreset == NEXT_STEP:
-            obs = step_result(self.call(action))[0]
+            obs, *_, info = step_result(self.call(action))
+            if self.mask is not None:
+                self._write_mask(obs, info)
         else:
             obs = self._fresh(None)
         self._write(obs)
@@ -214,6 +245,8 @@ class SeveralAgents(Slot):
         ends = rows.terminal | rows.truncation
         self.gone |= ends
         rows.mask[:] = ~self.gone
+        if self.mask is not None:
+            self._write_mask(obs, info, rows.mask)
         rows.reset[:] = False
         if ends.any():
             self._stats(info, ends)

@@ -101,7 +101,7 @@ def factory_of(made: Maker, config: EnvConfig) -> PythonEnvFactory:
             f"env.params.{key} has no effect with {made.where}: arguments of the environment are env.kwargs.{key}=…"
         )
     try:
-        factory = PythonEnvFactory(_Checked(made), name=config.name)
+        factory = PythonEnvFactory(_Checked(made), name=config.name, action_mask=config.action_mask)
     except EnvError as error:
         cause = error.__cause__
         if isinstance(cause, UserError):

@@ -6,6 +6,7 @@
     target    continuous actions with bounds that are not −1 and 1, one step
     copy      several discrete branches of different sizes, one step
     cue       something to remember for eight steps: needs policy=lstm or policy=mingru
+    legal     two of twenty choices are legal, as an action mask says
 
 They are ordinary Gymnasium environments and get no settings of their own. docs/learning.md has their scores.
 """

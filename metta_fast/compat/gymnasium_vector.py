@@ -43,6 +43,11 @@ class GymnasiumVector(gymnasium.vector.VectorEnv):
                 f"api='gymnasium': {spec.name} has {spec.agents_per_env} agents in each environment, and Gymnasium's "
                 "vector API is for one; leave api out"
             )
+        if spec.action_mask:
+            raise UserError(
+                f"api='gymnasium': {spec.name} gives action masks apart from its observation, and Gymnasium's vector "
+                "API has no place for them; leave api out, or give the factory with action_mask='none'"
+            )
         if not spec.has_final_obs:
             raise UserError(
                 f"api='gymnasium': {spec.name} resets in the same step and gives no final observation; leave api out"

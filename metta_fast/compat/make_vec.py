@@ -98,6 +98,7 @@ def _factory(env: Any, kwargs: dict[str, Any], wrappers: tuple[Callable[[Any], A
             )
     if isinstance(env, str):
         config = compose([f"env={env}", "hardware=cpu"]).config.env
+        config.action_mask = "none"  # a vector's caller chooses the actions, and reads a mask where it is
         if kwargs:
             config.kwargs = kwargs
         factory = make_factory(config)
@@ -108,7 +109,8 @@ def _factory(env: Any, kwargs: dict[str, Any], wrappers: tuple[Callable[[Any], A
         return _rewrapped(env, wrappers, env.spec.name) if wrappers else env
     if callable(env):
         name = getattr(env, "__name__", type(env).__name__).strip("<>")
-        return PythonEnvFactory(Made(env, kwargs, wrappers, _takes_index(env, kwargs)), name=name)
+        made = Made(env, kwargs, wrappers, _takes_index(env, kwargs))
+        return PythonEnvFactory(made, name=name, action_mask="none")
     raise UserError(
         f"make_vec: env is {type(env).__name__}, expected a name such as 'CartPole-v1', an EnvFactory, or a function "
         "or class that makes an environment"
@@ -121,8 +123,9 @@ def _rewrapped(factory: EnvFactory, wrappers: tuple[Callable[[Any], Any], ...], 
         raise UserError(
             f"wrappers are for environments in Python; {name} steps many at once and cannot be wrapped"
         )
+    source = "none" if factory.mask is None else factory.mask.describe()
     made = Made(factory.make_env, {}, wrappers, index=True)
-    return PythonEnvFactory(made, name=factory.spec.name, stats=factory.spec.stats)
+    return PythonEnvFactory(made, name=factory.spec.name, stats=factory.spec.stats, action_mask=source)
 
 
 def _takes_index(maker: Callable[..., Any], kwargs: Mapping[str, Any]) -> bool:

@@ -66,6 +66,11 @@ class EnvConfig:
         "how many times the environment repeats each action; rewards are summed, and it counts as one agent step",
         low=1,
     )
+    action_mask: str = key(
+        "auto",
+        "where a Python environment's mask of legal actions is: obs:LEAF, info, method, none, or auto (a leaf "
+        "action_mask, a method action_masks(), or info['action_mask'])",
+    )
     step_cost: str = key(
         "auto",
         "class of the time of one environment's step: cheap (under 20 µs), medium (under 1 ms), slow, or auto "

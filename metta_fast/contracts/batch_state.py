@@ -82,8 +82,13 @@ def save_rows(rows: Rows) -> State:
     """Copies the rows: {"obs": {leaf: array}, "reward": array, …}."""
     return {
         "obs": {name: leaf.copy() for name, leaf in rows.obs.items()},
-        **{name: getattr(rows, name).copy() for name in Rows._fields[1:]},
+        **{name: getattr(rows, name).copy() for name in _saved(rows)},
     }
+
+
+def _saved(rows: Rows) -> list[str]:
+    """Returns the names of the arrays to save; an action mask only where the environment gives one."""
+    return [name for name in Rows._fields[1:] if name != "action_mask" or rows.action_mask.size]
 
 
 def load_rows(rows: Rows, state: State) -> None:
@@ -93,7 +98,7 @@ def load_rows(rows: Rows, state: State) -> None:
         ValueError: a name, shape or dtype differs.
     """
     pairs = [(f"obs/{name}", leaf, state["obs"].get(name)) for name, leaf in rows.obs.items()]
-    pairs += [(name, getattr(rows, name), state[name]) for name in Rows._fields[1:]]
+    pairs += [(name, getattr(rows, name), state.get(name)) for name in _saved(rows)]
     for name, to, value in pairs:
         if value is None or value.shape != to.shape or value.dtype != to.dtype:
             given = "nothing" if value is None else f"{value.dtype} {value.shape}"

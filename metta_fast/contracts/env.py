@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
+import numpy as np
 from numpy.typing import NDArray
 
 from metta_fast.contracts.errors import UserError
@@ -127,10 +128,14 @@ class EnvSpec:
     the new episode's first. "same_step": row t+1 is the new episode's first; with `has_final_obs` the vector
     writes the last observation to `final_obs` (contracts/device_vector.py)."""
     action_mask: bool = False
-    """True: each row carries a mask of legal choices (discrete actions; environments on the learner's device)."""
+    """True: each row carries a mask of legal choices (discrete actions). `EnvBatch` writes it to Rows.action_mask."""
     device_rows: bool = False
     """True: its factory has `make_device_vector`: the environments' rows are torch tensors on the learner's device, a
     GPU or the CPU (contracts/device_vector.py)."""
+
+
+NO_MASK = np.zeros((0, 0), np.bool_)
+"""Stands for the action mask in rows of environments without one."""
 
 
 class Rows(NamedTuple):
@@ -156,6 +161,9 @@ class Rows(NamedTuple):
     """[n] bool: first row of the agent's episode."""
     stats: Array
     """[n, len(spec.stats)] float32: valid where terminal or truncation is set."""
+    action_mask: Array = NO_MASK
+    """[n, P] bool, P choices of all heads together: True where the choice is legal. Without spec.action_mask it has no
+    columns."""
 
     def slice(self, start: int, stop: int) -> Rows:
         """Returns views of agents [start, stop) of these rows."""

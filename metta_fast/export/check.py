@@ -16,7 +16,7 @@ from torch import Tensor
 from metta_fast.contracts.env import EnvFactory, EnvSpec, check_batches
 from metta_fast.contracts.slab import new_rows
 from metta_fast.export.formats import Function
-from metta_fast.export.step import Step, has_memory, output_names
+from metta_fast.export.step import ACTION_MASK, Step, has_memory, output_names
 from metta_fast.inference.players import RandomPlayer, close_batch
 from metta_fast.policy import Policy
 from metta_fast.policy.mixed_head import discrete_of
@@ -30,7 +30,7 @@ SPREAD = 3.0
 """Standard deviation of random floating-point numbers."""
 
 Batch = tuple[dict[str, Tensor], Tensor]
-"""Observations {leaf: [n, *shape]}, and reset [n] bool."""
+"""Observations {leaf: [n, *shape]}, with ACTION_MASK [n, P] where there are masks, and reset [n] bool."""
 
 
 class Different(Exception):
@@ -62,6 +62,8 @@ def played(factory: EnvFactory, num_envs: int, wanted: EnvSpec, seed: int = 0) -
         batch.reset(seed)
         for _ in range(STEPS):
             obs = {name: torch.from_numpy(rows.obs[name].copy()) for name in wanted.obs}
+            if spec.action_mask:
+                obs[ACTION_MASK] = torch.from_numpy(rows.action_mask.copy())
             found.append((obs, torch.from_numpy(rows.reset.copy())))
             rows.action[...] = player.act(rows, batch)
             batch.step()
@@ -85,6 +87,13 @@ def random_batches(spec: EnvSpec, seen: list[Batch], seed: int = 0) -> Iterator[
                 values = torch.cat([batch[0][name].flatten() for batch in seen]).numpy()
                 array = rng.choice(values, shape)
             obs[name] = torch.from_numpy(array)
+        if spec.action_mask:
+            mask = rng.random((n, sum(spec.action.nvec))) < 0.5
+            first = 0
+            for choices in spec.action.nvec:
+                mask[np.arange(n), first + rng.integers(0, choices, n)] = True
+                first += choices
+            obs[ACTION_MASK] = torch.from_numpy(mask)
         yield obs, torch.from_numpy(rng.random(n) < 0.3)
 
 

@@ -12,7 +12,7 @@ import torch
 from metta_fast.config.keys import Config
 from metta_fast.contracts.env import EnvSpec
 from metta_fast.export.formats import ONNX_PACKAGES
-from metta_fast.export.step import gives_value, has_memory, input_names
+from metta_fast.export.step import ACTION_MASK, gives_value, has_memory, input_names
 from metta_fast.policy import Policy
 from metta_fast.policy.mixed_head import box_of
 from metta_fast.version import __version__
@@ -36,6 +36,8 @@ def describe(
         {"name": name, "dtype": leaf.dtype, "shape": ["B", *leaf.shape]}
         for name, leaf in zip(names, spec.obs.values())
     ]
+    if spec.action_mask:
+        inputs.append({"name": ACTION_MASK, "dtype": "bool", "shape": ["B", sum(spec.action.nvec)]})
     outputs: list[dict[str, Any]] = [
         {"name": "action", "dtype": spec.action.dtype, "shape": ["B", spec.action.width]},
         {"name": "params", "dtype": "float32", "shape": ["B", policy.head.num_params]},

@@ -1,10 +1,11 @@
 """Wraps one step of a policy as the module to export, whose inputs and outputs are plain tensors.
 
-    (leaves [B, *shape] …, state [layers, B, size], reset [B] bool)
+    (leaves [B, *shape] …, action_mask [B, P] bool, state [layers, B, size], reset [B] bool)
         ─► (action [B, width], params [B, P], value [B], new_state [layers, B, size])
 
 The leaves are the actor's. If the value reads other leaves, it is not an output. A policy without a core has no state
-and no reset. The action is the most likely one, in the environment's own numbering.
+and no reset. action_mask is an input only where the environment gives masks; params then has -inf where the mask
+forbids. The action is the most likely one, in the environment's own numbering.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from metta_fast.policy import Policy
 from metta_fast.policy.cores import LSTMCore, MinGRUCore
 from metta_fast.policy.grid.sparse_layer import SparseLayer
 
+ACTION_MASK = "action_mask"
+"""The mask's input, and its key beside the observation's leaves in the batches of check.py."""
 PLAIN: dict[type[nn.Module], str] = {SparseLayer: "decoded", LSTMCore: "plain", MinGRUCore: "plain"}
 """Modules with operators of our own, and their method that computes the same with torch's operators."""
 
@@ -32,6 +35,7 @@ class Step(nn.Module):
         self.policy = policy
         self.leaves = list(policy.actor_leaves)
         self.memory, self.value = has_memory(policy), gives_value(policy)
+        self.masks = spec.action_mask
         self.heads = len(spec.action.nvec)
         """Entries of the action that are choices; the others are numbers."""
         start = [*spec.action.start, *[0] * len(spec.action.low)]
@@ -47,6 +51,8 @@ class Step(nn.Module):
             reset = torch.zeros(agents, dtype=torch.bool, device=inputs[0].device)
         params, value, after = self.policy(obs, state, reset.unsqueeze(0))
         head: Any = self.policy.head
+        if self.masks:
+            params = head.masked(params, inputs[len(self.leaves)].unsqueeze(0))
         action = head.to_env(head.mode(params))[0]
         if self.start is not None:
             action = action + torch.tensor(self.start, dtype=action.dtype, device=action.device)
@@ -76,8 +82,10 @@ def plain_copy(policy: Policy) -> Policy:
 
 
 def input_names(spec: EnvSpec, *, memory: bool) -> list[str]:
-    """Returns the inputs' names in the order of `Step.forward`: "obs" or "obs/<leaf>" …, state, reset."""
+    """Returns the inputs' names in the order of `Step.forward`: "obs" or "obs/<leaf>" …, action_mask, state,
+    reset."""
     leaves = [name if name == "obs" else f"obs/{name}" for name in spec.obs]
+    leaves += [ACTION_MASK] * spec.action_mask
     return [*leaves, "state", "reset"] if memory else leaves
 
 

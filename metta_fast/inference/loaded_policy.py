@@ -22,6 +22,7 @@ from metta_fast.config.schema import PolicyConfig
 from metta_fast.config.trust import given_in_call
 from metta_fast.contracts.env import ActionSpec, Array, EnvFactory
 from metta_fast.contracts.errors import UserError
+from metta_fast.contracts.slab import first_illegal
 from metta_fast.inference.evaluate import load_run
 from metta_fast.inference.players import PolicyPlayer, sampled_or_likely
 from metta_fast.inference.read_observation import as_array, read_observation
@@ -113,9 +114,60 @@ class LoadedPolicy:
         self._deterministic, self._seed = deterministic, seed
         self._parts = [part for part in getattr(factory, "parts", ()) if part.name in self.spec.obs]
         self._unread = factory.spec.obs.keys() - self.spec.obs.keys()
+        source = getattr(factory, "mask", None)
+        self._mask_path = source.path if source is not None else ()
+        """Where an observation has the action mask; () if it has none."""
+        if self._mask_path:
+            self._unread |= {"/".join(map(str, self._mask_path))}
         self._space = None if getattr(factory, "several", True) else factory.action_space  # type: ignore[attr-defined]
         """The action space, if the environment is a Python one with one agent."""
         self.restart()
+
+    def _given_mask(self, obs: Any, action_mask: Any) -> Any:
+        """Returns the mask that was given, or the observation's. Raises UserError for one too many or missing."""
+        if not self.spec.action_mask:
+            if action_mask is not None:
+                raise UserError(
+                    f"action_mask was given, but {self.spec.name} has no action masks; leave it out"
+                )
+            return None
+        found = obs if self._mask_path and action_mask is None else action_mask
+        if found is obs:
+            name = "/".join(map(str, self._mask_path))
+            if isinstance(obs, Mapping) and name in obs:
+                return obs[name]
+            try:
+                for key in self._mask_path:
+                    found = found[key]
+            except (KeyError, IndexError, TypeError):
+                found = None
+        if found is None:
+            raise UserError(
+                f"{self.spec.name} has action masks: give act(obs, action_mask=…), [n, {sum(self.spec.action.nvec)}] "
+                "bool, True for legal choices"
+            )
+        return found
+
+    def _legal(self, action_mask: Any, n: int) -> Array:
+        """Returns the mask as [n, P] bool. Raises UserError for another shape or dtype, or no legal choice."""
+        nvec = self.spec.action.nvec
+        if isinstance(action_mask, (tuple, list)) and len(action_mask) == len(nvec) > 1:
+            action_mask = np.concatenate([as_array(part, "action_mask") for part in action_mask], -1)
+        given = as_array(action_mask, "action_mask")
+        wanted = (n, sum(nvec))
+        if given.shape not in (wanted, wanted[1:] if n == 1 else wanted):
+            raise UserError(
+                f"action_mask has shape {list(given.shape)}, expected {list(wanted)}: one entry for each choice"
+            )
+        if given.dtype != np.bool_ and not (given.dtype.kind in "iu" and ((given == 0) | (given == 1)).all()):
+            raise UserError(f"action_mask is {given.dtype}, expected bool, or whole numbers 0 and 1")
+        legal = np.ascontiguousarray(given.reshape(wanted).astype(np.bool_))
+        row = first_illegal(legal, None, self.spec)
+        if row is not None:
+            raise UserError(
+                f"action_mask leaves agent {row} no legal choice: allow at least one for each head"
+            )
+        return legal
 
     def describe(self) -> dict[str, str]:
         """Returns what this policy is, as texts by name: environment, observation, actions, network, …"""
@@ -147,7 +199,7 @@ class LoadedPolicy:
         self._player: PolicyPlayer | None = None
         self._agents = 0
 
-    def act(self, obs: Any, reset: Any = None) -> Any:
+    def act(self, obs: Any, reset: Any = None, *, action_mask: Any = None) -> Any:
         """Returns the actions of n agents, [n, width], in the environment's numbering (`Discrete(n, start=k)`: k …).
 
         For an observation without the axis n, returns that agent's action, [width]. For a Python environment with one
@@ -160,14 +212,19 @@ class LoadedPolicy:
                 be left out.
             reset: [n] bool: True for agents whose episode begins with this observation; or one bool for all. None: no
                 agent's (all begin after `restart`).
+            action_mask: [n, P] bool, True for legal choices of all heads side by side ([P] for one agent): only where
+                the environment gives masks. May be left out where the mask is a leaf of `obs`.
 
         Raises:
-            UserError: an observation of the wrong form, or another number of agents than in the last call.
+            UserError: an observation or action mask of the wrong form, a mask that is missing or forbids all choices,
+                or another number of agents than in the last call.
         """
+        action_mask = self._given_mask(obs, action_mask)
         if isinstance(obs, Mapping):
             obs = {name: leaf for name, leaf in obs.items() if name not in self._unread}
         leaves, single = read_observation(obs, self.spec, self._parts)
         n = len(next(iter(leaves.values())))
+        legal = None if action_mask is None else self._legal(action_mask, n)
         if self._player is None:
             self._player = PolicyPlayer(
                 self.policy, self.spec, self.device, deterministic=self._deterministic, seed=self._seed
@@ -175,7 +232,7 @@ class LoadedPolicy:
             self._agents = n
         if n != self._agents:
             raise UserError(f"observations of {n} agents after {self._agents}: call restart() in between")
-        action = self._player.choose(leaves, _begins(reset, n))
+        action = self._player.choose(leaves, _begins(reset, n), None, legal)
         start = self.spec.action.start
         nested = self._space is not None and self._space.shape is None
         if single and self._space is not None:

@@ -32,7 +32,7 @@ from metta_fast.contracts.env import (
 )
 from metta_fast.contracts.errors import UserError
 from metta_fast.contracts.player import Player
-from metta_fast.contracts.slab import new_rows
+from metta_fast.contracts.slab import first_illegal, new_rows
 
 if TYPE_CHECKING:
     import torch
@@ -164,14 +164,37 @@ def uniform(action: ActionSpec, agents: int, rng: np.random.Generator) -> Array:
     return np.concatenate([choices.astype(np.float32), numbers], 1)
 
 
+def check_legal(action_mask: Array, live: Array | None, spec: EnvSpec) -> None:
+    """Raises EnvError if a live row's action mask leaves a head without a legal choice."""
+    row = first_illegal(action_mask, live, spec)
+    if row is not None:
+        env, agent = divmod(row, spec.agents_per_env)
+        raise EnvError(
+            f"{spec.name} gave an action mask without a legal choice in environment {env} (agent {agent} of it); "
+            "expected at least one True for each action head",
+            env,
+        )
+
+
+def uniform_legal(action: ActionSpec, action_mask: Array, rng: np.random.Generator) -> Array:
+    """Returns discrete actions [n, heads], uniform over the choices that action_mask [n, P] allows."""
+    drawn = np.where(action_mask, rng.random(action_mask.shape), -1.0)
+    ends = np.cumsum(action.nvec)
+    heads = [drawn[:, end - n : end].argmax(1) for n, end in zip(action.nvec, ends)]
+    return np.stack(heads, 1).astype(np.int32)
+
+
 class RandomPlayer:
-    """Chooses uniformly among all actions."""
+    """Chooses uniformly among all legal actions."""
 
     def __init__(self, spec: EnvSpec, seed: int = 0) -> None:
         self._spec = spec
         self._rng = np.random.default_rng(seed)
 
     def act(self, rows: Rows, batch: EnvBatch) -> Array:
+        if self._spec.action_mask:
+            check_legal(rows.action_mask, rows.mask, self._spec)
+            return uniform_legal(self._spec.action, rows.action_mask, self._rng)
         return uniform(self._spec.action, len(rows.reward), self._rng)
 
 
@@ -214,20 +237,31 @@ class PolicyPlayer:
         self._generator = reseed(torch.Generator(device), seed)
 
     def act(self, rows: Rows, batch: EnvBatch) -> Array:
-        return self.choose(rows.obs, rows.reset, rows.mask)
+        masks = rows.action_mask if self._spec.action_mask else None
+        return self.choose(rows.obs, rows.reset, rows.mask, masks)
 
-    def choose(self, obs: Mapping[str, Array], reset: Array, live: Array | None = None) -> Array:
+    def choose(
+        self,
+        obs: Mapping[str, Array],
+        reset: Array,
+        live: Array | None = None,
+        action_mask: Array | None = None,
+    ) -> Array:
         """Returns actions [n, width] for obs {leaf: [n, *shape]} and reset [n] bool, and keeps the core's new state.
         Only the actor's leaves are read.
 
         Args:
             live: [n] bool: rows whose action is used; None: all.
+            action_mask: [n, P] bool: True for legal choices; None: all are.
 
         Raises:
+            EnvError: an action mask leaves a live row without a legal choice.
             UserError: all logits of an action head are -inf in a row whose action is used.
         """
         import torch
 
+        if action_mask is not None:
+            check_legal(action_mask, live, self._spec)
         draw = torch.rand if self._spec.action.kind == "discrete" else torch.randn
         with torch.inference_mode():
             leaves = {
@@ -238,13 +272,17 @@ class PolicyPlayer:
                 self._state = self._policy.initial_state(len(reset), self._device)
             output = self._policy(leaves, self._state, begins)
             self._state, self._value = output.state, output.value[0]
-            self._check_choice(output.params[0], live)
+            params = output.params
+            if action_mask is not None:
+                mask = torch.from_numpy(action_mask)[None].to(self._device)
+                params = self._policy.head.masked(params, mask)  # type: ignore[union-attr]
+            self._check_choice(params[0], live)
             if self.deterministic:
-                action = self._policy.head.mode(output.params)
+                action = self._policy.head.mode(params)
             else:
                 shape = (1, len(reset), self._spec.action.width)
                 noise = draw(shape, generator=self._generator, device=self._device)
-                action, _ = self._policy.head.sample(output.params, noise)
+                action, _ = self._policy.head.sample(params, noise)
             action = self._policy.head.to_env(action)
         return action[0].cpu().numpy()
 

@@ -51,21 +51,24 @@ def choose(
     return Choice(action, logprob, out.value, out.state)
 
 
-Choose = Callable[[dict[str, Tensor], Tensor, Tensor, Tensor], tuple[Tensor, Tensor, Tensor, Tensor, Tensor]]
+Choose = Callable[
+    [dict[str, Tensor], Tensor, Tensor, Tensor, Tensor | None], tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
+]
 
 
 def make_act(policy: Policy) -> Choose:
     """Returns `choose` as one function that writes nothing, for torch.compile.
 
-    (obs {leaf: [1, n, …]}, state [L, n, H], reset [1, n], noise [1, n, W]) →
+    (obs {leaf: [1, n, …]}, state [L, n, H], reset [1, n], noise [1, n, W],
+    action_mask [1, n, P] or None) →
     (action [1, n, W], logprob [1, n], value [1, n], state [L, n, H], the action as the environment gets it).
     """
     head = policy.head
 
     def act(
-        obs: dict[str, Tensor], state: Tensor, reset: Tensor, noise: Tensor
+        obs: dict[str, Tensor], state: Tensor, reset: Tensor, noise: Tensor, action_mask: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-        choice = choose(policy, obs, state, reset, noise)
+        choice = choose(policy, obs, state, reset, noise, action_mask)
         return *choice, head.to_env(choice.action)
 
     return act

@@ -26,7 +26,7 @@ from metta_fast.policy.plan import described_by
 from metta_fast.rollout.act import Choose, make_act
 from metta_fast.rollout.base import RolloutBase
 from metta_fast.rollout.check_compiled import check_compiled
-from metta_fast.rollout.finite_checks import check_block, check_choice
+from metta_fast.rollout.finite_checks import check_block, check_choice, check_legal
 from metta_fast.rollout.transfer import Transfer, make_transfer
 
 
@@ -46,18 +46,13 @@ class Rollout(RolloutBase[VectorEnv]):
         """compile_mode: torch.compile's mode for policy and sampling; None: eager. keys: as RolloutBase's.
 
         Raises:
-            UserError: the environments give action masks, or final observations apart from their rows.
+            UserError: the environments give final observations apart from their rows.
         """
         super().__init__(vec, policy, buffers, **keys)
-        if buffers.action_mask is not None or buffers.bootstrap is not None:
-            what = (
-                "action masks"
-                if buffers.action_mask is not None
-                else "final observations of same-step resets"
-            )
+        if buffers.bootstrap is not None:
             raise UserError(
-                f"{vec.spec.name} gives {what}, which blocks of environments do not carry; give vector.backend=gpu "
-                "and a factory with make_device_vector"
+                f"{vec.spec.name} gives final observations of same-step resets, which blocks of environments do not "
+                "carry; give vector.backend=gpu and a factory with make_device_vector"
             )
         self._transfer = self._make_transfer(zero_copy)
         self._compiled = compile_mode is not None
@@ -121,6 +116,8 @@ class Rollout(RolloutBase[VectorEnv]):
         timer, transfer, i = self.timer, self._transfer, block.index
         t = self._rows[i]
         self._rows[i] = t + 1
+        if self.buffers.action_mask is not None and t < self._last:
+            check_legal(block, self.vec.spec, t, self._epoch)
         transfer.load(block, t)
         timer.lap("copy")
         self._act_on(block, t)
@@ -142,17 +139,18 @@ class Rollout(RolloutBase[VectorEnv]):
         i, a, b = block.index, block.start, block.stop
         last = t == self._last
         obs, reset = transfer.inputs(block, t)
+        action_mask = transfer.action_mask(block, t)
         state = self._states[i]
         if self._compiled:
             torch.compiler.cudagraph_mark_step_begin()
         if not last:
             self._keep_state(block, t)
         noise = self._noise[0 if last else t, a:b].unsqueeze(0)
-        action, logprob, value, new_state, given = self._act(obs, state, reset, noise)
+        action, logprob, value, new_state, given = self._act(obs, state, reset, noise, action_mask)
         buffers.value[t, a:b].copy_(value[0], non_blocking=True)
         if self._unchecked:
             self._unchecked = False
-            check_compiled(value[0], self._plain(obs, state, reset, noise)[2][0])
+            check_compiled(value[0], self._plain(obs, state, reset, noise, action_mask)[2][0])
         timer.lap("inference")
         if last:
             return

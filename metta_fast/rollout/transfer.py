@@ -60,6 +60,9 @@ class Transfer:
                 np.copyto(leaf, rows.obs[name])
         self._load_obs(block, t)
         self._reset[t, block.start : block.stop] = rows.reset
+        if self.buffers.action_mask is not None:
+            to = self.buffers.action_mask[t, block.start : block.stop]
+            to.copy_(torch.from_numpy(rows.action_mask), non_blocking=True)
 
     def load_rest(self, block: Block, t: int) -> None:
         """Copy the rest of row t, and what belongs to action[t-1] into row t-1, if there is one."""
@@ -81,6 +84,11 @@ class Transfer:
             {name: leaf[t : t + 1, a:b] for name, leaf in self.buffers.obs.items()},
             self.buffers.reset[t : t + 1, a:b],
         )
+
+    def action_mask(self, block: Block, t: int) -> Tensor | None:
+        """Returns row t's action mask on the policy's device, [1, n, P]; None for environments without one."""
+        masks = self.buffers.action_mask
+        return None if masks is None else masks[t : t + 1, block.start : block.stop]
 
     def give(self, block: Block, given: Tensor) -> None:
         """Copy the action [1, n, W], as the environment gets it, to the slab."""
@@ -200,6 +208,10 @@ class OffloadTransfer(Transfer):
             for block in vec.blocks
         ]
         self._event = torch.cuda.Event()
+
+    def action_mask(self, block: Block, t: int) -> Tensor | None:
+        mask = super().action_mask(block, t)
+        return None if mask is None else mask.to(self.device, non_blocking=True)
 
     def inputs(self, block: Block, t: int) -> tuple[dict[str, Tensor], Tensor]:
         obs, reset = self._inputs[block.index]

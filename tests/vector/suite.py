@@ -54,7 +54,7 @@ def flat(rows: Rows):
     ends = (rows.terminal | rows.truncation)[:, None]
     return {
         **{f"obs/{k}": v.copy() for k, v in rows.obs.items()},
-        **{k: getattr(rows, k).copy() for k in Rows._fields[2:-1]},
+        **{k: getattr(rows, k).copy() for k in Rows._fields[2:] if k != "stats"},
         "stats": np.where(ends, rows.stats, 0),
     }
 

@@ -1,0 +1,1 @@
+"""Tests action masks of environments on the CPU, from the environment to the exported file."""

@@ -1,0 +1,185 @@
+"""Tests where masks are found, that they reach every choice of an action, and what is refused."""
+
+from __future__ import annotations
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+import metta_fast
+from metta_fast.cli import main
+from metta_fast.contracts.errors import UserError
+from metta_fast.contracts.vector import WorkerError
+from metta_fast.envs.python_env import PythonEnvFactory
+from metta_fast.envs.sanity.legal import Legal
+from metta_fast.inference.players import RandomPlayer, play
+from metta_fast.vector import make_vector
+
+LEGAL = "metta_fast.envs.sanity.legal:make"
+SMALL = [
+    "hardware=cpu",
+    "env.num_envs=4",
+    "vector.num_workers=2",
+    "run.dashboard=none",
+    "trainer.total_timesteps=2000",
+]
+
+
+class Masked(gymnasium.Env):
+    """Raises on an illegal action. source: where its mask is. None of the choices is legal in a last row."""
+
+    def __init__(self, source="info", action=None, live=True, length=3):
+        self.source, self.live, self.length = source, live, length
+        self.action_space = action or spaces.Discrete(4, start=2)
+        self.nvec = [4] if action is None else action.nvec.tolist()
+        plain = spaces.Box(-1, 1, (2,), np.float32)
+        mask = spaces.MultiBinary(sum(self.nvec))
+        self.observation_space = (
+            spaces.Dict({"action_mask": mask, "seen": plain}) if source == "obs" else plain
+        )
+        if source == "method":
+            self.action_masks = lambda: self.mask
+
+    def _row(self, last=False):
+        heads = [self.np_random.random(n) < 0.3 for n in self.nvec]
+        for head in heads:
+            head[self.np_random.integers(len(head))] = True
+            if last or not self.live:
+                head[:] = False
+        self.heads = heads
+        self.mask = tuple(heads) if len(heads) > 1 and self.source != "obs" else np.concatenate(heads)
+        seen = self.np_random.uniform(-1, 1, 2).astype(np.float32)
+        obs = {"action_mask": self.mask.astype(np.int8), "seen": seen} if self.source == "obs" else seen
+        return obs, {"action_mask": self.mask} if self.source == "info" else {}
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.steps = 0
+        return self._row()
+
+    def step(self, action):
+        start = getattr(self.action_space, "start", np.int64(0))
+        for head, choice in zip(self.heads, np.atleast_1d(action - start)):
+            assert head[choice], "an illegal action was sent"
+        self.steps += 1
+        last = self.steps == self.length
+        obs, info = self._row(last)
+        return obs, 1.0, last, False, info
+
+
+HEADS = spaces.MultiDiscrete([3, 2])
+
+
+@pytest.mark.parametrize("action", [None, HEADS])
+@pytest.mark.parametrize("source", ["obs", "info", "method"])
+@pytest.mark.parametrize("backend", ["serial", "workers"])
+def test_found_and_carried_by_each_backend(source, backend, action):
+    factory = PythonEnvFactory(lambda index: Masked(source, action))
+    assert factory.spec.action_mask
+    assert factory.mask.describe() == ("obs:action_mask" if source == "obs" else source)
+    assert "action_mask" not in factory.spec.obs
+    player = RandomPlayer(factory.spec, 3)
+    vec = make_vector(factory, 4, num_blocks=2, backend=backend)
+    try:
+        vec.async_reset(1)
+        for _ in range(20):
+            block = vec.recv()
+            assert block.rows.action_mask[block.rows.mask].any(1).all()
+            vec.send(block, player.act(block.rows, None))
+    finally:
+        vec.close()
+
+
+def test_without_a_mask_no_rows_are_kept():
+    factory = PythonEnvFactory(lambda index: gymnasium.make("CartPole-v1"))
+    assert not factory.spec.action_mask
+    vec = make_vector(factory, 2, num_blocks=1, backend="serial")
+    assert vec.rows.action_mask.shape == (2, 0)
+    vec.close()
+    plain = PythonEnvFactory(lambda index: Masked("obs"), action_mask="none")
+    assert "action_mask" in plain.spec.obs
+
+
+@pytest.mark.parametrize(
+    ("source", "given", "words"),
+    [
+        ("info", "method", "no method action_masks"),
+        ("info", "obs:x", "no such leaf; the observation has obs"),
+        ("obs", "obs:seen", r"float32 \[2\], expected bool or int8 \[4\]"),
+        ("info", "mask", "expected auto, none, info, method or obs:LEAF"),
+    ],
+)
+def test_refused_at_the_start(source, given, words):
+    with pytest.raises(UserError, match=words):
+        PythonEnvFactory(lambda index: Masked(source), action_mask=given)
+
+
+def wrong(change):
+    class Wrong(Masked):
+        def reset(self, *, seed=None, options=None):
+            obs, info = super().reset(seed=seed)
+            return obs, change(info)
+
+    return PythonEnvFactory(lambda index: Wrong(), action_mask="info")
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda info: {}, "is missing"),
+        (lambda info: {"action_mask": np.ones(3, np.bool_)}, r"has shape \[3\], expected \[4\]"),
+        (lambda info: {"action_mask": np.ones(4)}, "is float64"),
+        (lambda info: {"action_mask": np.zeros(4, np.bool_)}, "leaves no legal action"),
+    ],
+)
+def test_a_wrong_mask_names_its_environment(change, words):
+    vec = make_vector(wrong(change), 2, num_blocks=1, backend="serial")
+    vec.async_reset(1)
+    with pytest.raises(WorkerError, match=f"environment 0 gave a wrong value: .*{words}"):
+        vec.recv()
+
+
+def test_an_evaluation_plays_legal_actions_alone():
+    factory = PythonEnvFactory(lambda index: Legal())
+    episodes = play(factory, RandomPlayer(factory.spec), 8, seed=1)
+    assert (episodes.lengths == 10).all()
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A short run; Legal raises on an illegal action."""
+    folder = tmp_path_factory.mktemp("legal")
+    assert main(["train", f"env={LEGAL}", *SMALL, f"run.dir={folder}", "run.name=legal"]) == 0
+    return folder / "legal"
+
+
+def test_a_run_is_evaluated_with_masks(run, capsys):
+    assert main(["eval", str(run), "--episodes", "8", "--json"]) == 0
+    assert '"length": 10.0' in capsys.readouterr().out
+
+
+def test_a_loaded_policy_takes_legal_actions_alone(run):
+    policy = metta_fast.load_policy(run)
+    rng = np.random.default_rng(0)
+    with pytest.raises(UserError, match="give act"):
+        policy.act(np.ones((3, 1), np.float32))
+    with pytest.raises(UserError, match="no legal choice"):
+        policy.act(np.ones((1, 1), np.float32), action_mask=np.zeros((1, 20), np.bool_))
+    policy.restart()
+    for _ in range(30):
+        mask = rng.random((3, 20)) < 0.1
+        mask[np.arange(3), rng.integers(0, 20, 3)] = True
+        actions = policy.act(np.ones((3, 1), np.float32), action_mask=mask)
+        assert mask[np.arange(3), actions[:, 0]].all()
+
+
+def test_an_exported_policy_takes_the_mask(run, tmp_path):
+    import torch
+
+    done = metta_fast.export_policy(run, tmp_path / "p.pt")
+    assert [one["name"] for one in done.metadata["inputs"]][:2] == ["obs", "action_mask"]
+    step = torch.jit.load(str(done.path))
+    mask = torch.zeros(2, 20, dtype=torch.bool)
+    mask[0, 7] = mask[1, 13] = True
+    assert step(torch.ones(2, 1), mask)[0].flatten().tolist() == [7, 13]
