@@ -24,6 +24,7 @@ import numpy as np
 from metta_fast.contracts.env import ActionSpec, Array
 from metta_fast.contracts.errors import UserError
 from metta_fast.contracts.interrupt import is_interrupt
+from metta_fast.contracts.progress import watched
 from metta_fast.envs.episode_length import layers
 from metta_fast.envs.spaces import FieldError, Part
 
@@ -158,6 +159,8 @@ def find_source(
             )
         return _checked_leaf(MaskSource("obs", nvec, path), given, parts)
     if given == "info":
+        if not _in_info(env):
+            raise UserError('env.action_mask=info: the info of the first reset has no "action_mask"')
         return MaskSource("info", nvec)
     if given == "method":
         if method_of(env) is None:
@@ -196,7 +199,8 @@ def is_mask(part: Part, source: MaskSource | None) -> bool:
 def _in_info(env: Any) -> bool:
     """Resets the environment and returns whether info has a mask. A failure is left to the run, which names it."""
     try:
-        result = env.reset(seed=0)
+        with watched():
+            result = env.reset(seed=0)
     except BaseException as error:
         if is_interrupt(error):
             raise

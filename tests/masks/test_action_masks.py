@@ -107,6 +107,7 @@ def test_without_a_mask_no_rows_are_kept():
         ("info", "method", "no method action_masks"),
         ("info", "obs:x", "no such leaf; the observation has obs"),
         ("obs", "obs:seen", r"float32 \[2\], expected bool or int8 \[4\]"),
+        ("method", "info", "the first reset has no"),
         ("info", "mask", "expected auto, none, info, method or obs:LEAF"),
     ],
 )
@@ -116,10 +117,13 @@ def test_refused_at_the_start(source, given, words):
 
 
 def wrong(change):
+    resets = []  # the first one is the factory's, which looks for a mask
+
     class Wrong(Masked):
         def reset(self, *, seed=None, options=None):
             obs, info = super().reset(seed=seed)
-            return obs, change(info)
+            resets.append(info)
+            return obs, info if len(resets) == 1 else change(info)
 
     return PythonEnvFactory(lambda index: Wrong(), action_mask="info")
 
