@@ -91,7 +91,7 @@ class MaskSource:
             return
         at = 0
         for head, n in enumerate(self.nvec):
-            if not mask[:, at : at + n].any(1)[live].all():
+            if not np.asarray(mask[:, at : at + n].any(1))[live].all():
                 which = f" for action head {head}" if len(self.nvec) > 1 else ""
                 raise FieldError(
                     f"{self.place()} leaves no legal action{which}: allow at least one, or end the episode in the step "
