@@ -2,7 +2,8 @@
 
 observation space                     leaf
 Box                                   as it is, dtype kept (shape () becomes (1,)); uint8 of 24 × 24 pixels or more
-                                      with 1, 3 or 4 channels is an image, other uint8 are symbols
+                                      with 1, 3 or 4 channels, or a stack of up to four
+                                      such, is an image; other uint8 are symbols
 Discrete(n), MultiDiscrete            uint8 one-hot [n], [sum of n]; `start` is subtracted
 MultiBinary                           int8 as it is
 Dict, Tuple (nested)                  leaves "key", "key/inner", "0", "1/key"; by name, in sorted order
@@ -25,8 +26,8 @@ from metta_fast.envs.actions import action_spec, decode_action, decode_actions
 
 __all__ = ["FieldError", "Part", "action_spec", "decode_action", "decode_actions", "observation_parts"]
 
-CHANNELS = (1, 3, 4)
-"""Sizes of the axis that is an image's channels: grey, colour, four (colour with depth, or a stack of grey)."""
+CHANNELS = frozenset(channels * stack for channels in (1, 3, 4) for stack in (1, 2, 3, 4))
+"""Sizes of the axis that is an image's channels: grey, colour, four (colour with depth), and stacks of them."""
 LEAST_PIXELS = 24
 """Smallest side of an array that counts as an image, unless the environment sets its kind."""
 DTYPES = frozenset(

@@ -5,6 +5,7 @@
     bandit    ten arms, one step: rewards alone, nothing to see
     target    continuous actions with bounds that are not −1 and 1, one step
     copy      several discrete branches of different sizes, one step
+    catch     a ball falls on an image of 84 × 84 pixels: needs convolutions
     cue       something to remember for eight steps: needs policy=lstm or policy=mingru
     legal     two of twenty choices are legal, as an action mask says
 

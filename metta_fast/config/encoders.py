@@ -1,6 +1,7 @@
 """Names the encoders: which class turns which leaves of an observation into one vector. No torch here.
 
-    policy.encoder=null              by policy.name and the leaves' kinds (Leaf.kind); kinds without an encoder: flat
+    policy.encoder=null              by policy.name and the leaves' kinds: images by convolutions, others flat
+    policy.encoder=mlp               all leaves flat, as plain numbers
     policy.encoder=my_module:Cnn     your own, over all leaves; or the name of an entry point of metta_fast.encoders
 
     register_encoder("image", Cnn)   your own, over the leaves of this kind, in a program that calls metta_fast.train
@@ -25,6 +26,7 @@ from metta_fast.config.extension import (
     is_module_name,
     load_named,
 )
+from metta_fast.config.image_layers import image_memory, image_size
 from metta_fast.config.keys import PolicyConfig, did_you_mean, shown
 from metta_fast.config.policy_inputs import OURS as POLICIES
 from metta_fast.config.policy_inputs import only
@@ -33,6 +35,8 @@ from metta_fast.contracts.errors import UserError
 
 OURS = ("mlp", "tokens")
 """Values of policy.encoder that need no other code."""
+IMAGE = "image"
+"""The reader, in `by_encoder`, of images for which no encoder is registered: policy/images.py."""
 GRID_COLUMNS = 4096
 """Inputs of the first layer over a grid observation, at most; they are decoded within its kernel."""
 GRID_TOKENS = (200, 3)
@@ -132,23 +136,36 @@ def flat_memory(spec: EnvSpec, width: int) -> EncoderMemory:
     return EncoderMemory(6 * inputs, width * ((inputs or GRID_COLUMNS) + width))
 
 
-def by_encoder(spec: EnvSpec) -> dict[type | None, list[str]]:
-    """Returns the leaves that each encoder reads with policy.encoder=null; None: the flat ones, if there are any."""
-    found: dict[type | None, list[str]] = {}
+def by_encoder(spec: EnvSpec) -> dict[type | str | None, list[str]]:
+    """Returns the leaves that each encoder reads with policy.encoder=null; None: the flat ones, if there are any.
+
+    A class was registered for its kind of leaf; IMAGE is the built-in encoder of images.
+    """
+    found: dict[type | str | None, list[str]] = {}
     for name, leaf in spec.obs.items():
-        found.setdefault(encoder_of_kind(leaf.kind), []).append(name)
+        built_in = IMAGE if leaf.kind == "image" else None
+        found.setdefault(encoder_of_kind(leaf.kind) or built_in, []).append(name)
     return found
+
+
+def check_images(config: PolicyConfig, spec: EnvSpec) -> None:
+    """Raises UserError for an image that the built-in encoder should read and cannot."""
+    if own_encoder(config) == "mlp" and config.encoder is None:
+        for name in by_encoder(spec).get(IMAGE, []):
+            image_size(name, spec.obs[name])
 
 
 def encoder_memory(config: PolicyConfig, spec: EnvSpec) -> EncoderMemory:
     """Returns the memory of the encoder that the configuration asks for; the encoder itself says it."""
-    readers: dict[type | None, list[str]] = {None: list(spec.obs)}
+    readers: dict[type | str | None, list[str]] = {None: list(spec.obs)}
     if config.encoder is None:
         readers = by_encoder(spec)
     elif config.encoder not in OURS:
         readers = {find_encoder(config.encoder): list(spec.obs)}
     parts = [
-        getattr(reader, "memory", flat_memory)(only(spec, leaves), config.hidden_size)
+        EncoderMemory(*image_memory(config.image_encoder, only(spec, leaves), config.hidden_size))
+        if reader == IMAGE
+        else getattr(reader, "memory", flat_memory)(only(spec, leaves), config.hidden_size)
         for reader, leaves in readers.items()
     ]
     return EncoderMemory(sum(part.row for part in parts), sum(part.weights for part in parts))

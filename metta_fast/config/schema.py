@@ -141,6 +141,11 @@ class PolicyConfig:
         null=True,
         names_code=True,
     )
+    image_encoder: str = key(
+        "nature",
+        "convolutions over images: nature (three layers) or impala (residual, slower, often better)",
+        ("nature", "impala"),
+    )
     hidden_size: int = key(128, "width of the encoder and the core", low=1)
     core: str = key("none", "recurrent core: none, lstm or mingru", ("none", "lstm", "mingru"))
     activation: str = key("relu", "activation after each layer of the encoder", ("relu", "tanh", "elu"))

@@ -1,5 +1,6 @@
 """Encodes an observation, in the environment's dtypes, as one vector for each row, [T, B, width].
 
+ImageEncoder      images: convolutions (images.py)
 MLPEncoder        compact and dense grid observations, and flat ones of any leaves
 TokenEncoder      the grid's tokens, [200, 3] uint8 (location, feature, value)
 AnyTokenEncoder   [n, 3] uint8 tokens of an unknown vocabulary
@@ -18,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from metta_fast.config.encoders import (
+    IMAGE,
     by_encoder,
     check_reads,
     encoder_of_kind,
@@ -32,6 +34,7 @@ from metta_fast.contracts.errors import UserError
 from metta_fast.contracts.interrupt import is_interrupt
 from metta_fast.policy.grid.layout import LAYOUTS, amount, layout_of
 from metta_fast.policy.grid.sparse_layer import SparseLayer
+from metta_fast.policy.images import ImageEncoder
 from metta_fast.policy.initial import RELU, orthogonal_linear
 from metta_fast.policy.plan import ACTIVATIONS, Trunk, first_layer
 
@@ -42,7 +45,7 @@ EMPTY = 255
 class MLPEncoder(nn.Module):
     """Two layers. The first is a sum: one part for each grid leaf, and one for all other leaves side by side.
 
-    Other leaves are read as plain numbers: uint8 is neither divided by 255 nor convolved.
+    Other leaves are read as plain numbers: uint8 is neither divided by 255 nor convolved (images.py does both).
     """
 
     def __init__(self, spec: EnvSpec, width: int, activation: str = "relu") -> None:
@@ -172,6 +175,8 @@ def make_encoder(config: PolicyConfig, spec: EnvSpec) -> nn.Module:
     readers = by_encoder(spec) if config.encoder is None else {None: list(spec.obs)}
     if list(readers) == [None]:
         return MLPEncoder(spec, width, activation)
+    if list(readers) == [IMAGE]:
+        return ImageEncoder(spec, width, activation, config.image_encoder)
     parts: dict[str, tuple[nn.Module, list[str]]] = {}
     for reader, leaves in readers.items():
         seen = only(spec, leaves)
@@ -179,6 +184,8 @@ def make_encoder(config: PolicyConfig, spec: EnvSpec) -> nn.Module:
         made = (
             MLPEncoder(seen, width, activation)
             if reader is None
+            else ImageEncoder(seen, width, activation, config.image_encoder)
+            if reader == IMAGE
             else _made(reader, config, seen, f"the encoder of {name} leaves")
         )
         parts[name] = made, leaves

@@ -119,7 +119,11 @@ def _sizes(facts: Facts) -> Values:
     if not facts.remembers:
         values["trainer.minibatch_size"] = _minibatch(facts, scale)
         values["trainer.bptt_horizon"] = 1, "without a recurrent core rows are shuffled one by one"
-        values["trainer.update_epochs"] = 10, "several passes over few rows"
+        values["trainer.update_epochs"] = (
+            (3, "an image is read by convolutions: fewer passes, each takes long")
+            if _images(facts)
+            else (10, "several passes over few rows")
+        )
     else:
         values["trainer.minibatch_size"] = max(256, scale.minibatch), f"several segments of {SEGMENT} rows"
         who = "a policy of your own may be recurrent" if facts.own_policy else f"policy.core={facts.core}"
@@ -176,9 +180,13 @@ def _policy(facts: Facts) -> Values:
     seen = f"an observation of {inputs} numbers"
     values: Values = {
         "policy.hidden_size": (width, seen),
-        "policy.activation": ("tanh", "small networks learn more steadily with it"),
+        "policy.activation": ("relu", "an image is read by convolutions")
+        if _images(facts)
+        else ("tanh", "small networks learn more steadily with it"),
         "policy.shared": (
-            (False, "the value needs other features than the actions")
+            (True, "actions and value share the convolutions over the image")
+            if _images(facts)
+            else (False, "the value needs other features than the actions")
             if facts.core == "none"
             else (True, "actions and value share what the core remembers")
         ),
@@ -209,6 +217,12 @@ def _machine(facts: Facts) -> Values:
 def _inputs(spec: EnvSpec) -> int:
     """Returns the numbers that one agent observes."""
     return sum(prod(leaf.shape) for leaf in spec.obs.values())
+
+
+def _images(facts: Facts) -> bool:
+    """Returns whether the built-in convolutions read an image."""
+    convolved = not facts.own_policy and facts.given.get("policy.encoder") is None
+    return convolved and any(leaf.kind == "image" for leaf in facts.spec.obs.values())
 
 
 def _only_float(spec: EnvSpec) -> bool:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from metta_fast.config.encoders import (
     check_encoder_name,
+    check_images,
     check_no_params,
     check_reads,
     encoder_of_kind,
@@ -257,6 +258,7 @@ class _Resolve(Defaults):
         for leaves in reads(policy, spec):
             if (kind := own_encoder(policy)) is not None:
                 check_reads(kind, only(spec, leaves))
+            check_images(policy, only(spec, leaves))
         self._unbounded(spec)
         self._images(spec)
 
@@ -274,7 +276,7 @@ class _Resolve(Defaults):
             )
 
     def _images(self, spec: EnvSpec) -> None:
-        """Adds a note on images, or other bytes of three axes, that the MLP reads as plain numbers."""
+        """Adds a note on images, or other bytes of three axes, and how the network reads them."""
         policy = self.config.policy
         if own_encoder(policy) in (None, "tokens"):
             return
@@ -286,11 +288,17 @@ class _Resolve(Defaults):
             if policy.encoder is None and encoder_of_kind(leaf.kind):
                 continue
             shape = "×".join(map(str, leaf.shape))
+            if policy.encoder is None and leaf.kind == "image":
+                self.notes.append(
+                    f"{spec.name}: observation {name!r} ({shape} uint8) is an image: it is divided by 255 and read by "
+                    f"convolutions (policy.image_encoder={policy.image_encoder}); policy.encoder=mlp reads numbers"
+                )
+                continue
             self.notes.append(
                 f"{spec.name}: observation {name!r} ({shape} uint8) enters the network as {prod(leaf.shape)} plain "
-                "numbers 0 … 255: no encoder for images is built in, and policy.normalize_obs leaves integers as they "
-                "are; for an image, give your own encoder (policy.encoder=my_module:MyEncoder), or divide by 255 in "
-                "the environment (float32); for symbols, one-hot vectors"
+                "numbers 0 … 255, and policy.normalize_obs leaves integers as they are; for an image, leave out "
+                'policy.encoder and set its kind (metadata["kinds"]) if its sides are 24 pixels or more, or divide by '
+                "255 in the environment (float32); for symbols, one-hot vectors"
             )
 
     def features(self) -> None:

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from metta_fast.envs.sanity import bandit, copy, cue, parts, target
+from metta_fast.envs.sanity import bandit, catch, copy, cue, parts, target
 
-TASKS = (bandit, copy, cue, parts, target)
+TASKS = (bandit, catch, copy, cue, parts, target)
 
 
 def score(env: Any, player: Any, episodes: int = 200) -> float:
@@ -34,6 +34,12 @@ def test_best_players() -> None:
     assert score(bandit.Bandit(), lambda obs, memory: (None, 9)) == pytest.approx(1, abs=0.02)
     assert score(copy.Copy(), lambda obs, memory: (None, obs)) == 1
     scaled = lambda obs, memory: (None, target.LOW + (obs + 1) / 2 * (target.HIGH - target.LOW))  # noqa: E731
+
+    def below(obs: Any, memory: Any) -> tuple[int, int]:  # the ball is the first bright column, remembered
+        wanted = int(obs[:-7, :, 0].any(0).argmax()) if memory is None else memory
+        return wanted, int(np.sign(wanted - int(obs[-7:, :, 0].any(0).argmax()))) + 1
+
+    assert score(catch.Catch(), below) == 1
     assert score(target.Target(), scaled) == pytest.approx(0, abs=1e-6)
     every = lambda obs, memory: (None, {"pick": (obs["symbol"], obs["bit"]), "move": obs["point"]})  # noqa: E731
     assert score(parts.Parts(), every) == 2

@@ -75,8 +75,8 @@ def registered() -> Iterator[None]:
     encoders._registered.clear()
 
 
-def test_an_image_without_an_encoder_is_read_flat() -> None:
-    policy = make(CAMERA)
+def test_an_image_is_read_flat_where_the_mlp_is_typed() -> None:
+    policy = make(CAMERA, encoder="mlp")
     assert type(policy.encoder) is MLPEncoder
     assert policy.encoder.flat == ["camera", "pose"]
     assert isinstance(plan_of(policy), Plan)
