@@ -7,7 +7,7 @@
     grid                       the grid world (envs/grid)
     counter                    the smallest environment (envs/counter.py)
     robot                      robots on MuJoCo (envs/robot): env.params.task names one
-    gymnasium                  what env.id names in Gymnasium's registry (envs/adapters/gymnasium.py)
+    gymnasium, minigrid        what env.id names in Gymnasium's registry (envs/adapters/)
     breakout, cartpole, snake  games in C (envs/games)
     c                          your own in C: env.path names its folder (envs/c_env)
     package.module:function    your own: called with the EnvConfig, it returns an EnvFactory or a callable
@@ -97,6 +97,11 @@ def _factory(config: EnvConfig) -> EnvFactory | DeviceFactory:
     if name in _ADAPTERS:
         return _ADAPTERS[name](config)
     _check_no_id(config)
+    if config.drop and (name == "c" or name in _KNOWN):
+        raise UserError(
+            f"env.drop={shown(config.drop)} has no effect with env.factory={name}: it is for environments in Python "
+            "with a Dict observation; leave it out"
+        )
     if name == "c":
         return _c(config)
     if name in _KNOWN:
@@ -204,7 +209,13 @@ def _gymnasium(config: EnvConfig) -> EnvFactory:
     return gymnasium_factory(config)
 
 
-_ADAPTERS: dict[str, Callable[[Any], EnvFactory]] = {"gymnasium": _gymnasium}
+def _minigrid(config: EnvConfig) -> EnvFactory:
+    from metta_fast.envs.adapters.minigrid import minigrid_factory
+
+    return minigrid_factory(config)
+
+
+_ADAPTERS: dict[str, Callable[[Any], EnvFactory]] = {"gymnasium": _gymnasium, "minigrid": _minigrid}
 """Environments of other libraries."""
 _KNOWN: dict[str, Callable[[Any], EnvFactory]] = {"grid": _grid, "counter": _counter, "robot": _robot}
 _KNOWN |= dict.fromkeys(GAMES, _game)
@@ -264,6 +275,11 @@ def _custom(config: EnvConfig) -> EnvFactory | DeviceFactory:
         check_device_factory(made)
         return made  # environments only on the learner's device
     if isinstance(made, EnvFactory):
+        if config.drop:
+            raise UserError(
+                f"env.drop={shown(config.drop)} has no effect: {where} gives a factory of its own, "
+                f"{type(made).__name__}; leave the leaves out there, as in PythonEnvFactory(…, drop=config.drop)"
+            )
         factory = made
     elif callable(made) and (isinstance(made, type) or not hasattr(made, "action_space")):
         from metta_fast.envs.python_env import PythonEnvFactory
@@ -272,7 +288,9 @@ def _custom(config: EnvConfig) -> EnvFactory | DeviceFactory:
         if wrong:
             raise UserError(f"{where} gave a maker of environments that does not fit: {wrong}")
         try:
-            factory = PythonEnvFactory(made, name=config.name, action_mask=config.action_mask)
+            factory = PythonEnvFactory(
+                made, name=config.name, drop=config.drop, action_mask=config.action_mask
+            )
         except EnvError as error:
             raise UserError(f"{where}: {error}") from error
     elif hasattr(made, "action_space"):

@@ -49,6 +49,7 @@ from metta_fast.contracts.env import KINDS, Array, EnvError, EnvSpec, Rows
 from metta_fast.contracts.errors import UserError
 from metta_fast.envs.action_masks import find_source, is_mask
 from metta_fast.envs.actions import ActionDecoder, action_spec
+from metta_fast.envs.dropped_leaves import without_leaves
 from metta_fast.envs.episode_length import episode_length, reward_threshold
 from metta_fast.envs.info_stats import InfoStats
 from metta_fast.envs.python_checks import close_env, num_agents
@@ -74,6 +75,9 @@ class PythonEnvFactory:
         has_final_obs: False for a same-step environment without `info["final_obs"]`: episodes then have no masked
             row, and a time limit cannot bootstrap.
         action_mask: where the mask of legal actions is (env.action_mask; action_masks.py).
+        drop: leaves of a Dict observation that are left out (env.drop): the policy does not see them. "a/b" is a leaf
+            within a leaf.
+        drop_if_there: others that are left out if the environment has them.
     """
 
     def __init__(
@@ -85,6 +89,8 @@ class PythonEnvFactory:
         stats: Sequence[str] = (),
         has_final_obs: bool = True,
         action_mask: str = "auto",
+        drop: Sequence[str] = (),
+        drop_if_there: Sequence[str] = (),
     ) -> None:
         self.make_env = make_env
         if num_envs is not None:
@@ -96,8 +102,9 @@ class PythonEnvFactory:
         env = made(make_env, 0)
         try:
             self.autoreset = _autoreset_mode(env)
-            self.parts = _with_kinds(env, observation_parts(env.observation_space))
-            self.observation_space, self.action_space = env.observation_space, env.action_space
+            self.observation_space = without_leaves(env.observation_space, drop, drop_if_there)
+            self.parts = _with_kinds(env, observation_parts(self.observation_space))
+            self.action_space = env.action_space
             action = action_spec(self.action_space)
             privileged = _privileged(env, self.parts)
             limit = episode_length(env)

@@ -209,8 +209,14 @@ def _parts(space: spaces.Space[Any], path: tuple[Any, ...]) -> Iterator[Part]:
     else:
         raise UserError(
             f"observation {name!r} is of {space}: give Box ({', '.join(sorted(DTYPES))}), Discrete, MultiDiscrete, "
-            "MultiBinary or a Dict or Tuple of them (wrap the environment)"
+            f"MultiBinary or a Dict or Tuple of them (wrap the environment{_or_drop(path)})"
         )
+
+
+def _or_drop(path: tuple[Any, ...]) -> str:
+    """Returns the other cure for a leaf of a Dict."""
+    named = path and all(isinstance(key, str) for key in path)
+    return f", or leave it out with env.drop=[{'/'.join(path)}]" if named else ""
 
 
 def _numbers(array: Array) -> tuple[int, ...]:

@@ -76,13 +76,12 @@ def gymnasium_factory(config: EnvConfig) -> PythonEnvFactory:
     return factory_of(maker(config), config)
 
 
-def maker(config: EnvConfig) -> Maker:
+def maker(config: EnvConfig, example: str = "CartPole-v1") -> Maker:
     """Returns the maker that the configuration describes; every name in it was checked."""
     where = f"env.id={config.id}"
     if not config.id:
         raise UserError(
-            f"env={config.factory} needs the environment's id, for example env.id=CartPole-v1, which "
-            "env=CartPole-v1 is short for"
+            f"env={config.factory} needs the environment's id, for example env={config.factory} env.id={example}"
         )
     package, name = package_and_id(config.id)
     if package:
@@ -93,15 +92,25 @@ def maker(config: EnvConfig) -> Maker:
     return Maker(spec, dict(config.kwargs), wrappers, where, package)
 
 
-def factory_of(made: Maker, config: EnvConfig) -> PythonEnvFactory:
-    """Makes the factory of a maker. Raises UserError in place of EnvError: nothing has started yet."""
+def factory_of(made: Maker, config: EnvConfig, text: tuple[str, ...] = ()) -> PythonEnvFactory:
+    """Makes the factory of a maker. Raises UserError in place of EnvError: nothing has started yet.
+
+    Args:
+        text: leaves to leave out as well, where the environment has them.
+    """
     if config.params:
         key = next(iter(config.params))
         raise UserError(
             f"env.params.{key} has no effect with {made.where}: arguments of the environment are env.kwargs.{key}=…"
         )
     try:
-        factory = PythonEnvFactory(_Checked(made), name=config.name, action_mask=config.action_mask)
+        factory = PythonEnvFactory(
+            _Checked(made),
+            name=config.name,
+            drop=config.drop,
+            drop_if_there=text,
+            action_mask=config.action_mask,
+        )
     except EnvError as error:
         cause = error.__cause__
         if isinstance(cause, UserError):

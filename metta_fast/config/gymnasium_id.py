@@ -26,6 +26,11 @@ def is_gymnasium_id(text: str) -> bool:
     return bool(_PLAIN.fullmatch(text))
 
 
+def recipe_of(text: str) -> str:
+    """Returns the recipe (configs/env) that `env=text` means for an id."""
+    return "minigrid" if text.startswith(("MiniGrid-", "BabyAI-")) else "gymnasium"
+
+
 def package_and_id(text: str) -> tuple[str, str]:
     """Returns the package to import ("" for none) and the id that it registers."""
     package, _, name = text.rpartition(":")

@@ -23,12 +23,14 @@ class EnvConfig:
     name: str = key("grid", "name of the recipe; the run's name begins with it")
     factory: str = key(
         "grid",
-        "what makes the environments: grid, counter, robot, gymnasium, or your own as package.module:function",
+        "what makes the environments: grid, counter, robot, gymnasium, minigrid, or your own as "
+        "package.module:function",
         names_code=True,
     )
     id: str | None = key(
         None,
-        "the environment's id in Gymnasium's registry, for env.factory=gymnasium; package:id imports the package first",
+        "the environment's id in Gymnasium's registry, for env.factory=gymnasium or minigrid; package:id imports the "
+        "package first",
         kind="str",
         null=True,
         names_code=True,
@@ -46,6 +48,11 @@ class EnvConfig:
         kind="str",
         null=True,
         names_code=True,
+    )
+    drop: list[str] = key(
+        [],
+        "leaves of a Python environment's Dict observation that are left out, as [mission, a/b]",
+        kind="names",
     )
     num_envs: int = key(64, "number of environments", low=1)
     agents_per_env: int = key(4, "agents in each environment; num_agents = num_envs * agents_per_env", low=1)

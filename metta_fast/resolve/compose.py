@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from metta_fast.config.extension import ALGORITHMS, ENVS, FEATURES, POLICIES, entry_point_names
-from metta_fast.config.gymnasium_id import folder_name, is_gymnasium_id
+from metta_fast.config.gymnasium_id import folder_name, is_gymnasium_id, recipe_of
 from metta_fast.config.keys import (
     GROUPS,
     Config,
@@ -354,7 +354,7 @@ def _choose(group: str, value: Any, found: _Arguments) -> None:
         found.values[:0] = [("env.factory", value)]
         return
     if group == "env" and isinstance(value, str) and _is_id(value, found):
-        found.groups["env"] = "gymnasium"
+        found.groups["env"] = recipe_of(value)
         found.values[:0] = [("env.id", value)]
         return
     found.values[:0] = [(f"features.{name}", {}) for name in own]

@@ -43,7 +43,13 @@ def values(config: Any) -> list[Any]:
 @pytest.mark.parametrize("profile", ["auto", "ultra_fast", "original", "cpu", "h100"])
 def test_no_auto_is_left(profile: str, machine: Machine) -> None:
     for env in options("env"):
-        if env in ("custom", "gymnasium", "grid_map", "robot"):  # they need a function, an id or a file
+        if env in (
+            "custom",
+            "gymnasium",
+            "minigrid",
+            "grid_map",
+            "robot",
+        ):  # they need a function, an id or a file
             continue
         if find_spec("mujoco") is None and compose([f"env={env}"]).config.env.factory == "robot":
             continue
