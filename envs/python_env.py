@@ -47,8 +47,8 @@ from metta_fast.contracts import batch_state as states
 from metta_fast.contracts import progress
 from metta_fast.contracts.env import KINDS, Array, EnvError, EnvSpec, Rows
 from metta_fast.contracts.errors import UserError
-from metta_fast.envs.action_masks import find_source, is_mask
 from metta_fast.envs.actions import ActionDecoder, action_spec
+from metta_fast.envs.actions.masks import find_source, is_mask
 from metta_fast.envs.dropped_leaves import without_leaves
 from metta_fast.envs.episode_length import episode_length, reward_threshold
 from metta_fast.envs.info_stats import InfoStats
@@ -74,7 +74,7 @@ class PythonEnvFactory:
             statistics too, at most 64 (info_stats.py); what is listed must be there in every episode.
         has_final_obs: False for a same-step environment without `info["final_obs"]`: episodes then have no masked
             row, and a time limit cannot bootstrap.
-        action_mask: where the mask of legal actions is (env.action_mask; action_masks.py).
+        action_mask: where the mask of legal actions is (env.action_mask; actions/masks.py).
         drop: leaves of a Dict observation that are left out (env.drop): the policy does not see them. "a/b" is a leaf
             within a leaf.
         drop_if_there: others that are left out if the environment has them.

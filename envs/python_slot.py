@@ -14,8 +14,8 @@ from numpy import ndarray
 from metta_fast.config.extension import described
 from metta_fast.contracts.env import Array, EnvError, EnvSpec, Rows
 from metta_fast.contracts.interrupt import is_interrupt
-from metta_fast.envs.action_masks import MaskSource, method_of
 from metta_fast.envs.actions import ActionDecoder
+from metta_fast.envs.actions.masks import MaskSource, method_of
 from metta_fast.envs.python_checks import make_env, reset_result, step_result
 from metta_fast.envs.spaces import FieldError, Part
 

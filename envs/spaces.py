@@ -8,7 +8,7 @@ Discrete(n), MultiDiscrete            uint8 one-hot [n], [sum of n]; `start` is 
 MultiBinary                           int8 as it is
 Dict, Tuple (nested)                  leaves "key", "key/inner", "0", "1/key"; by name, in sorted order
 
-Actions: actions.py.
+Actions: actions/.
 """
 
 from __future__ import annotations

@@ -131,7 +131,7 @@ def _nested(space: spaces.Space[Any], path: tuple[Any, ...], found: dict[tuple[A
 
 
 class _Actions:
-    """Turns actions of the batched space into rows: what envs/actions.py decodes."""
+    """Turns actions of the batched space into rows: what envs/actions decodes."""
 
     def __init__(self, space: spaces.Space[Any]) -> None:
         self.space = space

@@ -11,7 +11,7 @@ ORACLE = "tests/robot/test_factory.py tests/robot/test_oracle.py tests/robot/tes
 
 CHANGES = [
     *in_file(
-        "envs/leaf_actions.py",
+        "envs/actions/leaf.py",
         PYTHON,
         [
             (

@@ -5,7 +5,7 @@
     actions = decoder.decode(rows)             # [n, *space.shape] in the space's dtype; each(rows): one by one
 
 Dict and Tuple spaces, nested, are one row: the choices of all their parts, then the numbers of all their Boxes, in the
-space's order. Both kinds together are "mixed" actions. What each part gets of a row: leaf_actions.py.
+space's order. Both kinds together are "mixed" actions. What each part gets of a row: leaf.py.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from gymnasium import spaces
 
 from metta_fast.contracts.env import ActionSpec, Array
 from metta_fast.contracts.errors import UserError
-from metta_fast.envs.leaf_actions import LeafDecoder, leaf_spec
+from metta_fast.envs.actions.leaf import LeafDecoder, leaf_spec
 
 
 def action_spec(space: spaces.Space[Any]) -> ActionSpec:

@@ -1,4 +1,4 @@
-"""Converts a policy's action rows to actions of a Gymnasium space without parts, for actions.py. Each satisfies
+"""Converts a policy's action rows to actions of a Gymnasium space without parts. Each satisfies
 `space.contains`.
 
 action space                          row                   action
