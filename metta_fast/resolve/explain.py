@@ -152,7 +152,6 @@ def _derived(resolved: Resolved) -> list[tuple[str, str]]:
         ),
         *kind_of(config).derived(config),
         *_episode_length(resolved),
-        *_action_mask(resolved),
         *_memory(resolved),
     ]
 
@@ -168,16 +167,6 @@ def _episode_length(resolved: Resolved) -> list[tuple[str, str]]:
             "the time limit that the environment states, in agent steps",
         )
     ]
-
-
-def _action_mask(resolved: Resolved) -> list[tuple[str, str]]:
-    """Returns the line on where the action mask of a Python environment was found."""
-    source = getattr(resolved.factory, "mask", None)
-    return (
-        []
-        if source is None
-        else [(f"action mask = {source.describe()}", "found in the environment (env.action_mask)")]
-    )
 
 
 def _memory(resolved: Resolved) -> list[tuple[str, str]]:

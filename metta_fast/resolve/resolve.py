@@ -148,6 +148,12 @@ class _Resolve(Defaults):
                     f"{spec.agents_per_env}; remove it or give env.agents_per_env={spec.agents_per_env}"
                 )
             self._adjust("env.agents_per_env", spec.agents_per_env, f"{env.factory} has this many")
+        mask = getattr(factory, "mask", None)  # of a Python environment
+        if env.action_mask == "auto" and (mask is not None or not spec.action_mask):
+            found = (
+                ("none", "the environment gives none") if mask is None else (mask.describe(), "found there")
+            )
+            self._set("env.action_mask", *found)
         return factory
 
     def sizes(self) -> None:
