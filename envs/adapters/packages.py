@@ -1,7 +1,7 @@
 """Knows the packages that bring Gymnasium environments, and the command that installs each.
 
 register("ALE/Breakout-v5", where)     # imports ale_py, which registers its games; UserError if it is missing
-missing_package(error, where)          # "… needs Box2D: type pip install …", or ""
+missing_package(error, where)          # "… needs Box2D: type …", or ""
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from metta_fast.envs.grid.env import GridSim
 from metta_fast.envs.grid.gpu import GridProgram
 from metta_fast.envs.grid.names import ACTIONS, OBSERVATIONS, STATS
 from metta_fast.vector.gpu import GpuVector
-from metta_fast.vector.gpu_rows import on_host
+from metta_fast.vector.gpu_rows import TensorRows, on_host
 from tests.cuda.emulate import Emulator, has_compiler
 
 needs_compiler = pytest.mark.skipif(not has_compiler(), reason="needs g++ to build the emulator")
@@ -123,7 +123,7 @@ def buffers_for(vec: GpuVector, horizon: int) -> Buffers:
     return buffers
 
 
-def assert_rows(expected: Rows, found: Rows, what: object) -> None:
+def assert_rows(expected: Rows, found: Rows | TensorRows, what: object) -> None:
     """Bit for bit; statistics where an episode ended. found: tensors or arrays."""
     if isinstance(found.reward, torch.Tensor):
         found = on_host(found)
@@ -193,7 +193,7 @@ class Twins:
         self.vec.step_row(t)
         self.rows.action[...] = actions
         self.batch.step()
-        found = Rows(
+        found = TensorRows(
             {name: leaf[t + 1] for name, leaf in b.obs.items()},
             action=b.action[t],
             reward=b.reward[t],
