@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any
 
 import torch
@@ -131,13 +132,12 @@ class BlockStep:
             array[:, mine] for array in (buffers.action, buffers.logprob, buffers.value)
         )
         self._first_state = buffers.state[0, :, mine]
+        self._mask = None if buffers.action_mask is None else buffers.action_mask[:, mine]
         self._at, self._acts, self._autocast = at, acts, autocast
         self._zero = torch.zeros_like(at)
         self._to_env: Callable[[Tensor], Tensor] = acts.plain.policy.head.to_env
-        self._chosen = tuple(
-            torch.empty_like(array[:1], memory_format=torch.contiguous_format)
-            for array in (self._action, self._logprob, self._value)
-        )
+        new = partial(torch.empty_like, memory_format=torch.contiguous_format)
+        self._chosen = new(self._action[:1]), new(self._logprob[:1]), new(self._value[:1])
         """Action, log-probability and value of a row."""
         self._dropped = torch.empty_like(state)
         """The core's state after a row of which only the value is needed."""
@@ -167,15 +167,19 @@ class BlockStep:
             for (name, leaf), rows in zip(self._obs.items(), self._words.values())
         }
         reset, noise = self._reset.index_select(0, at), self._noise.index_select(0, noise_at)
+        mask = None if self._mask is None else self._mask.index_select(0, at)
         with self._autocast():
-            self._acts.best(ActRow(obs, state, reset, noise, *self._chosen))
+            self._acts.best(ActRow(obs, state, reset, noise, *self._chosen, mask))
 
     def plain_value(self) -> Tensor:
         """Returns V of row 0 [n] by the plain policy."""
         self._dropped.copy_(self._first_state if self._state.numel() else self._state)
         obs = {name: leaf[:1] for name, leaf in self._obs.items()}
+        mask = None if self._mask is None else self._mask[:1]
         with self._autocast():
-            self._acts.plain(ActRow(obs, self._dropped, self._reset[:1], self._noise[:1], *self._chosen))
+            self._acts.plain(
+                ActRow(obs, self._dropped, self._reset[:1], self._noise[:1], *self._chosen, mask)
+            )
         return self._chosen[2][0]
 
 

@@ -44,7 +44,7 @@ def test_any_size(nvec: tuple[int, ...], hidden: int, rows: int, seed: int, thre
     noise[0, 0] = 1 - 2**-24  # as close to 1 as it comes
     with torch.inference_mode():
         expected = make_act(policy)(
-            obs, torch.zeros(0, rows, 0), torch.zeros(1, rows, dtype=torch.bool), noise
+            obs, torch.zeros(0, rows, 0), torch.zeros(1, rows, dtype=torch.bool), noise, None
         )
     action, given_ = torch.full((2, rows, len(nvec)), -1, dtype=torch.int32)
     logprob, value, again = torch.full((3, rows), float("nan"))

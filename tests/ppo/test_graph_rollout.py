@@ -14,6 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metta_fast.algorithms.ppo import PPO
+from metta_fast.config.keys import PolicyConfig
+from metta_fast.envs.python_env import PythonEnvFactory
+from metta_fast.envs.sanity.legal import Legal
+from metta_fast.policy import make_policy
 from metta_fast.rollout.graph_rollout import GraphRollout, words
 from tests.ppo.envs import tickers
 from tests.ppo.stand_in import make_ppo
@@ -57,6 +61,21 @@ def test_rows_are_those_of_the_plain_rollout(keys: dict[str, bool], blocks: int)
         same(ours, plain)
         for ppo in (plain, ours):
             ppo.update()
+    for ppo in (plain, ours):
+        ppo.vec.close()
+
+
+def test_action_masks_reach_the_policy() -> None:
+    """Legal raises on an illegal action."""
+    factory = PythonEnvFactory(lambda index: Legal())
+    keys: dict[str, Any] = {"num_envs": 4, "blocks": 2, "horizon": 24, "bptt": 4, "minibatches": 1}
+    torch.manual_seed(3)
+    policy = make_policy(PolicyConfig(hidden_size=16), factory.spec)
+    plain, ours = (make(factory, policy=policy, **keys) for make in (make_ppo, graph_ppo))
+    for ppo in (plain, ours):
+        ppo.collect()
+    assert not plain.buffers.action_mask.all()
+    same(ours, plain)
     for ppo in (plain, ours):
         ppo.vec.close()
 

@@ -321,10 +321,10 @@ def test_a_live_row_without_a_legal_choice_is_named(ahead: bool) -> None:
         assert "in environment 2 (agent 0 of it), row 6" in str(error.value)
 
 
-def test_blocks_of_environments_refuse_masks() -> None:
-    factory = TorchFactory("cart-pole", masks=True)
+def test_blocks_of_environments_refuse_final_observations() -> None:
+    factory = TorchFactory("cart-pole", autoreset="same_step")
     ppo = made(factory)
-    with pytest.raises(UserError, match="cart-pole gives action masks"):
+    with pytest.raises(UserError, match="cart-pole gives final observations"):
         Rollout(
             ppo.vec, ppo.policy, ppo.buffers, **{k: v for k, v in ppo._common.items() if k != "compile_mode"}
         )  # type: ignore[arg-type]
