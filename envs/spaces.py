@@ -13,7 +13,6 @@ Actions: actions/.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +22,8 @@ from gymnasium import spaces
 from metta_fast.contracts.env import Array, Leaf
 from metta_fast.contracts.errors import UserError
 from metta_fast.envs.actions import action_spec, decode_action, decode_actions
+from metta_fast.envs.actions.leaf import whole_numbers
+from metta_fast.envs.nested import leaves
 
 __all__ = ["FieldError", "Part", "action_spec", "decode_action", "decode_actions", "observation_parts"]
 
@@ -172,7 +173,7 @@ class Part:
 
 def observation_parts(space: spaces.Space[Any]) -> tuple[Part, ...]:
     """Returns all leaves of an observation space, sorted by name. Raises UserError for an unsupported space."""
-    parts = sorted(_parts(space, ()), key=lambda part: part.name)
+    parts = sorted((_part(leaf, path) for path, leaf in leaves(space)), key=lambda part: part.name)
     names = [part.name for part in parts]
     if not parts:
         raise UserError(f"the observation space {space} is empty: the policy would see nothing")
@@ -181,43 +182,35 @@ def observation_parts(space: spaces.Space[Any]) -> tuple[Part, ...]:
     return tuple(parts)
 
 
-def _parts(space: spaces.Space[Any], path: tuple[Any, ...]) -> Iterator[Part]:
+def _part(space: spaces.Space[Any], path: tuple[Any, ...]) -> Part:
     name = "/".join(str(key) for key in path) or "obs"
-    if isinstance(space, spaces.Dict):
-        for key in space.spaces:
-            yield from _parts(space[key], (*path, key))
-        return
-    if isinstance(space, spaces.Tuple):
-        for index, inner in enumerate(space.spaces):
-            yield from _parts(inner, (*path, index))
-        return
     shape = tuple(space.shape or ())
     if 0 in shape:
         raise UserError(
             f"observation {name!r} has shape {shape}, which holds no numbers: leave it out of the observation space"
         )
     if isinstance(space, spaces.Discrete):
-        yield Part(name, path, (), np.dtype(np.int64), (int(space.n),), (int(space.start),))
-    elif isinstance(space, spaces.MultiDiscrete):
-        yield Part(
-            name, path, space.nvec.shape, np.dtype(np.int64), _numbers(space.nvec), _numbers(space.start)
+        return Part(name, path, (), np.dtype(np.int64), (int(space.n),), (int(space.start),))
+    if isinstance(space, spaces.MultiDiscrete):
+        return Part(
+            name,
+            path,
+            space.nvec.shape,
+            np.dtype(np.int64),
+            whole_numbers(space.nvec),
+            whole_numbers(space.start),
         )
-    elif isinstance(space, spaces.MultiBinary):
-        yield Part(name, path, shape, np.dtype(space.dtype), binary=True)
-    elif isinstance(space, spaces.Box) and np.dtype(space.dtype).name in DTYPES:
-        yield Part(name, path, shape, np.dtype(space.dtype))
-    else:
-        raise UserError(
-            f"observation {name!r} is of {space}: give Box ({', '.join(sorted(DTYPES))}), Discrete, MultiDiscrete, "
-            f"MultiBinary or a Dict or Tuple of them (wrap the environment{_or_drop(path)})"
-        )
+    if isinstance(space, spaces.MultiBinary):
+        return Part(name, path, shape, np.dtype(space.dtype), binary=True)
+    if isinstance(space, spaces.Box) and np.dtype(space.dtype).name in DTYPES:
+        return Part(name, path, shape, np.dtype(space.dtype))
+    raise UserError(
+        f"observation {name!r} is of {space}: give Box ({', '.join(sorted(DTYPES))}), Discrete, MultiDiscrete, "
+        f"MultiBinary or a Dict or Tuple of them (wrap the environment{_or_drop(path)})"
+    )
 
 
 def _or_drop(path: tuple[Any, ...]) -> str:
     """Returns the other cure for a leaf of a Dict."""
     named = path and all(isinstance(key, str) for key in path)
     return f", or leave it out with env.drop=[{'/'.join(path)}]" if named else ""
-
-
-def _numbers(array: Array) -> tuple[int, ...]:
-    return tuple(int(x) for x in np.asarray(array).reshape(-1))

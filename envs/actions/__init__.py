@@ -10,7 +10,6 @@ space's order. Both kinds together are "mixed" actions. What each part gets of a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from itertools import chain
 from typing import Any
 
@@ -19,11 +18,12 @@ from gymnasium import spaces
 from metta_fast.contracts.env import ActionSpec, Array
 from metta_fast.contracts.errors import UserError
 from metta_fast.envs.actions.leaf import LeafDecoder, leaf_spec
+from metta_fast.envs.nested import is_nested, joined, leaves
 
 
 def action_spec(space: spaces.Space[Any]) -> ActionSpec:
     """Returns the spec of one agent's action space. Raises UserError for an unsupported space."""
-    parts = [leaf_spec(leaf) for leaf in _leaves(space)]
+    parts = [leaf_spec(leaf) for _, leaf in leaves(space)]
     if not parts:
         raise UserError(f"action space {space} is empty: there is nothing to choose")
     nvec, start, low, high = (
@@ -39,12 +39,12 @@ class ActionDecoder:
 
     def __init__(self, space: spaces.Space[Any]) -> None:
         self.space = space
-        leaves = list(_leaves(space))
-        parts = [leaf_spec(leaf) for leaf in leaves]
+        found = [leaf for _, leaf in leaves(space)]
+        parts = [leaf_spec(leaf) for leaf in found]
         heads, numbers = 0, sum(len(part.nvec) for part in parts)
         self._leaves: list[tuple[LeafDecoder, slice]] = []
         """Each part, and its columns of a row."""
-        for leaf, part in zip(leaves, parts):
+        for leaf, part in zip(found, parts):
             begin = heads if part.kind == "discrete" else numbers
             self._leaves.append((LeafDecoder(leaf), slice(begin, begin + part.width)))
             heads, numbers = heads + len(part.nvec), numbers + len(part.low)
@@ -55,7 +55,7 @@ class ActionDecoder:
         if self._whole is not None:
             return self._whole.decode(rows)
         found = iter([decoder.decode(rows[:, columns]) for decoder, columns in self._leaves])
-        return _joined(self.space, lambda: next(found))
+        return joined(self.space, lambda: next(found))
 
     def each(self, rows: Array) -> list[Any]:
         """Converts rows [n, width] to n actions. Discrete ones are scalars of the space's dtype, which the space checks
@@ -63,7 +63,7 @@ class ActionDecoder:
         if self._whole is not None:
             return self._whole.each(rows)
         found = [decoder.each(rows[:, columns]) for decoder, columns in self._leaves]
-        return [_joined(self.space, iter(parts).__next__) for parts in zip(*found)]
+        return [joined(self.space, iter(parts).__next__) for parts in zip(*found)]
 
 
 def decode_action(space: spaces.Space[Any], spec: ActionSpec, row: Array) -> Any:
@@ -75,31 +75,3 @@ def decode_action(space: spaces.Space[Any], spec: ActionSpec, row: Array) -> Any
 def decode_actions(space: spaces.Space[Any], spec: ActionSpec, rows: Array) -> list[Any]:
     """Converts the rows [n, width] of n environments; `spec` is the space's own."""
     return ActionDecoder(space).each(rows)
-
-
-def is_nested(space: spaces.Space[Any]) -> bool:
-    """Returns whether an action is a dict or a tuple."""
-    return isinstance(space, (spaces.Dict, spaces.Tuple))
-
-
-def _leaves(space: spaces.Space[Any]) -> Iterator[spaces.Space[Any]]:
-    """Yields the spaces without parts, in order."""
-    for part in _parts(space):
-        yield from _leaves(part)
-    if not is_nested(space):
-        yield space
-
-
-def _parts(space: spaces.Space[Any]) -> list[spaces.Space[Any]]:
-    if isinstance(space, spaces.Dict):
-        return list(space.spaces.values())
-    return list(space.spaces) if isinstance(space, spaces.Tuple) else []
-
-
-def _joined(space: spaces.Space[Any], take: Callable[[], Any]) -> Any:
-    """Returns an action of the space whose parts `take` gives, in order."""
-    if isinstance(space, spaces.Dict):
-        return {key: _joined(part, take) for key, part in space.spaces.items()}
-    if isinstance(space, spaces.Tuple):
-        return tuple(_joined(part, take) for part in space.spaces)
-    return take()

@@ -34,7 +34,7 @@ def leaf_spec(space: spaces.Space[Any]) -> ActionSpec:
     if isinstance(space, spaces.Discrete):
         return ActionSpec("discrete", nvec=(int(space.n),), start=(int(space.start),))
     if isinstance(space, spaces.MultiDiscrete):
-        return ActionSpec("discrete", nvec=_numbers(space.nvec), start=_numbers(space.start))
+        return ActionSpec("discrete", nvec=whole_numbers(space.nvec), start=whole_numbers(space.start))
     if isinstance(space, spaces.MultiBinary):
         heads = int(np.prod(space.shape))
         return ActionSpec("discrete", nvec=(2,) * heads, start=(0,) * heads)
@@ -126,5 +126,6 @@ def _bounds(space: spaces.Box[Any]) -> tuple[Array, Array]:
     return np.where(free_low, -np.inf, low), np.where(free_high, np.inf, high)
 
 
-def _numbers(array: Array) -> tuple[int, ...]:
+def whole_numbers(array: Array) -> tuple[int, ...]:
+    """Returns the entries of an array of any shape as Python's numbers."""
     return tuple(int(x) for x in np.asarray(array).reshape(-1))

@@ -7,6 +7,7 @@
     copy      several discrete branches of different sizes, one step
     catch     a ball falls on an image of 84 × 84 pixels: needs convolutions
     cue       something to remember for eight steps: needs policy=lstm or policy=mingru
+    parts     choices and numbers in one action, a Dict of nested parts, one step
     legal     two of twenty choices are legal, as an action mask says
 
 They are ordinary Gymnasium environments and get no settings of their own. docs/learning.md has their scores.

@@ -14,7 +14,7 @@ Place in the flow: make_vec.py makes it around any backend.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import gymnasium
@@ -26,6 +26,7 @@ from gymnasium.vector.utils import batch_space
 from metta_fast.contracts.env import Array, EnvFactory, Leaf
 from metta_fast.contracts.errors import UserError
 from metta_fast.contracts.vector import VectorEnv
+from metta_fast.envs.nested import joined, leaves
 from metta_fast.envs.python_env import PythonEnvFactory
 from metta_fast.envs.spaces import Part, observation_parts
 
@@ -59,9 +60,9 @@ class GymnasiumVector(gymnasium.vector.VectorEnv):
             self._parts: tuple[Part, ...] = observation_parts(factory.observation_space)
             self.spec = getattr(factory.make_env, "spec", None)
         else:
-            leaves: dict[str, spaces.Space[Any]] = {name: _box(leaf) for name, leaf in spec.obs.items()}
-            alone = list(leaves) == ["obs"]
-            self.single_observation_space = leaves["obs"] if alone else spaces.Dict(leaves)
+            boxes: dict[str, spaces.Space[Any]] = {name: _box(leaf) for name, leaf in spec.obs.items()}
+            alone = list(boxes) == ["obs"]
+            self.single_observation_space = boxes["obs"] if alone else spaces.Dict(boxes)
             self.single_action_space = _action_space(factory)
             self._parts = observation_parts(self.single_observation_space)
         self._actions = _Actions(self.single_action_space)
@@ -109,7 +110,9 @@ class GymnasiumVector(gymnasium.vector.VectorEnv):
     def _observed(self) -> Any:
         """Returns a copy of all observations, in the batched space's form."""
         found = {part.path: _values(part, self.vec.rows.obs[part.name]) for part in self._parts}
-        return _nested(self.single_observation_space, (), found)
+        space = self.single_observation_space
+        values = [found[path].astype(leaf.dtype, copy=False) for path, leaf in leaves(space)]
+        return joined(space, iter(values).__next__)
 
 
 def _values(part: Part, rows: Array) -> Array:
@@ -122,20 +125,12 @@ def _values(part: Part, rows: Array) -> Array:
     return (np.stack(numbers, 1) + np.array(part.start)).astype(part.dtype).reshape(n, *part.shape)
 
 
-def _nested(space: spaces.Space[Any], path: tuple[Any, ...], found: dict[tuple[Any, ...], Array]) -> Any:
-    if isinstance(space, spaces.Dict):
-        return {key: _nested(inner, (*path, key), found) for key, inner in space.spaces.items()}
-    if isinstance(space, spaces.Tuple):
-        return tuple(_nested(inner, (*path, i), found) for i, inner in enumerate(space.spaces))
-    return found[path].astype(space.dtype, copy=False)
-
-
 class _Actions:
     """Turns actions of the batched space into rows: what envs/actions decodes."""
 
     def __init__(self, space: spaces.Space[Any]) -> None:
         self.space = space
-        self.leaves = [(path, _LeafActions(leaf)) for path, leaf in _leaves(space, ())]
+        self.leaves = [(path, _LeafActions(leaf)) for path, leaf in leaves(space)]
 
     def rows(self, actions: Any, n: int) -> Array:
         """Returns rows [n, width]: the choices of all parts, then their numbers."""
@@ -152,17 +147,6 @@ class _Actions:
                     ) from None
             (numbers if isinstance(leaf.space, spaces.Box) else choices).append(leaf.rows(given, n))
         return np.concatenate([*choices, *numbers], 1)
-
-
-def _leaves(
-    space: spaces.Space[Any], path: tuple[Any, ...]
-) -> Iterator[tuple[tuple[Any, ...], spaces.Space[Any]]]:
-    if isinstance(space, (spaces.Dict, spaces.Tuple)):
-        parts = space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
-        for key, part in parts:
-            yield from _leaves(part, (*path, key))
-    else:
-        yield path, space
 
 
 class _LeafActions:

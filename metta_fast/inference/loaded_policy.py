@@ -234,16 +234,18 @@ class LoadedPolicy:
             raise UserError(f"observations of {n} agents after {self._agents}: call restart() in between")
         action = self._player.choose(leaves, _begins(reset, n), None, legal)
         start = self.spec.action.start
-        nested = self._space is not None and self._space.shape is None
         if single and self._space is not None:
             from metta_fast.envs.actions import decode_action
 
             return decode_action(self._space, self.spec.action, action[0])
-        if self._space is not None and (self.spec.action.kind != "discrete" or nested):
+        if self._space is not None:
             from metta_fast.envs.actions import ActionDecoder
+            from metta_fast.envs.nested import is_nested
 
-            actions = ActionDecoder(self._space).decode(action)
-            return actions if nested else actions.reshape(n, -1)
+            if is_nested(self._space):
+                return ActionDecoder(self._space).decode(action)
+            if self.spec.action.kind == "box":
+                return ActionDecoder(self._space).decode(action).reshape(n, -1)
         if start:
             action = action + np.array(start, action.dtype)
         return action[0] if single else action
