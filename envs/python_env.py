@@ -93,6 +93,13 @@ class PythonEnvFactory:
         drop_if_there: Sequence[str] = (),
     ) -> None:
         self.make_env = make_env
+        self._settings: dict[str, Any] = {
+            "name": name,
+            "stats": tuple(stats),
+            "has_final_obs": has_final_obs,
+            "drop": tuple(drop),
+            "drop_if_there": tuple(drop_if_there),
+        }
         if num_envs is not None:
             LOG.info(
                 "note: PythonEnvFactory(make_env, num_envs=%s): num_envs no longer has an effect and can be left out; "
@@ -114,6 +121,7 @@ class PythonEnvFactory:
             self.mask = mask = find_source(action_mask, env, action, self.parts, agents)
         finally:
             _close(env)
+        self._settings["action_mask"] = "none" if mask is None else mask.describe()
         self.parts = tuple(part for part in self.parts if not is_mask(part, mask))
         self.several = agents is not None
         if self.autoreset != SAME_STEP and not has_final_obs:
@@ -134,6 +142,10 @@ class PythonEnvFactory:
             info_stats=True,
             action_mask=mask is not None,
         )
+
+    def around(self, make_env: Callable[[int], Any]) -> PythonEnvFactory:
+        """Returns a factory of another maker's environments, with this one's name and settings."""
+        return PythonEnvFactory(make_env, **self._settings)
 
     def has_state(self) -> bool:
         """Returns whether the environment can be saved (state_dict, load_state_dict)."""

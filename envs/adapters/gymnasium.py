@@ -62,7 +62,7 @@ class Maker:
         for add in self.own:
             env = add(env)
         for name, wrap in self.wrappers:
-            env = _wrapped(env, name, wrap)
+            env = wrapped(env, f"env.wrappers: {name}", wrap)
         return env
 
 
@@ -131,7 +131,7 @@ class _Checked:
     def __call__(self, index: int) -> Any:
         env = replace(self.made, wrappers=())(index)
         for name, wrap in self.made.wrappers:
-            outer = _wrapped(env, name, wrap)
+            outer = wrapped(env, f"env.wrappers: {name}", wrap)
             if wrong := check_env(outer):
                 raise UserError(
                     f"env.wrappers: {name} is called with the environment and must return it wrapped; what it "
@@ -141,14 +141,15 @@ class _Checked:
         return env
 
 
-def _wrapped(env: Any, name: str, wrap: Callable[[Any], Any]) -> Any:
+def wrapped(env: Any, named: str, wrap: Callable[[Any], Any]) -> Any:
+    """Returns wrap(env). Raises UserError if it fails; `named` is the key and the wrapper's name, for the message."""
     try:
         return wrap(env)
     except BaseException as error:
         if is_interrupt(error):
             raise
         raise UserError(
-            f"env.wrappers: {name}(env) failed: {described(error)}; a wrapper is called with the environment alone"
+            f"{named}(env) failed: {described(error)}; a wrapper is called with the environment alone"
         ) from error
 
 

@@ -12,11 +12,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from metta_fast.config.extension import described, takes
+from metta_fast.config.extension import takes
 from metta_fast.config.keys import did_you_mean
 from metta_fast.contracts.env import EnvFactory
 from metta_fast.contracts.errors import UserError
 from metta_fast.envs import make_factory
+from metta_fast.envs.adapters.gymnasium import wrapped
 from metta_fast.envs.python_env import PythonEnvFactory
 from metta_fast.machine.hardware import allowed_cores
 from metta_fast.resolve.compose import compose
@@ -123,9 +124,7 @@ def _rewrapped(factory: EnvFactory, wrappers: tuple[Callable[[Any], Any], ...], 
         raise UserError(
             f"wrappers are for environments in Python; {name} steps many at once and cannot be wrapped"
         )
-    source = "none" if factory.mask is None else factory.mask.describe()
-    made = Made(factory.make_env, {}, wrappers, index=True)
-    return PythonEnvFactory(made, name=factory.spec.name, stats=factory.spec.stats, action_mask=source)
+    return factory.around(Made(factory.make_env, {}, wrappers, index=True))
 
 
 def _takes_index(maker: Callable[..., Any], kwargs: Mapping[str, Any]) -> bool:
@@ -156,10 +155,5 @@ class Made:
     def __call__(self, index: int) -> Any:
         env = self.maker(index, **self.kwargs) if self.index else self.maker(**self.kwargs)
         for wrap in self.wrappers:
-            try:
-                env = wrap(env)
-            except Exception as error:
-                raise UserError(
-                    f"wrappers: {getattr(wrap, '__name__', wrap)}(env) failed: {described(error)}"
-                ) from error
+            env = wrapped(env, f"wrappers: {getattr(wrap, '__name__', wrap)}", wrap)
         return env

@@ -11,7 +11,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 import metta_fast
 from metta_fast.contracts.errors import UserError
 from metta_fast.envs.counter import CounterFactory
-from metta_fast.envs.python_env import env_seed
+from metta_fast.envs.python_env import PythonEnvFactory, env_seed
 from tests.strangers import Cheap
 
 
@@ -263,3 +263,21 @@ def test_actions_that_lack_a_part_are_refused(actions):
     with pytest.raises(UserError, match=r"there is no \w"):
         envs.step(actions)
     envs.close()
+
+
+class Mission(gymnasium.ObservationWrapper):
+    """Adds a text, which no policy reads."""
+
+    def __init__(self, env):
+        super().__init__(env)
+        self.observation_space = spaces.Dict(x=env.observation_space, mission=spaces.Text(5))
+
+    def observation(self, observation):
+        return {"x": observation, "mission": "go"}
+
+
+def test_a_wrapped_factory_keeps_its_settings():
+    factory = PythonEnvFactory(lambda index: Mission(Cheap()), name="told", drop=["mission"])
+    vec = metta_fast.make_vec(factory, 2, backend="serial", wrappers=[gymnasium.Wrapper])
+    assert (vec.spec.name, list(vec.spec.obs)) == ("told", ["x"])
+    vec.close()
