@@ -143,21 +143,17 @@ def find_source(
         )
     nvec = action.nvec
     if kind == "obs":
-        names = sorted({"/".join(map(str, p.path[:i])) for p in parts for i in range(1, len(p.path) + 1)})
-        path = next(
-            (
-                p.path[:i]
-                for p in parts
-                for i in range(1, len(p.path) + 1)
-                if "/".join(map(str, p.path[:i])) == leaf
-            ),
-            None,
-        )
-        if path is None:
+        paths = {
+            "/".join(map(str, path)): path
+            for part in parts
+            for path in (part.path[:i] for i in range(1, len(part.path) + 1))
+        }
+        if leaf not in paths:
             raise UserError(
-                f"env.action_mask=obs:{leaf}: no such leaf; the observation has {', '.join(names) or 'obs alone'}"
+                f"env.action_mask=obs:{leaf}: no such leaf; the observation has "
+                f"{', '.join(sorted(paths)) or 'obs alone'}"
             )
-        return _checked_leaf(MaskSource("obs", nvec, path), given, parts)
+        return _checked_leaf(MaskSource("obs", nvec, paths[leaf]), given, parts)
     if given == "info":
         if not _in_info(env):
             raise UserError('env.action_mask=info: the info of the first reset has no "action_mask"')

@@ -173,10 +173,6 @@ def make_encoder(config: PolicyConfig, spec: EnvSpec) -> nn.Module:
         known = layout_of(spec, next(iter(spec.obs))) is LAYOUTS["tokens"]
         return (TokenEncoder if known else AnyTokenEncoder)(spec, width, activation)
     readers = by_encoder(spec) if config.encoder is None else {None: list(spec.obs)}
-    if list(readers) == [None]:
-        return MLPEncoder(spec, width, activation)
-    if list(readers) == [IMAGE]:
-        return ImageEncoder(spec, width, activation, config.image_encoder)
     parts: dict[str, tuple[nn.Module, list[str]]] = {}
     for reader, leaves in readers.items():
         seen = only(spec, leaves)
@@ -188,6 +184,8 @@ def make_encoder(config: PolicyConfig, spec: EnvSpec) -> nn.Module:
             if reader == IMAGE
             else _made(reader, config, seen, f"the encoder of {name} leaves")
         )
+        if list(readers) in ([None], [IMAGE]):
+            return made
         parts[name] = made, leaves
     return JoinedEncoder(parts)
 

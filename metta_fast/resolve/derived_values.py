@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Any, NamedTuple
 
+from metta_fast.config.encoders import IMAGE, by_encoder
 from metta_fast.contracts.env import EnvSpec
 
 STEP_COSTS = ("cheap", "medium", "slow")
@@ -222,7 +223,7 @@ def _inputs(spec: EnvSpec) -> int:
 def _images(facts: Facts) -> bool:
     """Returns whether the built-in convolutions read an image."""
     convolved = not facts.own_policy and facts.given.get("policy.encoder") is None
-    return convolved and any(leaf.kind == "image" for leaf in facts.spec.obs.values())
+    return convolved and IMAGE in by_encoder(facts.spec)
 
 
 def _only_float(spec: EnvSpec) -> bool:
