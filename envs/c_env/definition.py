@@ -20,7 +20,8 @@ from metta_fast.config.keys import did_you_mean
 from metta_fast.contracts.env import ActionSpec, EnvSpec, Leaf
 from metta_fast.contracts.errors import UserError
 from metta_fast.envs.c_env import library
-from metta_fast.envs.native._library import LibraryBatch, aligned
+from metta_fast.envs.native._batch import aligned
+from metta_fast.envs.native._library import LibraryBatch
 
 Params = Mapping[str, Any]
 TYPES = {0: "int32_t", 1: "float", 2: "another type"}

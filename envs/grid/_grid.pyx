@@ -9,7 +9,7 @@ from libc.string cimport memcpy
 import numpy as np
 
 from metta_fast.envs.grid.names import GRID_CONFIG, OBSERVATIONS, STATS
-from metta_fast.envs.native._batch cimport NativeBatch
+from metta_fast.envs.native._batch cimport StateBatch
 
 
 cdef extern from "grid_rules.h" nogil:
@@ -113,7 +113,7 @@ cdef class GridParams:
         return out.reshape(p.config.num_agents, *OBSERVATIONS[kind])
 
 
-cdef class GridBatch(NativeBatch):
+cdef class GridBatch(StateBatch):
     """Environments first_env … first_env+num_envs-1: `metta_fast.contracts.env.EnvBatch`.
 
     Args:
@@ -123,15 +123,11 @@ cdef class GridBatch(NativeBatch):
 
     cdef grid_batch batch
     cdef GridParams params
-    cdef readonly object states
-    """uint8 [num_envs, bytes of one state]."""
 
     def __cinit__(self, GridParams params, int64_t first_env, int32_t num_envs, int32_t total_envs):
         cdef uint8_t[:, ::1] states
         self.take(first_env, num_envs, total_envs)
-        block = np.zeros(num_envs * params.params.size + 64, np.uint8)
-        start = -block.ctypes.data % 64
-        self.states = block[start:start + num_envs * params.params.size].reshape(num_envs, -1)
+        self.allocate(params.params.size, "another grid configuration")
         states = self.states
         self.params = params
         self.batch.params = &params.params
@@ -147,17 +143,3 @@ cdef class GridBatch(NativeBatch):
         sizes = {"obs": (np.uint8, self.params.params.obs_size), "action": (np.int32, 2),
                  "stats": (np.float32, len(STATS))}
         self.point(rows, self.num_envs * self.params.params.config.num_agents, sizes, <void **>&self.batch.rows)
-
-    def state_dict(self):
-        """Returns {"states": uint8 [num_envs, bytes], "seed": int}: all that is needed to go on bit for bit."""
-        return {"states": self.states.copy(), "seed": int(self.batch.seed)}
-
-    def load_state_dict(self, state):
-        """Continues from `state_dict()` of the same envs and configuration; the rows are the caller's to restore."""
-        states = np.asarray(state["states"], np.uint8)
-        if states.shape != self.states.shape:
-            raise ValueError(f"state is {states.shape} (envs, bytes), expected {self.states.shape}: it was saved with "
-                             "another grid configuration or another number of environments")
-        self.states[...] = states
-        self.batch.seed = state["seed"]
-        self.started = True

@@ -18,3 +18,10 @@ cdef class NativeBatch:
     cdef int take(self, int64_t first_env, int32_t num_envs, int32_t total_envs) except -1
     cdef int point(self, rows, int64_t agents, dict sizes, void **to) except -1
     cdef int fail(self) except -1
+
+
+cdef class StateBatch(NativeBatch):
+    cdef readonly object states
+    cdef str saved_with
+
+    cdef int allocate(self, int64_t size, str saved_with) except -1

@@ -4,7 +4,7 @@
         __cinit__: take(…), then context, reset_range, step_range, seed, stagger_envs
         bind:      point(rows, …)
 
-A step is one call of a C function, without Python in it. Nothing here allocates.
+A step is one call of a C function, without Python in it; it allocates nothing.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint64_t, uintptr_t
@@ -81,3 +81,38 @@ cdef class NativeBatch:
 
     def close(self):
         """Nothing to free by hand."""
+
+
+cdef class StateBatch(NativeBatch):
+    """A batch whose whole state are the bytes of its environments and the seed.
+
+    Attributes:
+        states: uint8 [num_envs, bytes of one state], each state at a multiple of 64 bytes if its size is one.
+    """
+
+    cdef int allocate(self, int64_t size, str saved_with) except -1:
+        """Makes the states. saved_with: what must be as it was for a saved state to fit, for the message."""
+        self.states = aligned(self.num_envs * size).reshape(self.num_envs, -1)
+        self.saved_with = saved_with
+        return 0
+
+    def state_dict(self):
+        """Returns {"states": uint8 [num_envs, bytes], "seed": int}: all that is needed to go on bit for bit."""
+        return {"states": self.states.copy(), "seed": int(self.seed[0])}
+
+    def load_state_dict(self, state):
+        """Continues from `state_dict()` of the same envs and configuration; the rows are the caller's to restore."""
+        states = np.asarray(state["states"], np.uint8)
+        if states.shape != self.states.shape:
+            raise ValueError(f"state is {states.shape} (envs, bytes), expected {self.states.shape}: it was saved with "
+                             f"{self.saved_with} or another number of environments")
+        self.states[...] = states
+        self.seed[0] = state["seed"]
+        self.started = True
+
+
+def aligned(int64_t size):
+    """Returns `size` zeroed bytes that begin at a multiple of 64."""
+    block = np.zeros(size + 64, np.uint8)
+    start = -block.ctypes.data % 64
+    return block[start:start + size]

@@ -2,20 +2,19 @@
 
     batch = LibraryBatch({"mf_reset": address, …}, params, first_env, num_envs, total_envs, sizes)
 
-metta_fast/envs/c_env loads the library. Nothing here allocates after construction but `state_dict`.
+metta_fast/envs/c_env loads the library.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t, uintptr_t
 
-import numpy as np
-
-from metta_fast.envs.native._batch cimport NativeBatch, range_function
+from metta_fast.envs.native._batch import aligned
+from metta_fast.envs.native._batch cimport StateBatch, range_function
 
 ctypedef void (*begin_function)(void *batch, const void *params, uint8_t *states, uint32_t first_env, int32_t max_steps,
                                 void **places) noexcept nogil
 
 
-cdef class LibraryBatch(NativeBatch):
+cdef class LibraryBatch(StateBatch):
     """Environments first_env … first_env+num_envs-1: `metta_fast.contracts.env.EnvBatch`.
 
     Args:
@@ -28,8 +27,6 @@ cdef class LibraryBatch(NativeBatch):
     cdef object params, memory, keep, sizes
     cdef int64_t agents
     cdef void *places[3]
-    cdef readonly object states
-    """uint8 [num_envs, bytes of one state]."""
 
     def __cinit__(self, dict addresses, params, int64_t first_env, int32_t num_envs, int32_t total_envs, dict sizes,
                   keep=None):
@@ -37,7 +34,7 @@ cdef class LibraryBatch(NativeBatch):
         self.params, self.keep, self.agents = params, keep, sizes["agents"]
         self.sizes = {name: sizes[name] for name in ("obs", "action", "stats")}
         self.memory = aligned(sizes["batch"])
-        self.states = aligned(num_envs * sizes["state"]).reshape(num_envs, -1)
+        self.allocate(sizes["state"], "other rules, parameters")
         self.context = <void *><uintptr_t>self.memory.ctypes.data
         self.reset_range = <range_function><uintptr_t>addresses["mf_reset"]
         self.step_range = <range_function><uintptr_t>addresses["mf_step"]
@@ -49,24 +46,3 @@ cdef class LibraryBatch(NativeBatch):
     def bind(self, rows):
         """Takes the slab's rows (`metta_fast.contracts.env.Rows`) of this batch's agents; kept until the next bind."""
         self.point(rows, self.num_envs * self.agents, self.sizes, <void **>self.places[2])
-
-    def state_dict(self):
-        """Returns {"states": uint8 [num_envs, bytes], "seed": int}: all that is needed to go on bit for bit."""
-        return {"states": self.states.copy(), "seed": int(self.seed[0])}
-
-    def load_state_dict(self, state):
-        """Continues from `state_dict()` of the same envs and parameters; the rows are the caller's to restore."""
-        states = np.asarray(state["states"], np.uint8)
-        if states.shape != self.states.shape:
-            raise ValueError(f"state is {states.shape} (envs, bytes), expected {self.states.shape}: it was saved with "
-                             "other rules, parameters or another number of environments")
-        self.states[...] = states
-        self.seed[0] = state["seed"]
-        self.started = True
-
-
-def aligned(int64_t size):
-    """Returns `size` zeroed bytes that begin at a multiple of 64."""
-    block = np.zeros(size + 64, np.uint8)
-    start = -block.ctypes.data % 64
-    return block[start:start + size]
