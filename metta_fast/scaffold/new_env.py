@@ -13,8 +13,6 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
-import keyword
-import re
 import shlex
 import shutil
 from collections.abc import Sequence
@@ -24,10 +22,10 @@ from string import Template
 from metta_fast.config.option_parser import OptionParser
 from metta_fast.contracts.errors import UserError
 from metta_fast.machine.installation import command, interpreter
+from metta_fast.scaffold.names import check_name
 from metta_fast.storage.user_files import user_path
 
 TEMPLATES = Path(__file__).parent / "templates"
-LONGEST = 40
 FILES = {
     "env_header": "{}.h",
     "env_python": "{}.py",
@@ -52,16 +50,7 @@ def new_env(name: str, folder: Path) -> list[Path]:
     Raises:
         UserError: the name is invalid or taken, or the folder cannot be written.
     """
-    if (
-        not re.fullmatch(r"[a-z][a-z0-9_]*", name)
-        or len(name) > LONGEST
-        or keyword.iskeyword(name)
-        or name in C_WORDS
-    ):
-        raise UserError(
-            f"environment name {name!r}: expected a lower-case letter, then lower-case letters, digits and _ "
-            f"(at most {LONGEST}, not a word of Python or C), e.g. walk"
-        )
+    check_name("environment", name, "walk", words="a word of Python or C", more=C_WORDS)
     place = folder / name
     values = {"name": name, "guard": name.upper()}
     texts = {

@@ -13,8 +13,6 @@ The build finds the header by itself. Its rules are a complete task: the robot m
 from __future__ import annotations
 
 import argparse
-import keyword
-import re
 import shlex
 import sys
 from collections.abc import Sequence
@@ -24,10 +22,10 @@ from string import Template
 from metta_fast.config.option_parser import OptionParser
 from metta_fast.contracts.errors import UserError
 from metta_fast.machine.installation import command, install_extra
+from metta_fast.scaffold.names import check_name
 from metta_fast.storage.user_files import read_text, user_path
 
 TEMPLATES = Path(__file__).parent / "templates"
-LONGEST = 40
 PLACES = {
     "robot_model": "envs/robot/tasks/{}.xml",
     "robot_header": "envs/robot/tasks/{}.h",
@@ -68,7 +66,7 @@ def new_robot(name: str, root: Path, model: Path | None = None) -> list[Path]:
     Raises:
         UserError: the name is invalid or taken, or the model cannot be loaded or has nothing to move.
     """
-    _check_name(name)
+    check_name("robot", name, "two_link_arm", words="a Python keyword")
     texts = {key: (TEMPLATES / f"{key}.txt").read_text() for key in PLACES}
     values = {"name": name, "guard": name.upper()}
     files = {
@@ -96,14 +94,6 @@ def new_robot(name: str, root: Path, model: Path | None = None) -> list[Path]:
             raise UserError(f"cannot write {error.filename}: {error.strerror}") from error
         raise
     return written
-
-
-def _check_name(name: str) -> None:
-    if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or len(name) > LONGEST or keyword.iskeyword(name):
-        raise UserError(
-            f"robot name {name!r}: expected a lower-case letter, then lower-case letters, digits and _ "
-            f"(at most {LONGEST}, not a Python keyword), e.g. two_link_arm"
-        )
 
 
 def _read(model: Path) -> str:

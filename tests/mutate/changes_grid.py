@@ -131,7 +131,7 @@ CHANGES = [
         ],
     ),
     *in_file(
-        "envs/grid/_grid.pyx",
+        "envs/native/_batch.pyx",
         SHELL,
         [
             (
@@ -139,7 +139,7 @@ CHANGES = [
                 '"states": self.states',
                 "a saved state changes with later steps",
             ),
-            ('        self.batch.seed = state["seed"]\n', "", "a loaded state goes on with another seed"),
+            ('        self.seed[0] = state["seed"]\n', "", "a loaded state goes on with another seed"),
         ],
     ),
 ]
