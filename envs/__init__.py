@@ -97,18 +97,16 @@ def _factory(config: EnvConfig) -> EnvFactory | DeviceFactory:
     if name in _ADAPTERS:
         return _ADAPTERS[name](config)
     _check_no_id(config)
-    if config.drop and (name == "c" or name in _KNOWN):
+    if config.drop and name in _KNOWN:
         raise UserError(
             f"env.drop={shown(config.drop)} has no effect with env.factory={name}: it is for environments in Python "
             "with a Dict observation; leave it out"
         )
-    if name == "c":
-        return _c(config)
     if name in _KNOWN:
         return _KNOWN[name](config)
     installed = [] if ":" in name else entry_point_names(ENVS)
     if ":" not in name and name not in installed:
-        known = [*_KNOWN, *_ADAPTERS, "c", *installed]
+        known = [*_KNOWN, *_ADAPTERS, *installed]
         raise UserError(
             f"env.factory={name!r} is not known; {did_you_mean(name, known)}"
             f"there are {', '.join(known)}, and your own as package.module:function"
@@ -218,7 +216,7 @@ def _minigrid(config: EnvConfig) -> EnvFactory:
 _ADAPTERS: dict[str, Callable[[Any], EnvFactory]] = {"gymnasium": _gymnasium, "minigrid": _minigrid}
 """Environments of other libraries."""
 _KNOWN: dict[str, Callable[[Any], EnvFactory]] = {"grid": _grid, "counter": _counter, "robot": _robot}
-_KNOWN |= dict.fromkeys(GAMES, _game)
+_KNOWN |= dict.fromkeys(GAMES, _game) | {"c": _c}
 OWN_STEP_COST = {"grid": "cheap", "counter": "cheap", "robot": "medium"} | dict.fromkeys(GAMES, "cheap")
 """The class of step time (env.step_cost) of each of our environments."""
 
@@ -226,7 +224,7 @@ OWN_STEP_COST = {"grid": "cheap", "counter": "cheap", "robot": "medium"} | dict.
 def is_ours(config: EnvConfig) -> bool:
     """Returns whether the environment comes with metta_fast, so that configs/ has values tuned for it. Those of any
     other are derived (metta_fast/resolve/derived_defaults.py)."""
-    return config.factory in _KNOWN
+    return config.factory in OWN_STEP_COST
 
 
 def _check_no_id(config: EnvConfig) -> None:

@@ -1,10 +1,13 @@
-"""Defines the interface of players, which choose actions outside training (evaluation, recorded episodes)."""
+"""Defines the interface of players, which choose actions outside training (evaluation, recorded episodes), and random
+actions."""
 
 from __future__ import annotations
 
 from typing import Protocol
 
-from metta_fast.contracts.env import Array, EnvBatch, Rows
+import numpy as np
+
+from metta_fast.contracts.env import ActionSpec, Array, EnvBatch, Rows
 
 
 class Player(Protocol):
@@ -16,3 +19,14 @@ class Player(Protocol):
         Args:
             batch: the environments, for players that read their internal state.
         """
+
+
+def uniform(action: ActionSpec, agents: int, rng: np.random.Generator) -> Array:
+    """Returns actions [agents, width], uniform over each head's choices (box: within its bounds, or −1 … 1)."""
+    choices = rng.integers(0, action.nvec, (agents, len(action.nvec)), dtype=np.int32)
+    if action.kind == "discrete":
+        return choices
+    low, high = np.where(action.bounded, (action.low, action.high), [[-1.0], [1.0]])
+    drawn = rng.uniform(low, high, (agents, len(action.low)))
+    numbers = np.clip(drawn, action.low, action.high).astype(np.float32)
+    return np.concatenate([choices.astype(np.float32), numbers], 1)

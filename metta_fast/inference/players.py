@@ -31,7 +31,7 @@ from metta_fast.contracts.env import (
     check_batches,
 )
 from metta_fast.contracts.errors import UserError
-from metta_fast.contracts.player import Player
+from metta_fast.contracts.player import Player, uniform
 from metta_fast.contracts.slab import first_illegal, new_rows
 
 if TYPE_CHECKING:
@@ -151,17 +151,6 @@ def _take_info(batch: EnvBatch, ended: Array, agents: int, found: dict[str, Arra
             if len(which):
                 column = found.setdefault(name, np.full(len(ended), np.nan))
                 column[env * agents + which] = numbers[which]
-
-
-def uniform(action: ActionSpec, agents: int, rng: np.random.Generator) -> Array:
-    """Returns actions [agents, width], uniform over each head's choices (box: within its bounds, or −1 … 1)."""
-    choices = rng.integers(0, action.nvec, (agents, len(action.nvec)), dtype=np.int32)
-    if action.kind == "discrete":
-        return choices
-    low, high = np.where(action.bounded, (action.low, action.high), [[-1.0], [1.0]])
-    drawn = rng.uniform(low, high, (agents, len(action.low)))
-    numbers = np.clip(drawn, action.low, action.high).astype(np.float32)
-    return np.concatenate([choices.astype(np.float32), numbers], 1)
 
 
 def check_legal(action_mask: Array, live: Array | None, spec: EnvSpec) -> None:

@@ -26,6 +26,7 @@ import cloudpickle
 import numpy as np
 
 from metta_fast.contracts.env import EnvError
+from metta_fast.contracts.player import uniform
 from metta_fast.contracts.slab import slab_rows, slab_size
 from metta_fast.machine.process_group import end_group, has_ended
 
@@ -217,18 +218,7 @@ def fastest_stretch(times: list[float]) -> float:
 
 def random_actions(spec: EnvSpec, count: int) -> Iterator[Array]:
     """Yields rows [agents, width] of actions within the bounds, `count` different ones over and over."""
-    rng, agents, action = np.random.default_rng(0), spec.agents_per_env, spec.action
-    choices = rng.integers(0, action.nvec, (count, agents, len(action.nvec)))
-    drawn: Array
-    if action.kind == "discrete":
-        drawn = choices.astype(np.int32)
-    else:
-        low, high = np.array(action.low, np.float64), np.array(action.high, np.float64)
-        bounded = np.isfinite(low) & np.isfinite(high) & (high - low < 1e6)
-        drawn = rng.normal(size=(count, agents, len(action.low)))
-        share = rng.random(drawn.shape)
-        inside = np.where(bounded, low, 0) + share * np.where(bounded, high - low, 0)
-        drawn = np.where(bounded, inside, np.clip(drawn, low, high))
-        drawn = np.concatenate([choices, drawn], -1).astype(np.float32)
+    agents = spec.agents_per_env
+    drawn = uniform(spec.action, count * agents, np.random.default_rng(0))
     while True:
-        yield from drawn
+        yield from drawn.reshape(count, agents, -1)

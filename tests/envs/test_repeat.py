@@ -11,13 +11,14 @@ from hypothesis import strategies as st
 
 from metta_fast.config.keys import EnvConfig
 from metta_fast.contracts.errors import UserError
+from metta_fast.contracts.player import uniform
 from metta_fast.contracts.slab import new_rows
 from metta_fast.envs import make_factory
 from metta_fast.envs.counter import CounterFactory
 from metta_fast.envs.grid.env import GridFactory
 from metta_fast.envs.python_env import PythonEnvFactory
 from metta_fast.envs.repeat import repeated
-from metta_fast.inference.players import RandomPlayer, play, uniform
+from metta_fast.inference.players import RandomPlayer, play
 from metta_fast.resolve.compose import compose
 from metta_fast.resolve.env_on_gpu import cpu_wishes
 from tests.vector.suite import flat

@@ -17,8 +17,9 @@ from torch.distributions import Independent, Normal, TanhTransform, TransformedD
 from metta_fast.config.keys import PolicyConfig
 from metta_fast.contracts.env import ActionSpec, EnvSpec, Leaf
 from metta_fast.contracts.errors import UserError
+from metta_fast.contracts.player import uniform
 from metta_fast.envs.python_env import PythonEnvFactory
-from metta_fast.inference.players import PolicyPlayer, play, uniform
+from metta_fast.inference.players import PolicyPlayer, play
 from metta_fast.policy import BoxHead, make_policy
 from tests.ppo.envs import counted
 from tests.ppo.stand_in import make_ppo, run

@@ -18,9 +18,9 @@ import metta_fast
 from metta_fast.cli import main
 from metta_fast.config.keys import PolicyConfig
 from metta_fast.contracts.env import ActionSpec, EnvSpec, Leaf
+from metta_fast.contracts.player import uniform
 from metta_fast.envs.actions import ActionDecoder, action_spec
 from metta_fast.envs.sanity import parts
-from metta_fast.inference.players import uniform
 from metta_fast.policy import MixedHead, make_policy
 from metta_fast.policy.plan import plan_of
 from metta_fast.vector.step_time import random_actions

@@ -20,9 +20,9 @@ from metta_fast.bench.harness.report import Report
 from metta_fast.bench.harness.rounds import headed, in_turns
 from metta_fast.config.keys import EnvConfig
 from metta_fast.contracts.env import Array, EnvFactory, EnvSpec
+from metta_fast.contracts.player import uniform
 from metta_fast.contracts.slab import new_rows
 from metta_fast.envs import make_factory
-from metta_fast.inference.players import uniform
 from metta_fast.machine import hardware
 from metta_fast.resolve.compose import compose
 from metta_fast.vector import make_vector
