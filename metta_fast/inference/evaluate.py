@@ -243,10 +243,12 @@ def load_run(name: str, *, best: bool, device: str | None = None, given: Given =
 def _place(config: Config, device: str | None) -> torch.device:
     import torch
 
+    from metta_fast.runtime.torch_setup import with_index
+
     if device is None:
         device = "cuda" if config.trainer.device == "cuda" and torch.cuda.is_available() else "cpu"
     try:
-        return torch.empty(0, device=torch.device(device)).device  # with the card's number
+        return with_index(device)
     except (RuntimeError, AssertionError) as error:  # no such name; torch without CUDA asserts
         raise UserError(
             f"device={device}: {str(error).splitlines()[0].rstrip('.')}; give cpu, or cuda or cuda:N where there is a "

@@ -38,6 +38,11 @@ def autocast(config: TrainerConfig, device: torch.device) -> AbstractContextMana
     return nullcontext() if dtype is None else torch.autocast(device.type, dtype)
 
 
+def with_index(device: torch.device | str) -> torch.device:
+    """Returns a device as tensors name theirs: cuda becomes cuda:N. Raises torch's own errors."""
+    return torch.empty(0, device=device).device
+
+
 @cache
 def has_triton(device: torch.device) -> bool:
     """Whether Triton kernels can run on `device` (it is CUDA or ROCm, and Triton is installed)."""

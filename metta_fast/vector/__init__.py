@@ -122,6 +122,9 @@ def _device_vector(
     """Makes environments on the learner's device: the factory's own, or an engine over its `gpu_program`."""
     if device is not None and isinstance(factory, DeviceFactory):
         check_device_factory(factory)
+        from metta_fast.runtime.torch_setup import with_index
+
+        device = with_index(device)
         vec = factory.make_device_vector(envs.count, device, envs.first, envs.total)
         check_device_vector(vec, factory, envs.count, envs.first, envs.total)
         return vec

@@ -33,6 +33,7 @@ from metta_fast.contracts.env import Array, Rows
 from metta_fast.contracts.gpu_program import GpuFactory, Launch
 from metta_fast.contracts.slab import split
 from metta_fast.contracts.vector import Block, VectorError
+from metta_fast.runtime.torch_setup import with_index
 from metta_fast.vector.gpu_engine import GpuEngine, Load, load_module
 from metta_fast.vector.gpu_rows import (
     TensorRows,
@@ -78,7 +79,7 @@ class GpuVector(Closing):
         self.spec = factory.spec
         self.first_env = first_env
         self.total_envs = first_env + num_envs if total_envs is None else total_envs
-        self.device = _with_index(torch.device(device))
+        self.device = with_index(device)
         self.engine = GpuEngine(
             factory,
             num_envs,
@@ -249,10 +250,3 @@ class GpuVector(Closing):
         self._block_steps = [
             [engine.builder(lo, hi), *engine.steps(rows, lo, hi)] for lo, hi in self.env_ranges
         ]
-
-
-def _with_index(device: torch.device) -> torch.device:
-    """Returns cuda as cuda:N, as tensors name their device."""
-    if device.type == "cuda" and device.index is None:
-        return torch.device("cuda", torch.cuda.current_device())
-    return device

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from metta_fast.vector import VectorError, gpu_engine, make_vector
-from metta_fast.vector.gpu_rows import on_host
+from metta_fast.vector.gpu_rows import TensorRows, on_host
 from tests.cuda.engines import (
     ENGINES,
     OnHost,
@@ -201,7 +201,7 @@ def test_captured_in_a_graph(shape):
                     for name in ("action", "reward", "terminal", "truncation", "stats")
                 }
                 found |= {name: getattr(b, name)[t + 1] for name in ("mask", "reset")}
-                rows = type(twins.rows)({"obs": b.obs["obs"][t + 1]}, **found)
+                rows = TensorRows({"obs": b.obs["obs"][t + 1]}, **found)
                 assert_rows(twins.rows, rows, f"epoch {number} step {t}")
             assert_states(vec, twins.batch, f"epoch {number}")
 

@@ -152,8 +152,8 @@ def test_settings_that_graphs_take(keys: dict[str, Any]) -> None:
     for _ in range(4):
         epoch(graphed)
         epoch(plain)
-    assert graphed.learner._run.captured
     assert graphed.notes == []
+    assert graphed.learner._run.captured
     assert apart(graphed, plain) < (2e-2 if "precision" in keys else 1e-3)
 
 

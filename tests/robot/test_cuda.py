@@ -56,6 +56,9 @@ def give(rollout: PPO, to: PPO) -> None:
         ours.obs[name].copy_(leaf)
     for name in ("mask", "reset", "action", "logprob", "value", "reward", "terminal", "truncation", "state"):
         getattr(ours, name).copy_(getattr(theirs, name))
+    if not to._measured:  # the first moments are measured by a rollout, which `to` does not make
+        to._measured, to._measures_again = rollout._measured, rollout._measures_again
+        to.policy.normalizer.load_state_dict(rollout.policy.normalizer.state_dict())
 
 
 @pytest.mark.parametrize(
