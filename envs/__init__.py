@@ -41,6 +41,7 @@ from metta_fast.contracts.env import EnvError, EnvFactory, check_factory
 from metta_fast.contracts.env_answers import observations
 from metta_fast.contracts.errors import UserError
 from metta_fast.contracts.interrupt import is_interrupt
+from metta_fast.envs.actions.mask_keys import WITHOUT, check_masks
 
 if TYPE_CHECKING:
     from metta_fast.config.keys import EnvConfig
@@ -60,31 +61,11 @@ def make_factory(env_config: EnvConfig) -> EnvFactory:
     factory = _factory(env_config)
     if not isinstance(factory, EnvFactory):  # it has device vectors only: resolve refuses env.action_repeat
         return cast("EnvFactory", factory)
-    _check_masks(env_config, factory)
+    check_masks(env_config, factory)
     known = observations(factory)
     if known and env_config.observation != "default":
         _check_observation(env_config, known)
     return repeated(factory, env_config.action_repeat)
-
-
-def _check_masks(config: EnvConfig, factory: EnvFactory) -> None:
-    """Raises UserError for a setting that does not fit the environment's action masks."""
-    given = config.action_mask
-    if given not in ("auto", "none") and getattr(factory, "mask", None) is None:
-        raise UserError(
-            f"env.action_mask={given} has no effect on {factory.spec.name}: it is for Python environments, whose masks "
-            "are in an observation, in info or in a method; leave it out"
-        )
-    if given == "none" and factory.spec.action_mask:
-        raise UserError(
-            f"env.action_mask=none has no effect on {factory.spec.name}, whose factory gives the masks itself; leave "
-            "it out"
-        )
-    if factory.spec.action_mask and config.action_repeat > 1:
-        raise UserError(
-            f"env.action_repeat={config.action_repeat}: {factory.spec.name} gives action masks, and a repeated action "
-            "may be illegal in the next step; give env.action_repeat=1, or env.action_mask=none"
-        )
 
 
 def _factory(config: EnvConfig) -> EnvFactory | DeviceFactory:
@@ -279,6 +260,8 @@ def _custom(config: EnvConfig) -> EnvFactory | DeviceFactory:
                 f"{type(made).__name__}; leave the leaves out there, as in PythonEnvFactory(…, drop=config.drop)"
             )
         factory = made
+        if config.action_mask in ("info", *WITHOUT) and getattr(made, "mask_unknown", False):
+            factory = made.with_mask(config.action_mask)  # type: ignore[attr-defined]
     elif callable(made) and (isinstance(made, type) or not hasattr(made, "action_space")):
         from metta_fast.envs.python_env import PythonEnvFactory
 

@@ -36,6 +36,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
+from copy import copy
 from dataclasses import replace
 from functools import partial
 from time import perf_counter
@@ -48,7 +49,7 @@ from metta_fast.contracts import progress
 from metta_fast.contracts.env import KINDS, Array, EnvError, EnvSpec, Rows
 from metta_fast.contracts.errors import UserError
 from metta_fast.envs.actions import ActionDecoder, action_spec
-from metta_fast.envs.actions.masks import find_source, is_mask
+from metta_fast.envs.actions.masks import MaskSource, find_source, is_mask
 from metta_fast.envs.dropped_leaves import without_leaves
 from metta_fast.envs.episode_length import episode_length, reward_threshold
 from metta_fast.envs.info_stats import InfoStats
@@ -121,7 +122,9 @@ class PythonEnvFactory:
             self.mask = mask = find_source(action_mask, env, action, self.parts, agents)
         finally:
             _close(env)
-        self._settings["action_mask"] = "none" if mask is None else mask.describe()
+        self._settings["action_mask"] = action_mask if mask is None else mask.describe()
+        self.info_may_have_mask = mask is None and action_mask != "none" and action.kind == "discrete"
+        """True: a mask in info is not used and not ignored, so it is an error."""
         self.parts = tuple(part for part in self.parts if not is_mask(part, mask))
         self.several = agents is not None
         if self.autoreset != SAME_STEP and not has_final_obs:
@@ -146,6 +149,20 @@ class PythonEnvFactory:
     def around(self, make_env: Callable[[int], Any]) -> PythonEnvFactory:
         """Returns a factory of another maker's environments, with this one's name and settings."""
         return PythonEnvFactory(make_env, **self._settings)
+
+    @property
+    def mask_unknown(self) -> bool:
+        """Whether only a reset can tell if there is an action mask: it may be in info."""
+        return self.info_may_have_mask and self._settings["action_mask"] == "auto"
+
+    def with_mask(self, given: str) -> PythonEnvFactory:
+        """Returns this factory where it is now known whether info has masks. given: info, none or absent."""
+        factory = copy(self)
+        factory._settings = self._settings | {"action_mask": given}
+        factory.info_may_have_mask = given == "absent"
+        factory.mask = MaskSource("info", self.spec.action.nvec) if given == "info" else None
+        factory.spec = replace(self.spec, action_mask=given == "info")
+        return factory
 
     def has_state(self) -> bool:
         """Returns whether the environment can be saved (state_dict, load_state_dict)."""
@@ -230,6 +247,11 @@ class PythonBatch:
         """From now on, appends the seconds of each call of an environment's own `step` to `seconds`."""
         for env in self.envs:
             env.call = _timed(env.call, seconds)
+
+    def on_mask(self, call: Callable[[], None]) -> None:
+        """From now on, calls this function for an action mask in info that is not used, in place of an error."""
+        for env in self.envs:
+            env.found_mask = call
 
     def state_dict(self) -> dict[str, Any]:
         """Returns what the environments return, uncopied: the vector copies it, or sends it to another process."""

@@ -15,7 +15,7 @@ from metta_fast.config.extension import described
 from metta_fast.contracts.env import Array, EnvError, EnvSpec, Rows
 from metta_fast.contracts.interrupt import is_interrupt
 from metta_fast.envs.actions import ActionDecoder
-from metta_fast.envs.actions.masks import MaskSource, method_of
+from metta_fast.envs.actions.masks import MaskSource, method_of, refuse, unexpected
 from metta_fast.envs.python_checks import make_env, reset_result, step_result
 from metta_fast.envs.spaces import FieldError, Part
 
@@ -32,6 +32,7 @@ class Made(Protocol):
     spec: EnvSpec
     parts: tuple[Part, ...]
     mask: MaskSource | None
+    info_may_have_mask: bool
     action_space: Any
     autoreset: str
     make_env: Callable[[int], Any]
@@ -63,6 +64,8 @@ class Slot:
         self.env = make_env(factory.make_env, index)
         self.call = self.env.step
         self.mask = factory.mask
+        self.found_mask: Callable[[], None] | None = refuse if factory.info_may_have_mask else None
+        """Called for a mask in info that is not used; None: info is not looked at."""
         self.method = method_of(self.env) if self.mask is not None and self.mask.kind == "method" else None
 
     def bind(self, rows: Rows) -> None:
@@ -114,6 +117,8 @@ class Slot:
         obs = reset_result(result)
         if self.mask is not None:
             self._write_mask(obs, result[1])
+        elif self.found_mask is not None and unexpected(result[1]):
+            self.found_mask()
         return obs
 
     def _write_mask(self, obs: Any, info: Any, live: Array | None = None) -> None:
@@ -170,6 +175,8 @@ class OneAgent(Slot):
             obs = self._end(obs, terminal, truncation, info)
         elif self.mask is not None:
             self._write_mask(obs, info)
+        elif self.found_mask is not None and unexpected(info):
+            self.found_mask()
         if type(obs) is ndarray and obs.dtype is self.dtype and obs.shape == self.shape:
             self.view[...] = obs
         else:
@@ -247,6 +254,8 @@ class SeveralAgents(Slot):
         rows.mask[:] = ~self.gone
         if self.mask is not None:
             self._write_mask(obs, info, rows.mask)
+        elif self.found_mask is not None and unexpected(info):
+            self.found_mask()
         rows.reset[:] = False
         if ends.any():
             self._stats(info, ends)

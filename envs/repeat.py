@@ -13,6 +13,7 @@ environment's own steps.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any, cast
 
@@ -121,6 +122,11 @@ class _Batch:
 
     def native_job(self) -> None:
         return None
+
+    def on_mask(self, call: Callable[[], None]) -> None:
+        """As PythonBatch's; called only for a PythonEnvFactory."""
+        for batch in self._inner:
+            batch.on_mask(call)  # type: ignore[attr-defined]
 
     def state_dict(self) -> dict[str, Any]:
         return states.join([batch.state_dict() for batch in self._inner])

@@ -1,11 +1,13 @@
 """Finds the action mask of a Python environment and writes it into its rows.
 
     env.action_mask=auto         a leaf `action_mask` of a Dict observation, a method action_masks(), or
-                                 info["action_mask"]: the first of them that is there
+                                 info["action_mask"]: the first of them that is there. Only a reset shows what is in
+                                 info, so a process of its own looks (vector/first_look.py)
     env.action_mask=obs:LEAF     a leaf of the observation; the network does not see it
     env.action_mask=method       action_masks()
     env.action_mask=info         info["action_mask"] of every reset and step
-    env.action_mask=none         no mask; a leaf of this name is an observation like any other
+    env.action_mask=none         no mask; a leaf of this name is an observation like any other, info is ignored
+    env.action_mask=absent       no mask, and one in info is an error: what auto becomes where none was found
 
 A mask has one entry for each choice, True or 1 where it is legal: [n] for Discrete(n), all heads side by side or a
 tuple of masks for MultiDiscrete. Several agents give [agents, …]. The row after an episode's end needs none.
@@ -15,23 +17,22 @@ Place in the flow: python_env.py detects the source, python_slot.py writes masks
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
 from metta_fast.contracts.env import ActionSpec, Array
 from metta_fast.contracts.errors import UserError
-from metta_fast.contracts.interrupt import is_interrupt
-from metta_fast.contracts.progress import watched
+from metta_fast.envs.actions.mask_keys import WITHOUT
 from metta_fast.envs.episode_length import layers
 from metta_fast.envs.spaces import FieldError, Part
 
 NAME = "action_mask"
 """Key of a Dict observation and of `info`."""
 METHOD = "action_masks"
-CHOICES = "auto, none, info, method or obs:LEAF"
+CHOICES = "auto, none, absent, info, method or obs:LEAF"
 OFF = "env.action_mask=none turns masks off"
 
 
@@ -123,7 +124,7 @@ def method_of(env: Any) -> Callable[[], Any] | None:
 def find_source(
     given: str, env: Any, action: ActionSpec, parts: Sequence[Part], agents: int | None
 ) -> MaskSource | None:
-    """Returns where the environment's mask is, or None. Resets the environment where only `info` can tell.
+    """Returns where the environment's mask is, or None: it has none, or with "auto" perhaps one in `info`.
 
     Args:
         given: env.action_mask.
@@ -133,9 +134,9 @@ def find_source(
         UserError: an unknown value, a source that is not there, or actions that have no mask.
     """
     kind, _, leaf = given.partition(":")
-    if given not in ("auto", "none", "info", "method") and not (kind == "obs" and leaf):
+    if given not in ("auto", "info", "method", *WITHOUT) and not (kind == "obs" and leaf):
         raise UserError(f"env.action_mask={given!r}: expected {CHOICES}")
-    if given == "none" or (given == "auto" and action.kind != "discrete"):
+    if given in WITHOUT or (given == "auto" and action.kind != "discrete"):
         return None
     if action.kind != "discrete":
         raise UserError(
@@ -155,8 +156,6 @@ def find_source(
             )
         return _checked_leaf(MaskSource("obs", nvec, paths[leaf]), given, parts)
     if given == "info":
-        if not _in_info(env):
-            raise UserError('env.action_mask=info: the info of the first reset has no "action_mask"')
         return MaskSource("info", nvec)
     if given == "method":
         if method_of(env) is None:
@@ -164,9 +163,7 @@ def find_source(
         return MaskSource("method", nvec)
     if any(part.path[:1] == (NAME,) for part in parts):
         return _checked_leaf(MaskSource("obs", nvec, (NAME,)), given, parts)
-    if method_of(env) is not None:
-        return MaskSource("method", nvec)
-    return MaskSource("info", nvec) if _in_info(env) else None
+    return None if method_of(env) is None else MaskSource("method", nvec)
 
 
 def _checked_leaf(source: MaskSource, given: str, parts: Sequence[Part]) -> MaskSource:
@@ -192,14 +189,14 @@ def is_mask(part: Part, source: MaskSource | None) -> bool:
     return source is not None and source.kind == "obs" and part.path[: len(source.path)] == source.path
 
 
-def _in_info(env: Any) -> bool:
-    """Resets the environment and returns whether info has a mask. A failure is left to the run, which names it."""
-    try:
-        with watched():
-            result = env.reset(seed=0)
-    except BaseException as error:
-        if is_interrupt(error):
-            raise
-        return False
-    info = result[1] if isinstance(result, tuple) and len(result) == 2 else None
-    return isinstance(info, Mapping) and info.get(NAME) is not None
+def unexpected(info: Any) -> bool:
+    """Returns whether `info` has a mask."""
+    return info is not None and NAME in info and info[NAME] is not None
+
+
+def refuse() -> NoReturn:
+    """Raises FieldError for a mask in `info` that is not used."""
+    raise FieldError(
+        'info has "action_mask", and this run chooses actions without it: env.action_mask=info uses it, '
+        "env.action_mask=none ignores it"
+    )

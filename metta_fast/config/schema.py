@@ -75,8 +75,9 @@ class EnvConfig:
     )
     action_mask: str = key(
         "auto",
-        "where a Python environment's mask of legal actions is: obs:LEAF, info, method, none, or auto (a leaf "
-        "action_mask, a method action_masks(), or info['action_mask'])",
+        "where a Python environment's mask of legal actions is: obs:LEAF, info, method, none (masks are ignored), "
+        "absent (a mask in info ends the run with an error), or auto (a leaf action_mask, a method action_masks(), or "
+        "info['action_mask'] at the first reset, else absent; taken over at a resume)",
     )
     step_cost: str = key(
         "auto",

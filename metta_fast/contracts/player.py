@@ -21,9 +21,21 @@ class Player(Protocol):
         """
 
 
-def uniform(action: ActionSpec, agents: int, rng: np.random.Generator) -> Array:
-    """Returns actions [agents, width], uniform over each head's choices (box: within its bounds, or −1 … 1)."""
-    choices = rng.integers(0, action.nvec, (agents, len(action.nvec)), dtype=np.int32)
+def uniform(
+    action: ActionSpec, agents: int, rng: np.random.Generator, action_mask: Array | None = None
+) -> Array:
+    """Returns actions [agents, width], uniform over each head's choices (box: within its bounds, or −1 … 1).
+
+    Args:
+        action_mask: [agents, P] bool: only choices that it allows. A head without one gets 0.
+    """
+    if action_mask is None:
+        choices = rng.integers(0, action.nvec, (agents, len(action.nvec)), dtype=np.int32)
+    else:
+        drawn = np.where(action_mask, rng.random(action_mask.shape), -1.0)
+        ends = np.cumsum(action.nvec)
+        heads = [drawn[:, end - n : end].argmax(1) for n, end in zip(action.nvec, ends)]
+        choices = np.stack(heads, 1).astype(np.int32)
     if action.kind == "discrete":
         return choices
     low, high = np.where(action.bounded, (action.low, action.high), [[-1.0], [1.0]])

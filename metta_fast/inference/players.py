@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 
 from metta_fast.contracts.env import (
-    ActionSpec,
     Array,
     EnvBatch,
     EnvError,
@@ -165,14 +164,6 @@ def check_legal(action_mask: Array, live: Array | None, spec: EnvSpec) -> None:
         )
 
 
-def uniform_legal(action: ActionSpec, action_mask: Array, rng: np.random.Generator) -> Array:
-    """Returns discrete actions [n, heads], uniform over the choices that action_mask [n, P] allows."""
-    drawn = np.where(action_mask, rng.random(action_mask.shape), -1.0)
-    ends = np.cumsum(action.nvec)
-    heads = [drawn[:, end - n : end].argmax(1) for n, end in zip(action.nvec, ends)]
-    return np.stack(heads, 1).astype(np.int32)
-
-
 class RandomPlayer:
     """Chooses uniformly among all legal actions."""
 
@@ -183,7 +174,7 @@ class RandomPlayer:
     def act(self, rows: Rows, batch: EnvBatch) -> Array:
         if self._spec.action_mask:
             check_legal(rows.action_mask, rows.mask, self._spec)
-            return uniform_legal(self._spec.action, rows.action_mask, self._rng)
+            return uniform(self._spec.action, len(rows.reward), self._rng, rows.action_mask)
         return uniform(self._spec.action, len(rows.reward), self._rng)
 
 

@@ -25,6 +25,7 @@ from metta_fast.resolve.compose import DEFAULT, DERIVED
 from metta_fast.resolve.derived_values import Facts, derive
 from metta_fast.resolve.fit_devices import Devices
 from metta_fast.resolve.step_cost import step_cost
+from metta_fast.vector.first_look import Seen
 
 FROM_DETECTED = ("vector.", "trainer.device", "trainer.precision")
 """Keys, and beginnings of keys, that a detected profile sets for an environment that is not ours."""
@@ -35,6 +36,8 @@ class Defaults(Devices):
 
     kind: AlgorithmKind
     """The algorithm, as `_Resolve.algorithm` finds it."""
+    seen: Seen
+    """What `_Resolve.environment` has found out about the environment."""
 
     def profile(self) -> None:
         """Leaves out what a detected profile sets beside the machine, for an environment that is not ours
@@ -55,7 +58,7 @@ class Defaults(Devices):
         """Finds env.step_cost, and derives values for an environment that is not ours from what it is."""
         config, env = self.config, self.config.env
         if env.step_cost == "auto":
-            cost, why, note = step_cost(env, factory, config.vector.worker_timeout_s)
+            cost, why, note = step_cost(env, factory, self.seen)
             self._set("env.step_cost", cost, why)
             self.notes += [note] if note else []
         if is_ours(env):

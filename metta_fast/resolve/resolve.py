@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 from metta_fast.config.encoders import (
     check_encoder_name,
@@ -31,6 +32,7 @@ from metta_fast.contracts.env_answers import viewer as viewer_of
 from metta_fast.contracts.errors import UserError
 from metta_fast.contracts.progress import watched_by
 from metta_fast.envs import is_ours
+from metta_fast.envs.actions.mask_keys import check_masks
 from metta_fast.envs.env_keys import check_env_keys
 from metta_fast.machine import hardware
 from metta_fast.machine.hardware import Machine
@@ -42,8 +44,12 @@ from metta_fast.resolve.compose import Composed
 from metta_fast.resolve.derived_defaults import Defaults
 from metta_fast.resolve.fit_sizes import fit_sizes
 from metta_fast.resolve.no_effect import check_effects
+from metta_fast.resolve.step_cost import first_look
 from metta_fast.storage.run_folder import safe_name
 from metta_fast.storage.user_files import exists, is_folder
+
+if TYPE_CHECKING:
+    from metta_fast.envs.python_env import PythonEnvFactory
 
 NOT_BUILT_YET = ("contrastive", "kickstart")
 """Features that the guide's original configuration enables and this version lacks."""
@@ -148,12 +154,32 @@ class _Resolve(Defaults):
                     f"{spec.agents_per_env}; remove it or give env.agents_per_env={spec.agents_per_env}"
                 )
             self._adjust("env.agents_per_env", spec.agents_per_env, f"{env.factory} has this many")
+        self.seen = first_look(env, factory, patience)
+        return self._action_mask(factory)
+
+    def _action_mask(self, factory: EnvFactory) -> EnvFactory:
+        """Resolves env.action_mask. Returns the factory, with the mask in info if there is one."""
+        env, seen = self.config.env, self.seen
         mask = getattr(factory, "mask", None)  # of a Python environment
-        if env.action_mask == "auto" and (mask is not None or not spec.action_mask):
-            found = (
-                ("none", "the environment gives none") if mask is None else (mask.describe(), "found there")
+        if env.action_mask == "info" and seen.mask is False:
+            raise UserError(
+                f'env.action_mask=info: {factory.spec.name} gives no info["action_mask"] at its first reset; give it '
+                "with every reset and step, or leave env.action_mask out"
             )
-            self._set("env.action_mask", *found)
+        if env.action_mask != "auto":
+            return factory
+        if mask is not None:
+            self._set("env.action_mask", mask.describe(), "found there")
+        elif not getattr(factory, "mask_unknown", False):
+            if not factory.spec.action_mask:
+                self._set("env.action_mask", "none", "the environment gives none")
+        elif seen.mask:
+            factory = cast("PythonEnvFactory", factory).with_mask("info")
+            check_masks(env, factory)
+            self._set("env.action_mask", "info", "found there at the first reset")
+        else:
+            why = f"not known: {seen.failure}" if seen.mask is None else "the environment gives none"
+            self._set("env.action_mask", "absent", why)
         return factory
 
     def sizes(self) -> None:

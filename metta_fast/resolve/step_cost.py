@@ -1,4 +1,4 @@
-"""Finds the class of an environment's step time: env.step_cost=auto becomes cheap, medium or slow.
+"""Looks at an environment before a run: env.step_cost=auto becomes cheap, medium or slow, and a mask in info is found.
 
 Only the class has an effect on other keys, not the measured time, so a repeated command gives the same run unless the
 time is near a border of two classes; typing the class settles that. Used by resolve.py.
@@ -12,7 +12,7 @@ from metta_fast.config.keys import EnvConfig
 from metta_fast.contracts.device_vector import DeviceFactory
 from metta_fast.contracts.env import EnvFactory
 from metta_fast.envs import OWN_STEP_COST, is_ours
-from metta_fast.vector.step_time import TooSlow, Unmeasured, measure_step
+from metta_fast.vector.first_look import Seen, TooSlow, look
 
 CHEAP_S, MEDIUM_S = 20e-6, 1e-3
 """Seconds below which a step is cheap, and medium."""
@@ -22,30 +22,44 @@ UNKNOWN = "medium"
 """The class of an environment whose steps cannot be measured."""
 
 
-def step_cost(
+def first_look(
     config: EnvConfig, factory: EnvFactory | DeviceFactory, worker_timeout_s: float = math.inf
+) -> Seen:
+    """Runs the environment in a process of its own, where something is to be found out by that.
+
+    Args:
+        worker_timeout_s: seconds after which an environment that is being made counts as hung.
+    """
+    timed = config.step_cost == "auto"
+    if is_ours(config) or not isinstance(factory, EnvFactory):
+        return Seen()
+    if not timed and not getattr(factory, "mask_unknown", False):
+        return Seen()
+    return look(factory, IMPORT_S + worker_timeout_s, timed=timed)
+
+
+def step_cost(
+    config: EnvConfig, factory: EnvFactory | DeviceFactory, seen: Seen
 ) -> tuple[str, str, str | None]:
     """Returns the class, how it was found, and a note for the user or None.
 
     Args:
         config: of the environment; `step_cost` is auto.
-        worker_timeout_s: seconds after which an environment that is being made counts as hung.
+        seen: by `first_look`.
     """
     if is_ours(config):
         return OWN_STEP_COST[config.factory], f"known for {config.factory}", None
     if not isinstance(factory, EnvFactory):
         return "cheap", "not measured: they step together on the learner's device", None
-    try:
-        seconds = measure_step(factory, IMPORT_S + worker_timeout_s)
-    except TooSlow as error:
-        return "slow", f"measured: {error}", None
-    except Unmeasured as error:
+    if isinstance(seen.failure, TooSlow):
+        return "slow", f"measured: {seen.failure}", None
+    if (error := seen.failure) is not None:
         note = (
             f"env.step_cost={UNKNOWN} is assumed: the time of a step of {factory.spec.name} could not be measured: "
             f"{error}. env.step_cost=cheap, medium or slow sets it"
         )
         return UNKNOWN, f"assumed: {error}", note
-    return classify(seconds), f"measured: {_in_words(seconds)} a step", None
+    return classify(seen.seconds), f"measured: {_in_words(seen.seconds)} a step", None
 
 
 def classify(seconds: float) -> str:

@@ -45,7 +45,11 @@ def using(monkeypatch):
 
     def done(make: Any, *words: str) -> Resolved:
         module.make = make  # type: ignore[attr-defined]
-        return resolve(compose(["env=my_keys:make", "env.step_cost=medium", "env.num_envs=4", *words]))
+        return resolve(
+            compose(
+                ["env=my_keys:make", "env.step_cost=medium", "env.action_mask=none", "env.num_envs=4", *words]
+            )
+        )
 
     return done
 

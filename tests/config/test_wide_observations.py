@@ -41,7 +41,7 @@ def test_a_first_layer_too_large_for_memory_is_refused_with_sizes(monkeypatch, s
     module = types.ModuleType("my_wide")
     module.make = lambda config: lambda index: Wide(space)  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "my_wide", module)
-    words = ["env=my_wide:make", "env.step_cost=medium", f"vector.backend={backend}"]
+    words = ["env=my_wide:make", "env.step_cost=medium", "env.action_mask=none", f"vector.backend={backend}"]
     machine = Machine(4, 8, 16 * GIB)
     with pytest.raises(UserError, match=r"about [\d.]+ GiB of host memory are needed \(.*weights") as told:
         resolve(compose(words, machine=machine), machine=machine)

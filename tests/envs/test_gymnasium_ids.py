@@ -23,7 +23,7 @@ from metta_fast.vector import make_vector
 from tests.tiny import QUIET, named
 
 SHORT = (*QUIET, "env.num_envs=2", "trainer.total_timesteps=64", "trainer.batch_size=32", "trainer.minibatch_size=32",
-         "trainer.bptt_horizon=16", "env.step_cost=cheap")  # fmt: skip
+         "trainer.bptt_horizon=16", "env.step_cost=cheap", "env.action_mask=none")  # fmt: skip
 MODULE = """
 import gymnasium
 import numpy as np

@@ -23,7 +23,7 @@ from metta_fast.envs.actions import ActionDecoder, action_spec
 from metta_fast.envs.sanity import parts
 from metta_fast.policy import MixedHead, make_policy
 from metta_fast.policy.plan import plan_of
-from metta_fast.vector.step_time import random_actions
+from metta_fast.vector.first_look import random_actions
 from tests.device_envs import TorchFactory
 
 NVEC, LOW, HIGH = (2, 5, 3), (-1.0, 0.0), (1.0, 4.0)

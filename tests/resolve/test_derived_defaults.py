@@ -15,7 +15,12 @@ from metta_fast.resolve.resolve import Resolved, resolve
 LAPTOP = Machine(2, 4, 16 * GIB)
 H100 = Machine(16, 64, 128 * GIB, (Gpu("NVIDIA H100 80GB HBM3", 79 * GIB, (9, 0)),), "cuda")
 CARD = Machine(4, 4, 64 * GIB, (Gpu("Some card", 48 * GIB, (9, 0)),), "cuda")
-CHEAP = ["env=tests.strangers:cheap", "env.step_cost=cheap", "trainer.total_timesteps=50_000"]
+CHEAP = [
+    "env=tests.strangers:cheap",
+    "env.step_cost=cheap",
+    "env.action_mask=none",
+    "trainer.total_timesteps=50_000",
+]
 TEAM = ["env=tests.strangers:team", "env.step_cost=slow", "trainer.total_timesteps=50_000"]
 ALL = ("trainer.batch_size", "trainer.learning_rate", "trainer.schedule", "trainer.gamma", "env.num_envs")
 """Keys that hardware/cpu sets and derived values set as well."""

@@ -13,12 +13,18 @@ from metta_fast.resolve.explain import explain_text
 from metta_fast.resolve.resolve import Resolved, resolve
 from metta_fast.resolve.step_cost import classify
 from metta_fast.run.train_function import train
+from metta_fast.vector.first_look import Seen
 
 LAPTOP = Machine(2, 4, 16 * GIB)
 
 
 def resolved(*words: str) -> Resolved:
     return resolve(compose(words, machine=LAPTOP), machine=LAPTOP)
+
+
+def no_time(factory: object, patience_s: float, *, timed: bool) -> Seen:
+    assert not timed
+    return Seen(mask=False)
 
 
 def test_the_classes() -> None:
@@ -39,7 +45,7 @@ def test_a_step_is_measured_and_shown(name: str, cost: str) -> None:
 
 
 def test_a_typed_class_is_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "measure_step", lambda factory: pytest.fail("measured"))
+    monkeypatch.setattr(module, "look", no_time)
     done = resolved("env=tests.strangers:cheap", "env.step_cost=slow")
     assert (done.config.env.step_cost, done.origins["env.step_cost"]) == ("slow", "command line")
     assert resolved("env=grid").config.env.step_cost == "cheap"  # ours are known
@@ -62,7 +68,7 @@ def test_a_resume_takes_the_class_over(tmp_path: Path, monkeypatch: pytest.Monke
         "run__tensorboard": False,
     }
     train("tests.strangers:medium", trainer__total_timesteps=600, vector__backend="serial", **where)
-    monkeypatch.setattr(module, "measure_step", lambda factory: pytest.fail("measured"))
+    monkeypatch.setattr(module, "look", no_time)
     words = [f"resume={tmp_path / 'one'}", "trainer.total_timesteps=900000"]
     done = resolve(prepare(compose(words, machine=LAPTOP), words).composed, machine=LAPTOP)
     assert done.config.env.step_cost == "medium"

@@ -157,7 +157,13 @@ def test_nothing_there(tmp_path):
 
 def test_an_environment_of_ones_own_takes_the_whole_network_over(folder):
     """Keys with the schema's value too: what is derived for the environment must not change them."""
-    words = ["init_from=first", "env=tests.strangers:cheap", "env.step_cost=cheap", f"run.dir={folder}"]
+    words = [
+        "init_from=first",
+        "env=tests.strangers:cheap",
+        "env.step_cost=cheap",
+        "env.action_mask=none",
+        f"run.dir={folder}",
+    ]
     done = resolve(prepare(compose(words, default_hardware="auto"), words).composed)
     first = checkpoint.latest(folder / "first" / "checkpoints", pytest.fail).meta["config"]
     assert first["policy"]["activation"] == "relu"  # as in the schema

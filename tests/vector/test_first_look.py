@@ -9,18 +9,26 @@ import psutil
 import pytest
 
 from metta_fast.config.keys import EnvConfig
+from metta_fast.contracts.env import EnvFactory
 from metta_fast.envs import make_factory
-from metta_fast.vector import step_time
-from metta_fast.vector.step_time import TooSlow, Unmeasured, fastest_stretch, measure_step
+from metta_fast.vector import first_look
+from metta_fast.vector.first_look import TooSlow, Unmeasured, fastest_stretch, look
 from tests import strangers
 
 
 def seconds(name: str, **params: object) -> float:
-    return measure_step(make_factory(EnvConfig(factory=f"tests.strangers:{name}", params=params)))
+    return measured(make_factory(EnvConfig(factory=f"tests.strangers:{name}", params=params)))
+
+
+def measured(factory: EnvFactory) -> float:
+    seen = look(factory)
+    if seen.failure:
+        raise seen.failure
+    return seen.seconds
 
 
 def children() -> list[str]:
-    return [one.name() for one in psutil.Process().children(recursive=True) if one.name() == "mf-step-time"]
+    return [one.name() for one in psutil.Process().children(recursive=True) if one.name() == "mf-first-look"]
 
 
 def test_the_time_is_that_of_one_step() -> None:
@@ -61,11 +69,11 @@ def test_an_environment_that_prints_is_not_heard(capfd: pytest.CaptureFixture[st
 
 
 def test_an_environment_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(step_time, "STEPS_S", 0.3)
+    monkeypatch.setattr(first_look, "STEPS_S", 0.3)
     with pytest.raises(TooSlow, match="do not end within"):
         seconds("bad", how="hangs")
     assert not children()
-    monkeypatch.setattr(step_time, "MAKE_S", 0.01)
+    monkeypatch.setattr(first_look, "MAKE_S", 0.01)
     with pytest.raises(Unmeasured, match="not ready after"):
         seconds("cheap")
     assert not children()
@@ -88,7 +96,7 @@ def test_an_environment_that_cannot_be_sent_is_not_measured() -> None:
         return strangers.Cheap()
 
     with pytest.raises(Unmeasured, match="cannot be sent to another process: TypeError"):
-        measure_step(PythonEnvFactory(make))
+        measured(PythonEnvFactory(make))
 
 
 def test_a_busy_machine_hardly_changes_the_time() -> None:

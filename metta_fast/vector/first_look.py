@@ -1,12 +1,13 @@
-"""Measures the time of one environment's step, in a process of its own.
+"""Looks at one environment in a process of its own: how long a step takes, and whether info has an action mask.
 
-    seconds = measure_step(factory)
+    seen = look(factory)
+    seen.seconds, seen.mask
 
-    parent ──Popen──► child: unpickle the factory, make environment 0, reset, one step ─► "made", then timed steps
+    parent ──Popen──► child: unpickle the factory, make environment 0, reset ─► "mask", one step ─► "made", timed steps
       │◄───── pipe: a line each time ────────┤     without input or output; ended with all that it started
 
 An environment that raises, hangs, exits, crashes or prints does so in the child, before the run starts. The child
-plays random actions for a tenth of a second.
+plays random legal actions for a tenth of a second.
 
 Place in the flow: resolve/step_cost.py asks and classifies. Nothing here imports torch.
 """
@@ -20,20 +21,21 @@ import subprocess
 import sys
 import tempfile
 import time
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import cloudpickle
 import numpy as np
 
 from metta_fast.contracts.env import EnvError
 from metta_fast.contracts.player import uniform
-from metta_fast.contracts.slab import slab_rows, slab_size
+from metta_fast.contracts.slab import new_rows
 from metta_fast.machine.process_group import end_group, has_ended
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from metta_fast.contracts.env import Array, EnvBatch, EnvFactory, EnvSpec
+    from metta_fast.contracts.env import Array, EnvBatch, EnvFactory, EnvSpec, Rows
 
 MAKE_S = 20.0
 """Seconds that the child has to import and make the environment, to reset it and to step it once."""
@@ -53,8 +55,8 @@ LOOK_S = 0.05
 BOOT = """\
 import json, sys
 sys.path[:] = json.loads(sys.argv[3])
-from metta_fast.vector.step_time import main
-main(int(sys.argv[1]), int(sys.argv[2]))
+from metta_fast.vector.first_look import main
+main(int(sys.argv[1]), int(sys.argv[2]), timed=sys.argv[4] == "timed")
 """
 
 
@@ -66,35 +68,58 @@ class TooSlow(Unmeasured):
     """Reports that the timed steps did not end within STEPS_S."""
 
 
-def measure_step(factory: EnvFactory, patience_s: float = MAKE_S) -> float:
-    """Returns the seconds that one environment takes for a step, with all of its agents.
+@dataclass
+class Seen:
+    """What was found out about an environment."""
+
+    seconds: float = 0.0
+    """Seconds that one environment takes for a step, with all of its agents; 0.0: not measured."""
+    mask: bool | None = None
+    """Whether the info of the first reset has an action mask; None: not known, or the factory says so itself."""
+    failure: Unmeasured | None = None
+    """Why the look ended early: TooSlow, or the environment raises or exits, is not ready in time, or cannot be sent to
+    another process."""
+
+
+def look(factory: EnvFactory, patience_s: float = MAKE_S, *, timed: bool = True) -> Seen:
+    """Makes, resets and steps environment 0 in a process of its own.
 
     Args:
         patience_s: seconds for it to be ready, MAKE_S at most.
-
-    Raises:
-        TooSlow: the steps do not end in time.
-        Unmeasured: the environment raises or exits, is not ready in MAKE_S, or cannot be sent to another process.
+        timed: measure the time of a step. False: only look for the mask.
     """
+    seen = Seen()
     try:
         payload = cloudpickle.dumps(factory)
     except Exception as error:
-        raise Unmeasured(f"it cannot be sent to another process: {type(error).__name__}: {error}") from None
+        seen.failure = Unmeasured(f"it cannot be sent to another process: {type(error).__name__}: {error}")
+        return seen
     try:
         with tempfile.TemporaryFile() as given:
             given.write(payload)
             given.flush()
-            return _ask_child(given.fileno(), min(MAKE_S, patience_s))
+            _ask_child(given.fileno(), min(MAKE_S, patience_s), timed, asks_mask(factory), seen)
+    except Unmeasured as error:
+        seen.failure = error
     except OSError as error:
-        raise Unmeasured(f"no process could be started: {error.strerror}") from None
+        seen.failure = Unmeasured(f"no process could be started: {error.strerror}")
+    return seen
 
 
-def _ask_child(given: int, patience_s: float) -> float:
+def asks_mask(factory: Any) -> bool:
+    """Returns whether a reset has to show if info has an action mask. (Python environments only.)"""
+    mask = getattr(factory, "mask", None)
+    return getattr(factory, "mask_unknown", False) or (mask is not None and mask.kind == "info")
+
+
+def _ask_child(given: int, patience_s: float, timed: bool, mask: bool, seen: Seen) -> None:
+    """Starts the child and writes its answers to `seen`. Raises Unmeasured."""
     read, write = os.pipe()
     try:
+        what = "timed" if timed else "untimed"
         try:
             process = subprocess.Popen(
-                [sys.executable, "-P", "-c", BOOT, str(given), str(write), json.dumps(sys.path)],
+                [sys.executable, "-P", "-c", BOOT, str(given), str(write), json.dumps(sys.path), what],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
@@ -109,16 +134,21 @@ def _ask_child(given: int, patience_s: float) -> float:
             )
         finally:
             os.close(write)
-        patience = 0.0
+        patience, end = 0.0, time.monotonic() + patience_s
         try:
             lines = _Lines(read, process)
-            if lines.next(patience_s) is None:
-                raise Unmeasured(f"it is not ready after {patience_s:g} s")
-            seconds = lines.next(STEPS_S)
-            if seconds is None:
-                raise TooSlow(f"its steps do not end within {STEPS_S:g} s")
+            for word in ["mask"] * mask + ["made"] * timed:
+                line = lines.next(end - time.monotonic())
+                if line is None:
+                    raise Unmeasured(f"it is not ready after {patience_s:g} s")
+                if word == "mask":
+                    seen.mask = line == "True"
+            if timed:
+                seconds = lines.next(STEPS_S)
+                if seconds is None:
+                    raise TooSlow(f"its steps do not end within {STEPS_S:g} s")
+                seen.seconds = float(seconds)
             patience = CLOSE_S
-            return float(seconds)
         finally:
             end_group(process, patience)
     finally:
@@ -159,12 +189,12 @@ class _Lines:
 # ── in the child ──
 
 
-def main(given: int, answers: int) -> None:
-    """Runs the child: writes "made" and "seconds …", or "error …", and closes the environment."""
+def main(given: int, answers: int, timed: bool) -> None:
+    """Runs the child: writes "mask …", "made" and "seconds …", or "error …", and closes the environment."""
     from metta_fast.envs.native._sync import die_with_parent, name_process
 
     die_with_parent()
-    name_process("mf-step-time")
+    name_process("mf-first-look")
     os.set_inheritable(answers, False)
 
     def say(text: str) -> None:
@@ -174,8 +204,12 @@ def main(given: int, answers: int) -> None:
         with os.fdopen(given, "rb", closefd=False) as file:
             file.seek(0)
             factory = cloudpickle.loads(file.read())
-        batch = factory.make_batch(0, 1, 1)
-        _time(batch, factory.spec, say)
+        if asks_mask(factory):
+            factory, batch, rows = _look_into_info(factory, say)
+        else:
+            batch, rows = _begin(factory)
+        if timed:
+            _time(batch, rows, factory.spec, say)
         batch.close()
     except EnvError as error:
         say(f"error {error}")
@@ -185,13 +219,32 @@ def main(given: int, answers: int) -> None:
         os._exit(0)
 
 
-def _time(batch: EnvBatch, spec: EnvSpec, say: Callable[[str], None]) -> None:
-    agents = spec.agents_per_env
-    rows = slab_rows(spec, agents, np.zeros(slab_size(spec, agents), np.uint8))
-    own: list[float] = []
+def _begin(factory: Any, on_mask: Callable[[], None] | None = None) -> tuple[EnvBatch, Rows]:
+    """Makes environment 0 and its rows, and resets it. on_mask: called for a mask in info that is not used."""
+    batch, rows = factory.make_batch(0, 1, 1), new_rows(factory.spec, factory.spec.agents_per_env)
     batch.bind(rows)
+    if on_mask is not None:
+        batch.on_mask(on_mask)
     batch.reset(0)
-    actions = random_actions(spec, 256)
+    return batch, rows
+
+
+def _look_into_info(factory: Any, say: Callable[[str], None]) -> tuple[Any, EnvBatch, Rows]:
+    """Says whether the first reset's info has a mask. Returns the factory that uses one if so, and its environment."""
+    found: list[bool] = []
+    plain = factory if factory.mask_unknown else factory.with_mask("absent")
+    batch, rows = _begin(plain, lambda: found.append(True))
+    say(f"mask {bool(found)}")
+    if not found:
+        return plain, batch, rows
+    batch.close()
+    masked = factory.with_mask("info")
+    return masked, *_begin(masked)
+
+
+def _time(batch: EnvBatch, rows: Rows, spec: EnvSpec, say: Callable[[str], None]) -> None:
+    own: list[float] = []
+    actions = random_actions(spec, 256, rows)
     rows.action[:] = next(actions)
     batch.step()
     say("made .")
@@ -216,9 +269,12 @@ def fastest_stretch(times: list[float]) -> float:
     return float(min(np.median(part) for part in parts))
 
 
-def random_actions(spec: EnvSpec, count: int) -> Iterator[Array]:
-    """Yields rows [agents, width] of actions within the bounds, `count` different ones over and over."""
-    agents = spec.agents_per_env
-    drawn = uniform(spec.action, count * agents, np.random.default_rng(0))
+def random_actions(spec: EnvSpec, count: int, rows: Rows | None = None) -> Iterator[Array]:
+    """Yields actions [agents, width] within the bounds: `count` different ones over and over, or with action masks
+    those that `rows` allow."""
+    agents, rng = spec.agents_per_env, np.random.default_rng(0)
+    while spec.action_mask and rows is not None:
+        yield uniform(spec.action, agents, rng, rows.action_mask)
+    drawn = uniform(spec.action, count * agents, rng)
     while True:
         yield from drawn.reshape(count, agents, -1)
