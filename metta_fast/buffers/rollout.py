@@ -17,7 +17,8 @@ the core's state, P = choices of all heads together:
     ratio       [T, N] float32     new/old policy ratio as last written by the learner (1 after a rollout)
     advantage   [T, N] float32
     returns     [T, N] float32
-    state       [S, layers, N, H]  the core's state at the start of each segment, before a reset there
+    state       [S, layers, N, H]  the core's state at the start of each segment, before a reset there; with `frames`
+                                   without the frames: `state_at` finds them among the rows
 
 Only where an environment needs them, else None:
 
@@ -26,6 +27,7 @@ Only where an environment needs them, else None:
     final_obs   {leaf: [N, *shape]}  likewise: the final observations of the row that was stepped last; entries of
                                    agents whose episode did not end there have no meaning
     action_mask [T+1, N, P] bool   environments with action masks: False forbids the choice
+    with_past   {leaf: [K-1+T+1, N, *shape]}  policy.frame_stack: the frames before row 0, then obs in the same memory
     env_action  [N, W] float32     box actions of environments on the learner's device: action[t] as they get it,
                                    clipped or squashed into the bounds
 
@@ -35,13 +37,14 @@ They are on the learner's device, or in pinned host memory with trainer.cpu_offl
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 import torch
 from torch import Tensor
 
 from metta_fast.buffers.act_row import ActRow
+from metta_fast.buffers.frames import Frames
 from metta_fast.contracts.env import EnvSpec
 
 DEBUG_MAGIC = -1.25 * 2.0**100
@@ -76,6 +79,9 @@ class Buffers:
     final_obs: dict[str, Tensor] | None = None
     action_mask: Tensor | None = None
     env_action: Tensor | None = None
+    frames: Frames | None = None
+    """The frames that a state has beside the core's; None: it has the core's alone."""
+    with_past: dict[str, Tensor] = field(default_factory=dict)
 
     @property
     def num_segments(self) -> int:
@@ -96,6 +102,49 @@ class Buffers:
         if start < self.horizon:
             for array in (self.mask, self.reward, self.terminal, self.truncation):
                 array[start : self.horizon] = 0
+
+    def keep_state(self, t: int, state: Tensor, start: int = 0, stop: int | None = None) -> None:
+        """Stores the state [layers, n, size] of agents start … stop before row t, where a segment begins."""
+        if t % self.bptt_horizon or not state.numel():
+            return
+        if self.frames is not None:
+            state, past = self.frames.split(state)
+            for name, leaf in self.with_past.items() if t == 0 else ():
+                leaf[: self.frames.count - 1, start:stop].copy_(past[name], non_blocking=True)
+        if state.numel():
+            self.state[t // self.bptt_horizon, :, start:stop].copy_(state, non_blocking=True)
+
+    def first_state(self, agents: slice = slice(None)) -> Tensor:
+        """Returns the state [layers, n, size] before row 0."""
+        core = self.state[0, :, agents].contiguous()
+        if self.frames is None:
+            return core
+        before = self.frames.count - 1
+        return self.frames.join(core, {name: leaf[:before, agents] for name, leaf in self.with_past.items()})
+
+    def state_at(self, segments: Tensor) -> Tensor:
+        """Returns the state [layers, B, size] at the start of segments [B] (s · num_agents + n)."""
+        segment, agent = segments // self.num_agents, segments % self.num_agents
+        layers, size = self.state.shape[1], self.state.shape[3]
+        if layers:
+            core = self.state[segment, :, agent].transpose(0, 1).contiguous()
+        else:
+            core = self.state.new_zeros(0, len(segments), size)
+        if self.frames is None:
+            return core
+        before = self.frames.count - 1
+        ages = torch.arange(before, device=segments.device).unsqueeze(1) - before
+        rows = (segment * self.bptt_horizon + ages).flatten()  # from -before on
+        agents = agent.expand(before, -1).flatten()
+        shape = before, len(segments)
+        frames = {
+            name: leaf.flatten(0, 1)
+            .index_select(0, (rows + before) * self.num_agents + agents)
+            .unflatten(0, shape)
+            for name, leaf in self.with_past.items()
+        }
+        reset = self.reset[rows.clamp(min=0), agents] & (rows >= 0)
+        return self.frames.from_rows(core, frames, reset.unflatten(0, shape))
 
     def act_row(self, t: int, state: Tensor, noise: Tensor) -> ActRow:
         """Returns row t < horizon for the policy's step. state: [layers, N, H]. noise: [T, N, W]."""
@@ -121,13 +170,15 @@ class Buffers:
         bptt_horizon: int,
         state_shape: tuple[int, int],
         device: torch.device,
+        frames: Frames | None = None,
         debug: bool = False,
         pinned: bool = False,
     ) -> Buffers:
         """Allocates all arrays, zeroed and `ratio` 1 (debug: floats filled with DEBUG_MAGIC).
 
         Args:
-            state_shape: (layers, size) of the policy's core; (0, 0) without one.
+            state_shape: (layers, size) of the policy's state; (0, 0) without one.
+            frames: what a policy's state has beside its core's (policy.frame_stack); None: nothing.
             pinned: page-locked host memory, which a GPU copies from and to by itself; `device` is the CPU.
 
         Raises:
@@ -139,12 +190,14 @@ class Buffers:
 
         make = partial(torch.zeros, device=device, pin_memory=pinned)
         flag, final = torch.bool, spec.autoreset == "same_step" and spec.has_final_obs
-        layers, size = state_shape
+        layers, size = state_shape if frames is None else frames.core
+        before = 0 if frames is None else frames.count - 1
+        whole = _leaves(spec, make, before + horizon + 1, n)
         buffers = cls(
             horizon=horizon,
             bptt_horizon=bptt_horizon,
             num_agents=n,
-            obs=_leaves(spec, make, horizon + 1, n),
+            obs={name: leaf[before:] for name, leaf in whole.items()},
             mask=make(horizon + 1, n, dtype=flag),
             reset=make(horizon + 1, n, dtype=flag),
             action=make(horizon, n, spec.action.width, dtype=getattr(torch, spec.action.dtype)),
@@ -161,6 +214,8 @@ class Buffers:
             bootstrap=make(horizon, n) if final else None,
             final_obs=_leaves(spec, make, n) if final else None,
             action_mask=make(horizon + 1, n, sum(spec.action.nvec), dtype=flag) if spec.action_mask else None,
+            frames=frames,
+            with_past={} if frames is None else whole,
         )
         if debug:
             buffers.fill_magic()

@@ -14,6 +14,7 @@ from math import prod
 import numpy as np
 
 from metta_fast.config.encoders import encoder_memory
+from metta_fast.config.frame_stack import stacked
 from metta_fast.config.keys import Config
 from metta_fast.contracts.env import EnvSpec
 
@@ -35,7 +36,7 @@ def observation_bytes(spec: EnvSpec) -> int:
 
 
 def state_by_agent(config: Config) -> int:
-    """Returns how many numbers the core keeps of an agent."""
+    """Returns how many numbers the core keeps of an agent, without the frames of policy.frame_stack."""
     policy = config.policy
     return STATE_LAYERS.get(policy.core, 1) * policy.hidden_size * _networks(config)
 
@@ -45,6 +46,7 @@ def saved_by_row(config: Config, spec: EnvSpec) -> int:
     by_unit = SAVED_BY_UNIT if config.trainer.device == "cuda" else TAKEN_BY_UNIT
     wide = 1 if config.trainer.precision in ("bf16", "fp16") or by_unit is TAKEN_BY_UNIT else 2
     unit = by_unit.get(config.policy.core, max(by_unit.values())) * wide
+    spec = stacked(spec, config.policy.frame_stack)
     return (
         observation_bytes(spec)
         + (encoder_memory(config.policy, spec).row + unit * config.policy.hidden_size) * _networks(config)
@@ -57,7 +59,9 @@ def weights(config: Config, spec: EnvSpec) -> int:
     """Returns the number of weights: encoder, core, heads."""
     size = config.policy.hidden_size
     core = {"none": 0, "lstm": 8}.get(config.policy.core, 3)
-    network = encoder_memory(config.policy, spec).weights + size * size * core
+    network = (
+        encoder_memory(config.policy, stacked(spec, config.policy.frame_stack)).weights + size * size * core
+    )
     return network * _networks(config) + size * (_choices(spec) + 1)
 
 

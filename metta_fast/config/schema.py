@@ -155,6 +155,13 @@ class PolicyConfig:
         ("nature", "impala"),
     )
     hidden_size: int = key(128, "width of the encoder and the core", low=1)
+    frame_stack: int = key(
+        1,
+        "observations that the network sees at once: the present one and those before it, zeros before the episode; a "
+        "frame is stored once",
+        low=1,
+        high=1000,
+    )
     core: str = key("none", "recurrent core: none, lstm or mingru", ("none", "lstm", "mingru"))
     activation: str = key("relu", "activation after each layer of the encoder", ("relu", "tanh", "elu"))
     shared: bool = key(True, "actions and value share one encoder and core; false: the value has its own")

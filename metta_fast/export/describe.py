@@ -56,6 +56,7 @@ def describe(
         "env": config.env.name,
         "policy": config.policy.name,
         "core": config.policy.core,
+        "frame_stack": config.policy.frame_stack,
         "inputs": inputs,
         "outputs": outputs,
         "action": _action(policy, spec),

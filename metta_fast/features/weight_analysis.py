@@ -146,7 +146,7 @@ def dead_units(context: Context) -> dict[str, float]:
     agents = min(b.num_agents, max(1, ROWS // length))
     device = next(policy.parameters()).device
     obs = {name: leaf[:length, :agents].to(device) for name, leaf in b.obs.items()}
-    state = b.state[0, :, :agents].contiguous().to(device)
+    state = b.first_state(slice(agents)).to(device)
     reset, mask = (x[:length, :agents].to(device) for x in (b.reset, b.mask))
     training = policy.training
     policy.eval()

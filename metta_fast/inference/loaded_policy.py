@@ -257,7 +257,8 @@ def _network(config: PolicyConfig, policy: Policy) -> str:
     if ":" in config.name or "." in config.name:
         return f"{config.name}; {count}"
     core = "" if config.core == "none" else f", {config.core}"
-    return f"{config.name}, width {config.hidden_size}{core}; {count}"
+    frames = "" if config.frame_stack == 1 else f", the last {config.frame_stack} observations"
+    return f"{config.name}, width {config.hidden_size}{core}{frames}; {count}"
 
 
 def _actions(action: ActionSpec) -> str:

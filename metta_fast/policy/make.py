@@ -19,6 +19,7 @@ from metta_fast.config.extension import (
     keywords,
     load_named,
 )
+from metta_fast.config.frame_stack import stacked
 from metta_fast.config.keys import PolicyConfig, shown
 from metta_fast.config.policy_inputs import OURS, check_policy_name, reads
 from metta_fast.contracts.env import EnvSpec
@@ -26,8 +27,9 @@ from metta_fast.contracts.errors import UserError
 from metta_fast.contracts.interrupt import is_interrupt
 from metta_fast.policy.base import Policy, PolicyOutput
 from metta_fast.policy.encoders import JoinedEncoder
+from metta_fast.policy.frame_stack import FrameStack
 from metta_fast.policy.network import Network
-from metta_fast.policy.normalize import normalize
+from metta_fast.policy.normalize import Normalizer, normalize
 from metta_fast.policy.plan import Plan, plan_of
 
 INTERFACE = (
@@ -45,18 +47,23 @@ def make_policy(config: PolicyConfig, spec: EnvSpec) -> Policy:
             that cannot be imported, made or run, or whose plan() is not what its forward computes.
     """
     check_no_params(config)
+    seen = stacked(spec, config.frame_stack)
     if config.name in OURS:
-        policy: Policy = Network(config, spec)
+        policy: Policy = Network(config, seen)
         where = f"policy.encoder={config.encoder}"
     else:
         check_policy_name(config.name)
         reads(config, spec)
         config = replace(config, params=_Params(config.params))
-        policy = _made(config, spec)
+        policy = _made(config, seen)
         where = f"policy.name={config.name}"
-    if config.normalize_obs:
+    checked = own_encoder(config) is None or isinstance(getattr(policy, "encoder", None), JoinedEncoder)
+    if config.frame_stack > 1:
+        normalizer = Normalizer(spec) if config.normalize_obs else None
+        policy = FrameStack(policy, spec, config.frame_stack, normalizer)
+    elif config.normalize_obs:
         normalize(policy, spec)
-    if own_encoder(config) is None or isinstance(getattr(policy, "encoder", None), JoinedEncoder):
+    if checked:
         _dry_forward(policy, where, spec)
     if isinstance(config.params, _Params) and config.params and not config.params.read:
         first = next(iter(config.params))

@@ -16,6 +16,7 @@ from math import ceil, lcm
 from typing import Any
 
 from metta_fast.algorithms.registry import AlgorithmKind
+from metta_fast.config.frame_stack import stacked
 from metta_fast.config.keys import Config, check_value, get, keys, put, shown
 from metta_fast.config.policy_inputs import OURS
 from metta_fast.contracts.env import EnvFactory
@@ -66,12 +67,13 @@ class Defaults(Devices):
         spec, given = factory.spec, given_values(config, self.origins, self.detected or {})
         limit = -(-env.max_steps // env.action_repeat) if "env.max_steps" in given else None
         facts = Facts(
-            spec,
+            stacked(spec, config.policy.frame_stack),
             episode_length=spec.max_steps or limit,
             step_cost=env.step_cost,
             total_timesteps=config.trainer.total_timesteps,
             core=config.policy.core,
             own_policy=config.policy.name not in OURS,
+            frames=config.policy.frame_stack,
             given=given,
         )
         put_derived(config, self.origins, derive(facts), given, unread(self.kind))

@@ -42,6 +42,8 @@ class Facts:
     """The policy's recurrent core: none, lstm or mingru."""
     own_policy: bool = False
     """The network is the user's class, of which nothing is known."""
+    frames: int = 1
+    """policy.frame_stack; `spec` is of that many frames."""
     given: Mapping[str, Any] = field(default_factory=dict)
     """Values that the command line, a recipe or a typed profile has set, by key. What is derived for these keys has no
     effect; other values may depend on them."""
@@ -134,15 +136,17 @@ def _sizes(facts: Facts) -> Values:
 
 
 def _minibatch(facts: Facts, scale: Scale) -> tuple[int, str]:
-    if _only_float(facts.spec):
+    if _in_c(facts):
         return scale.minibatch, "small minibatches learn most from a batch"
+    if _only_float(facts.spec):
+        return max(256, scale.minibatch), "a stack of frames is made by torch: fewer, larger minibatches"
     return max(
         256, scale.minibatch
     ), "observations that are not all float32 are decoded: fewer, larger minibatches"
 
 
 def _learning(facts: Facts) -> Values:
-    larger = facts.remembers or not _only_float(facts.spec)
+    larger = facts.remembers or not _in_c(facts)
     values: Values = {
         "trainer.learning_rate": (1e-3, "larger minibatches") if larger else (3e-4, "small minibatches"),
         "trainer.schedule": ("linear", "falls to 0 at the end of the budget"),
@@ -226,6 +230,11 @@ def _images(facts: Facts) -> bool:
     return convolved and IMAGE in by_encoder(facts.spec)
 
 
+def _in_c(facts: Facts) -> bool:
+    """Returns whether the update in C, for which small minibatches cost little, reads the observation."""
+    return facts.frames == 1 and _only_float(facts.spec)
+
+
 def _only_float(spec: EnvSpec) -> bool:
-    """Returns whether all leaves are float32, which the update in C reads."""
+    """Returns whether all leaves are float32."""
     return all(leaf.dtype == "float32" for leaf in spec.obs.values())

@@ -82,7 +82,7 @@ def check(config: Config, spec: EnvSpec, machine: Machine) -> tuple[MemoryPart, 
     if fits(config):
         return parts
     sizes = smaller_sizes.smaller_sizes(config, fits)
-    wide = _wide(spec)
+    wide = _wide(spec) + _frames(config.policy.frame_stack)
     need = total(parts, on_gpu=True)
     if card is None or need <= ROOM * free:
         raise UserError(_host_refusal(parts, machine, f"try {sizes or SMALLER}") + wide)
@@ -104,6 +104,16 @@ def _wide(spec: EnvSpec) -> str:
         f"; observation {name!r} of {spec.name} is {size:,} numbers in each row, and as many inputs of the first "
         "layer (a Discrete or MultiDiscrete is read one-hot): give fewer numbers, such as coordinates, or digits as "
         "MultiDiscrete"
+    )
+
+
+def _frames(count: int) -> str:
+    """Returns what to change about policy.frame_stack where it makes an observation many times as large, else ""."""
+    if count == 1:
+        return ""
+    return (
+        f"; policy.frame_stack={count} makes each row of a minibatch {count} observations: a smaller one, or "
+        "policy.core=mingru in its place"
     )
 
 

@@ -24,6 +24,8 @@ from metta_fast.config.encoders import (
     is_tokens,
     own_encoder,
 )
+from metta_fast.config.frame_stack import explain as explain_frames
+from metta_fast.config.frame_stack import stacked
 from metta_fast.config.keys import Config, RunConfig, get
 from metta_fast.config.policy_inputs import check_policy_name, only, reads
 from metta_fast.contracts.algorithm import MemoryPart
@@ -287,6 +289,9 @@ class _Resolve(Defaults):
         check_policy_name(policy.name)
         check_encoder_name(policy.encoder)
         check_no_params(policy)
+        if policy.frame_stack > 1:
+            self.remarks.append(explain_frames(spec, policy.frame_stack))
+            spec = stacked(spec, policy.frame_stack)
         for leaves in reads(policy, spec):
             if (kind := own_encoder(policy)) is not None:
                 check_reads(kind, only(spec, leaves))

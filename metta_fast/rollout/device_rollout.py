@@ -111,8 +111,7 @@ class DeviceRollout(RolloutBase[DeviceVector]):
             builds = every > 0 and t % every == 0
             if builds and t:
                 self._fork()
-            if t % b.bptt_horizon == 0 and self._state.numel():
-                b.state[t // b.bptt_horizon].copy_(self._state)
+            b.keep_state(t, self._state)
             self._act(b.act_row(t, self._state, self._noise))
             if b.env_action is not None:
                 b.env_action.copy_(self.policy.head.to_env(b.action[t]))
@@ -178,7 +177,7 @@ class DeviceRollout(RolloutBase[DeviceVector]):
         """Compare the compiled or fused policy's values of row 0 with the plain policy's."""
         self._unchecked = False
         value = self._dropped[3]
-        before = self.buffers.state[0] if self._state.numel() else self._state
+        before = self.buffers.first_state() if self._state.numel() else self._state
         self._value_into(self._plain, 0, before, value)
         check_compiled(self.buffers.value[0], value[0])
 

@@ -94,7 +94,7 @@ class GraphRollout(Rollout):
             step.last()
             self.timer.lap("inference")
             return
-        self._keep_state(block, t)
+        self.buffers.keep_state(t, self._states[block.index], block.start, block.stop)
         step.row()
         if self._unchecked:
             self._unchecked = False
@@ -131,7 +131,7 @@ class BlockStep:
         self._action, self._logprob, self._value = (
             array[:, mine] for array in (buffers.action, buffers.logprob, buffers.value)
         )
-        self._first_state = buffers.state[0, :, mine]
+        self._first_state = partial(buffers.first_state, mine)
         self._mask = None if buffers.action_mask is None else buffers.action_mask[:, mine]
         self._at, self._acts, self._autocast = at, acts, autocast
         self._zero = torch.zeros_like(at)
@@ -173,7 +173,7 @@ class BlockStep:
 
     def plain_value(self) -> Tensor:
         """Returns V of row 0 [n] by the plain policy."""
-        self._dropped.copy_(self._first_state if self._state.numel() else self._state)
+        self._dropped.copy_(self._first_state() if self._state.numel() else self._state)
         obs = {name: leaf[:1] for name, leaf in self._obs.items()}
         mask = None if self._mask is None else self._mask[:1]
         with self._autocast():

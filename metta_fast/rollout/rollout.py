@@ -72,7 +72,7 @@ class Rollout(RolloutBase[VectorEnv]):
 
     def _make_transfer(self, zero_copy: bool) -> Transfer:
         reads = not described_by(self.policy, "reads_reset", "forward") or self.policy.reads_reset()
-        can_wait = not reads and self.buffers.state.numel() == 0
+        can_wait = not reads and self.policy.state_shape[0] * self.policy.state_shape[1] == 0
         return make_transfer(
             self.vec, self.buffers, self.device, zero_copy=zero_copy, reset_can_wait=can_wait
         )
@@ -144,7 +144,7 @@ class Rollout(RolloutBase[VectorEnv]):
         if self._compiled:
             torch.compiler.cudagraph_mark_step_begin()
         if not last:
-            self._keep_state(block, t)
+            buffers.keep_state(t, state, a, b)
         noise = self._noise[0 if last else t, a:b].unsqueeze(0)
         action, logprob, value, new_state, given = self._act(obs, state, reset, noise, action_mask)
         buffers.value[t, a:b].copy_(value[0], non_blocking=True)
@@ -165,12 +165,6 @@ class Rollout(RolloutBase[VectorEnv]):
             if row.min() == -np.inf:
                 check_choice(block, row, self.policy, self.vec.spec, t, self._epoch)
         timer.lap("copy")
-
-    def _keep_state(self, block: Block, t: int) -> None:
-        """Store the core's state where a segment begins."""
-        buffers, state = self.buffers, self._states[block.index]
-        if t % buffers.bptt_horizon == 0 and state.numel():
-            buffers.state[t // buffers.bptt_horizon, :, block.start : block.stop] = state
 
     # ---- state ----
 

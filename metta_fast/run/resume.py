@@ -331,7 +331,14 @@ def _check_groups(before: dict[str, Any], now: dict[str, Any], words: Sequence[s
     The name of a user's own environment is a label: only its factory counts.
     """
     groups = {word.partition("=")[0] for word in words}
-    for path in ("env.name", "env.factory", "policy.name", "policy.core", "algorithm.name"):
+    for path in (
+        "env.name",
+        "env.factory",
+        "policy.name",
+        "policy.core",
+        "policy.frame_stack",
+        "algorithm.name",
+    ):
         group = path.partition(".")[0]
         label = (
             path == "env.name" and before["env.factory"] == now["env.factory"] and ":" in now["env.factory"]

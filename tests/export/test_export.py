@@ -22,6 +22,7 @@ CASES = {
     "counter": ("env=counter",),
     "counter lstm": ("env=counter", "policy=lstm"),
     "own mingru": (*OWN, "policy=mingru"),
+    "own frames": (*OWN, "policy=mingru", "policy.frame_stack=3"),
     "own normalized": (*OWN, "policy.normalize_obs=true"),
     "grid compact, a network for the value": ("env=grid", "policy=mingru", "policy.shared=false"),
     "grid dense": ("env=grid", "env.observation=dense"),

@@ -11,14 +11,41 @@ CHANGES = [
         ROLLOUT,
         [
             (
-                "if t % buffers.bptt_horizon == 0 and",
-                "if t == 0 and",
-                "later segments start from an old state",
-            ),
-            (
                 "own.copy_(state[:, block.start : block.stop])",
                 "own.copy_(state[:, : block.size])",
                 "every block resumes with the first one's state",
+            ),
+        ],
+    ),
+    *in_file(
+        "metta_fast/buffers/rollout.py",
+        ROLLOUT + " tests/ppo/test_frame_stack.py",
+        [
+            (
+                "if t % self.bptt_horizon or not",
+                "if t or not",
+                "later segments start from an old state",
+            ),
+            (
+                "items() if t == 0 else ()",
+                "items() if t < 0 else ()",
+                "the frames before a rollout are lost",
+            ),
+            (
+                "& (rows >= 0)",
+                "& (rows > 0)",
+                "frames stay that a reset in a rollout's first row removes",
+            ),
+        ],
+    ),
+    *in_file(
+        "metta_fast/buffers/frames.py",
+        "tests/ppo/test_frame_stack.py",
+        [
+            (
+                "gone = torch.cat([begun[1:], begun[:1] * 0]) > 0",
+                "gone = begun > 0",
+                "the first frame of an episode is lost",
             ),
         ],
     ),

@@ -6,6 +6,7 @@ on the CPU they are right to within a tenth. torch is not imported.
 
 from __future__ import annotations
 
+from metta_fast.config.frame_stack import state_numbers
 from metta_fast.config.keys import Config
 from metta_fast.config.policy_memory import observation_bytes, saved_by_row, state_by_agent, weights
 from metta_fast.contracts.algorithm import MemoryPart
@@ -44,8 +45,11 @@ def _rollout(config: Config, spec: EnvSpec) -> int:
     if spec.autoreset == "same_step" and spec.has_final_obs:
         each += 4  # bootstrap
     segments = trainer.batch_size // trainer.bptt_horizon
+    count = config.policy.frame_stack
+    frames = (count - 1) * observation_bytes(spec) + 4 * state_numbers(spec, count)
     return (
         every * (trainer.batch_size + agents)
         + each * trainer.batch_size
         + 4 * state_by_agent(config) * segments
+        + frames * agents  # before row 0, and the state's
     )

@@ -96,13 +96,7 @@ class Gather:
 
     def state(self, segments: Tensor) -> Tensor:
         """Returns `Minibatch.state` of segments [B]."""
-        b = self.buffers
-        layers, size = b.state.shape[1], b.state.shape[3]
-        if layers:
-            state = b.state[segments // b.num_agents, :, segments % b.num_agents].transpose(0, 1).contiguous()
-        else:
-            state = b.state.new_zeros(0, len(segments), size)
-        return state.to(self.device)
+        return self.buffers.state_at(segments).to(self.device)
 
     def reset(self, segments: Tensor) -> Tensor:
         """Returns `Minibatch.reset` of segments [B] without gathering the other arrays."""

@@ -34,6 +34,7 @@ from metta_fast.contracts.env import EnvSpec
 from metta_fast.contracts.vector import VectorEnv
 from metta_fast.machine import hardware
 from metta_fast.policy.base import Policy
+from metta_fast.policy.frame_stack import FrameStack
 from metta_fast.policy.weights import OTHER_NETWORK, load_weights
 from metta_fast.rollout.base import Collector
 from metta_fast.rollout.c_rollout import C_ROLLOUT, CpuRollout
@@ -135,6 +136,7 @@ class PPO:
             horizon=trainer.batch_size // agents,
             bptt_horizon=trainer.bptt_horizon,
             state_shape=self.policy.state_shape,
+            frames=self.policy.frames if isinstance(self.policy, FrameStack) else None,
             device=torch.device("cpu") if offload else self.device,
             debug=trainer.debug,
             pinned=offload,

@@ -26,7 +26,7 @@ def revalue(
 ) -> None:
     """Writes all of `buffers.value` [T+1, N]. The core starts from the rollout's first state."""
     rows = max(1, CHUNK // buffers.num_agents)
-    state = buffers.state[0].to(device)
+    state = buffers.first_state().to(device)
     with autocast():
         for t in range(0, buffers.horizon + 1, rows):
             part = slice(t, t + rows)

@@ -62,7 +62,7 @@ TOGETHER = (
     "trainer.batch_size=33", "trainer.minibatch_size=5", "trainer.bptt_horizon=7", "trainer.gradient_accumulation=7",
     "vector.async_factor=3", "vector.backend=threads vector.num_threads=9", "vector.backend=workers vector.num_workers=9",
     "vector.backend=gpu", "env.device=cuda", "trainer.device=cuda", "trainer.precision=fp16", "trainer.cpu_offload=true",
-    "trainer.cuda_graphs=true", "vector.restart_workers=2", "env.show_viewer=true", "policy.core=gru", "policy.encoder=tokens",
+    "trainer.cuda_graphs=true", "vector.restart_workers=2", "env.show_viewer=true", "policy.core=gru", "env=grid policy.frame_stack=2", "policy.encoder=tokens",
     "policy.actor_obs=[nonesuch]", "policy.critic_obs=[nonesuch]", "policy.actor_obs=[]", "policy.params.nonesuch=1",
     "env.agents_per_env=100000000", "env.num_envs=100000000", "policy.hidden_size=1e6", "trainer.batch_size=3.2e9",
     "wandb.mode=online", "wandb.mode=offline wandb.project=''", "env.params.goal=abc", "env.params.goal=-1", "env.params.dtype=float9",

@@ -48,7 +48,7 @@ class Figures:
             return bounded_log_std(log_std).exp().mean()
         b = self.buffers
         obs = {name: leaf[:1, :ROWS].to(self.device) for name, leaf in b.obs.items()}
-        state, reset = b.state[0, :, :ROWS].to(self.device), b.reset[:1, :ROWS].to(self.device)
+        state, reset = b.first_state(slice(ROWS)).to(self.device), b.reset[:1, :ROWS].to(self.device)
         params = self.policy(obs, state.contiguous(), reset).params
         return head.spread(params[..., -head.num_params :])
 
