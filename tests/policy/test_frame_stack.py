@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from metta_fast.buffers.frames import Frames
-from metta_fast.config.frame_stack import state_numbers, stacked, stacked_leaf
+from metta_fast.config.frame_stack import stacked, stacked_leaf, state_numbers
 from metta_fast.config.keys import PolicyConfig
 from metta_fast.contracts.env import EnvSpec, Leaf
 from metta_fast.contracts.errors import UserError
@@ -118,13 +118,13 @@ def test_rows_one_by_one_give_what_a_segment_gives(core: str, shared: bool) -> N
 def test_a_state_gives_back_frames_and_core(dtype: str, core: tuple[int, int]) -> None:
     spec = flat_spec(a=Leaf((5,), dtype), b=Leaf((2, 2), "uint8"))
     frames, g = Frames(spec, 3, core), torch.Generator().manual_seed(0)
-    low, high = (-128, 128) if dtype == "int8" else (0, 2) if dtype == "bool" else (0, 256)
+    ranges = {"int8": (-128, 128), "bool": (0, 2)}
     past = {
-        name: torch.randint(low if name == "a" else 0, high if name == "a" else 256, (2, 6, *leaf.shape), generator=g).to(
+        name: torch.randint(*ranges.get(leaf.dtype, (0, 256)), (2, 6, *leaf.shape), generator=g).to(
             getattr(torch, leaf.dtype)
         )
         for name, leaf in spec.obs.items()
-    }  # fmt: skip
+    }
     memory = torch.randn(core[0], 6, core[1], generator=g)
     state = frames.join(memory, past)
     assert state.dtype == torch.float32
