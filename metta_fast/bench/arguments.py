@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from metta_fast.bench.charts import chart
 from metta_fast.bench.stepping import command as stepping
+from metta_fast.bench.stepping import vector_sides
 from metta_fast.bench.training.two_settings import ORIGINAL, ULTRA_FAST
 from metta_fast.config.option_parser import OptionParser
 from metta_fast.contracts.errors import UserError
@@ -21,7 +22,8 @@ EXAMPLES = """examples:
   python benchmark_performance.py --from speed.json --plot speed.png    draw the chart later, on any machine
   python benchmark_performance.py --ablate --plot ladder.png    from original to ultra_fast, one change at a time
   python benchmark_performance.py --simulator          the grid without a policy, per core; --quick: in seconds
-  python benchmark_performance.py --vector             the vector backends, and other libraries'
+  python benchmark_performance.py --vector             Python environments: our backends, and other libraries'
+  python benchmark_performance.py --vector --vector-env sleep --vector-rival gymnasium --envs 64    a part of that
   python benchmark_performance.py --advantage          the advantage kernels, and plainer implementations
   python benchmark_performance.py --train              compare training with Stable-Baselines3 and PufferLib
   python benchmark_performance.py --env ant --json ant.json    compare stepping with EnvPool, Gymnasium, SB3
@@ -88,7 +90,7 @@ def _add_modes(found: argparse.ArgumentParser) -> None:
     for name, help_text in (
         ("--ablate", "go from side A to side B one change at a time and measure each"),
         ("--simulator", "the CPU simulator alone, without a policy"),
-        ("--vector", "the vector backends without a policy, and Gymnasium's and PufferLib's"),
+        ("--vector", "the vector backends without a policy, compared with installed libraries'"),
         ("--advantage", "the advantage kernels, and plain loops of NumPy and torch"),
         (
             "--train",
@@ -111,7 +113,12 @@ def _add_cases(found: argparse.ArgumentParser) -> None:
     add("overrides", nargs="*", metavar="KEY=VALUE", help="with --find-batch and --train: as for training")
     threads = f"with --env: numbers of threads, each on as many cores (default: {stepping.THREADS})"
     add("--threads", metavar="LIST", help=threads)
-    add("--envs", metavar="LIST", help=f"with --env: numbers of environments (default: {stepping.ENVS})")
+    envs = f"with --env and --vector: numbers of environments (default: {stepping.ENVS}; {vector_sides.ENVS})"
+    add("--envs", metavar="LIST", help=envs)
+    names = ", ".join(vector_sides.PARTS)
+    add("--vector-env", metavar="LIST", help=f"with --vector: what is stepped, of {names} (default: all)")
+    rivals = ", ".join(vector_sides.RIVALS)
+    add("--vector-rival", metavar="LIST", help=f"with --vector: compared with, of {rivals} (default: all)")
     add(
         "--gpu-scale",
         action="store_true",
@@ -178,9 +185,15 @@ def check(given: argparse.Namespace) -> None:
         raise UserError("--quick has no effect with --find-batch: it measures what fits; remove it")
     if given.quick and given.gpu_scale and not given.gpu:
         raise UserError("--quick has no effect with --gpu-scale alone; add --gpu, or remove it")
-    if (given.threads or given.envs) and not given.env:
-        option, value = ("--threads", given.threads) if given.threads else ("--envs", given.envs)
-        raise UserError(f"{option} {value} goes with --env NAME")
+    if given.threads is not None and not given.env:
+        raise UserError(f"--threads {given.threads} goes with --env NAME")
+    if given.envs is not None and not given.env and what != "vector":
+        raise UserError(f"--envs {given.envs} goes with --env NAME or --vector")
+    for option, value in (("--vector-env", given.vector_env), ("--vector-rival", given.vector_rival)):
+        if value is not None and what != "vector":
+            raise UserError(f"{option} {value} goes with --vector")
+    if what == "vector":
+        vector_sides.wanted(given.vector_env, given.vector_rival, given.envs)
     if given.overrides and what not in ("find_batch", "train"):
         raise UserError(
             f"{given.overrides[0]}: key=value goes with --find-batch and --train; for sides use --a and --b"

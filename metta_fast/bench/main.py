@@ -20,7 +20,9 @@ from metta_fast.bench.charts import chart
 from metta_fast.bench.gpu.report import GpuReport
 from metta_fast.bench.harness.machine import describe
 from metta_fast.bench.harness.report import Report
+from metta_fast.bench.stepping import vector_sides
 from metta_fast.bench.stepping.command import StepReport
+from metta_fast.bench.stepping.vector_table import VectorReport
 from metta_fast.bench.training.ablate import LadderReport, ablate
 from metta_fast.bench.training.side import SideError
 from metta_fast.bench.training.two_settings import Comparison, compare
@@ -28,7 +30,12 @@ from metta_fast.contracts.errors import UserError
 from metta_fast.machine.output import run_command
 from metta_fast.storage.user_files import read_text
 
-REPORTS: dict[str, type[Report]] = {"gpu": GpuReport, "env": StepReport, "ablate": LadderReport}
+REPORTS: dict[str, type[Report]] = {
+    "gpu": GpuReport,
+    "env": StepReport,
+    "ablate": LadderReport,
+    "vector": VectorReport,
+}
 """Mode → its own kind of report, where rows and ratios do not suffice."""
 
 
@@ -112,8 +119,12 @@ def run(what: str, given: argparse.Namespace, report: Report) -> None:
         from metta_fast.bench.stepping.vector_backends import overhead
         from metta_fast.bench.stepping.vector_peers import measure
 
-        overhead(report, seconds, repeats, _say)
-        measure(report, seconds, repeats, _say)
+        assert isinstance(report, VectorReport)
+        envs = given.envs or (vector_sides.QUICK if given.quick else None)
+        wanted = vector_sides.wanted(given.vector_env, given.vector_rival, envs)
+        if wanted.own_cost:
+            overhead(report, seconds, repeats, _say)
+        measure(report, wanted, seconds, repeats, _say)
     elif what == "advantage":
         from metta_fast.bench.sizing import advantage
 

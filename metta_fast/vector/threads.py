@@ -35,6 +35,7 @@ class NativeThreadsVector(BaseVector):
         self, factory: EnvFactory, envs: EnvRange, num_blocks: int, worker_timeout_s: float, num_threads: int
     ) -> None:
         super().__init__(factory, envs, num_blocks, worker_timeout_s)
+        self.num_threads = num_threads
         self._make_batches(factory, self.env_ranges)
         jobs = [batch.native_job() for batch in self.batches]
         if None in jobs:
@@ -87,6 +88,7 @@ class PythonThreadsVector(BaseVector):
         self, factory: EnvFactory, envs: EnvRange, num_blocks: int, worker_timeout_s: float, num_threads: int
     ) -> None:
         super().__init__(factory, envs, num_blocks, worker_timeout_s)
+        self.num_threads = num_threads
         self.ready = Ready(num_blocks)
         self.slices = [
             Slice(b, w, lo + first, lo + last)

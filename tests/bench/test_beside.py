@@ -13,17 +13,13 @@ from hypothesis import strategies as st
 
 from metta_fast.bench.harness import libraries
 from metta_fast.bench.harness.child_handle import Child, Failed
-from metta_fast.bench.harness.libraries import Library
-from metta_fast.bench.harness.report import Report
 from metta_fast.bench.main import main
 from metta_fast.bench.sizing import advantage
-from metta_fast.bench.stepping import vector_peers
 from metta_fast.bench.training import peers as beside
 from metta_fast.bench.training.peer_env import Stepper
 from metta_fast.bench.training.peer_variants import PUFFER_ON_GPU, SB3_ON_GPU, Variant, on_cpu, variants
 from metta_fast.config.keys import TrainerConfig
 from metta_fast.contracts.errors import UserError
-from metta_fast.machine.installation import install_packages
 from metta_fast.resolve.compose import compose
 from metta_fast.resolve.resolve import resolve
 
@@ -75,56 +71,7 @@ def test_a_short_measurement(capsys):
         assert "note: absent: PufferLib: " in text
 
 
-# ---- a Python environment through vectors ----
-
-
-def test_only_actions_that_reach_an_environment_are_counted():
-    found = vector_peers.make("gymnasium", "SyncVectorEnv", 3, 1)
-    try:
-        acted = ended = 0
-        for _ in range(200):
-            before = int(found._ended.sum())
-            acted += found.step()
-            ended += before
-    finally:
-        found.close()
-    assert ended > 0
-    assert acted == 3 * 200 - ended
-
-
-@pytest.mark.parametrize("backend", ["serial", "threads", "workers"])
-def test_ours_give_rounds(backend):
-    found = vector_peers.make("ours", backend, 4, 2)
-    try:
-        assert found.round(0.05)["steps_per_s"] > 100
-    finally:
-        found.close()
-
-
-def test_pufferlib_gives_rounds():
-    pytest.importorskip("pufferlib")
-    for backend in ("Serial", f"Multiprocessing{vector_peers.HALF}"):
-        found = vector_peers.make("pufferlib", backend, 4, 2)
-        try:
-            assert found.round(0.05)["steps_per_s"] > 10
-        finally:
-            found.close()
-
-
-def test_what_is_not_installed_is_named_with_its_command(monkeypatch):
-    nowhere = Library("No such", "no_such_module", ("no-such",))
-    assert nowhere.version() == ""
-    assert libraries.GYMNASIUM.version()[0].isdigit()
-    monkeypatch.setattr(
-        vector_peers, "PEERS", (("ours", "serial", None), ("none", "x", nowhere), ("none", "y", nowhere))
-    )
-    monkeypatch.setattr(vector_peers, "ENVS", 2)
-    report = Report({}, "x")
-    vector_peers.measure(report, 0.05, 1, lambda line: None)
-    assert [row["peer"] for row in report.rows] == ["serial"]
-    assert [note for note in report.notes if "absent" in note] == [
-        f"absent: No such: not installed ({install_packages('no-such')})"
-    ]
+# ---- children ----
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="Linux only")

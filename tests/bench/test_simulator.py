@@ -5,7 +5,7 @@ import pytest
 
 from metta_fast.bench.main import main
 from metta_fast.bench.stepping.cpu_simulator import AllThreads, SingleThread, env_config, timed
-from metta_fast.bench.stepping.vector_backends import Turner
+from metta_fast.bench.stepping.vector_backends import turner
 from metta_fast.envs import make_factory
 
 
@@ -32,9 +32,9 @@ def test_a_round_gives_steps_per_second(kind):
 
 def test_a_turn_is_one_block():
     config = env_config("counter", agents=8)
-    turner = Turner(make_factory(config), config.num_envs, "serial", 1)
-    assert turner.turn() == 4
-    turner.close()
+    found = turner(make_factory(config), config.num_envs, "serial", 1)
+    assert found.turn() == 4
+    found.close()
 
 
 def test_a_quick_trial_measures_one_recipe(capsys):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from metta_fast.bench.stepping.cpu_simulator import TAPE, timed
-from metta_fast.bench.stepping.vector_backends import BLOCKS, Turner, held_round
+from metta_fast.bench.stepping.vector_backends import BLOCKS, held_round, turner
 from metta_fast.contracts.env import Array, EnvFactory
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ class Ours:
     def __init__(
         self, factory: EnvFactory, num_envs: int, backend: str, cores: int, blocks: int = BLOCKS
     ) -> None:
-        self._turner = Turner(factory, num_envs, backend, cores, blocks=blocks)
+        self._turner = turner(factory, num_envs, backend, cores, blocks=blocks)
         self._turner.vec.hold_all()
 
     def round(self, seconds: float) -> dict[str, Any]:

@@ -8,7 +8,7 @@ block's send and recv). The grid shows how much of the simulator's speed remains
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -17,7 +17,7 @@ import numpy as np
 from metta_fast.bench.harness.report import Report
 from metta_fast.bench.harness.rounds import headed, in_turns
 from metta_fast.bench.stepping.cpu_simulator import TAPE, action_tape, env_config, timed
-from metta_fast.contracts.env import EnvFactory
+from metta_fast.contracts.env import Array, EnvFactory
 from metta_fast.contracts.vector import VectorEnv
 from metta_fast.envs import make_factory
 from metta_fast.machine import hardware
@@ -29,23 +29,15 @@ BLOCKS = 2
 
 
 class Turner:
-    """Sends every block back as soon as it arrives, with actions drawn beforehand."""
+    """Sends every block back as soon as it arrives, with actions drawn beforehand.
 
-    def __init__(
-        self, factory: EnvFactory, num_envs: int, backend: str, cores: int, *, blocks: int = BLOCKS
-    ) -> None:
-        self.vec: VectorEnv = make_vector(
-            factory,
-            num_envs,
-            backend=backend,
-            num_blocks=blocks,
-            num_workers=cores,
-            num_threads=cores if backend == "threads" else 1,
-            worker_timeout_s=60.0,
-        )
-        self.tape = action_tape(factory.spec, self.vec.num_agents)
-        self.vec.async_reset(0, stagger=factory.spec.stagger)
-        self.count = 0
+    Args:
+        tape: TAPE arrays of actions [agents, width].
+    """
+
+    def __init__(self, vec: VectorEnv, tape: Sequence[Array]) -> None:
+        self.vec, self.tape, self.count = vec, tape, 0
+        vec.async_reset(0, stagger=vec.spec.stagger)
 
     def turn(self) -> int:
         """Receives and sends one block; returns its number of agent steps."""
@@ -59,18 +51,32 @@ class Turner:
         self.vec.close()
 
 
-def held_round(turner: Turner, seconds: float, *, calls: int = 8) -> dict[str, Any]:
+def turner(factory: EnvFactory, num_envs: int, backend: str, cores: int, *, blocks: int = BLOCKS) -> Turner:
+    """Makes a vector with as many workers, or threads, as cores, and its Turner."""
+    vec = make_vector(
+        factory,
+        num_envs,
+        backend=backend,
+        num_blocks=blocks,
+        num_workers=cores,
+        num_threads=cores if backend == "threads" else 1,
+        worker_timeout_s=60.0,
+    )
+    return Turner(vec, action_tape(factory.spec, vec.num_agents))
+
+
+def held_round(turning: Turner, seconds: float, *, calls: int = 8) -> dict[str, Any]:
     """Measures a round that starts and ends with every block held, so that nothing steps during other rounds.
 
     Args:
         calls: turns between two readings of the clock.
     """
-    first = turner.count
-    for block in turner.vec.blocks:
-        turner.vec.send(block, turner.tape[0][block.start : block.stop])
-    found = timed(turner.turn, seconds, calls=calls)
-    turner.vec.hold_all()
-    return found | {"turns_per_s": (turner.count - first) / seconds}
+    first = turning.count
+    for block in turning.vec.blocks:
+        turning.vec.send(block, turning.tape[0][block.start : block.stop])
+    found = timed(turning.turn, seconds, calls=calls)
+    turning.vec.hold_all()
+    return found | {"turns_per_s": (turning.count - first) / seconds}
 
 
 def overhead(report: Report, seconds: float, repeats: int, say: Callable[[str], None]) -> None:
@@ -82,17 +88,17 @@ def overhead(report: Report, seconds: float, repeats: int, say: Callable[[str], 
         turners: list[Turner] = []
         try:
             for backend in BACKENDS:
-                turners.append(Turner(factory, config.num_envs, backend, cores))
+                turners.append(turner(factory, config.num_envs, backend, cores))
                 timed(turners[-1].turn, min(seconds, 0.5))
                 turners[-1].vec.hold_all()
             results, notes = in_turns(
-                [partial(held_round, turner, seconds) for turner in turners],
+                [partial(held_round, each, seconds) for each in turners],
                 repeats,
                 headed(say, recipe),
             )
         finally:
-            for turner in turners:
-                turner.close()
+            for each in turners:
+                each.close()
         report.notes += [f"{recipe}: {note}" for note in notes]
         for backend, rounds in zip(BACKENDS, results, strict=True):
             workers = f", {cores} of them" if backend != "serial" else ""

@@ -1,150 +1,156 @@
-"""Compares vector backends on a Python environment, Gymnasium's CartPole-v1: ours and others', each in a process.
+"""Compares our vector backends with other libraries', on environments in Python and on a CartPole in C (`--vector`).
 
-measure(report, seconds, repeats, say)        # the second part of benchmark_performance.py --vector
+    python benchmark_performance.py --vector
+    python benchmark_performance.py --vector --vector-env cartpole,sleep --vector-rival gymnasium --envs 64 --seconds 2
 
-ours        serial, threads, workers in two blocks
-gymnasium   SyncVectorEnv; AsyncVectorEnv, one process per environment
-pufferlib   Serial; Multiprocessing with one process per core and with half as many (its caller also spins on a core),
-            in two batches if their number is even
+    for each environment (vector_tasks.py) and number of environments
+        a child for each side (vector_rivals.py) ─► burn-in ─► rounds in turns ─► rows, ratios     vector_table.py
+
+What cannot be measured has its reason in the table: a library that is not installed, a process for each environment
+where the memory does not suffice, a failure. A side whose burn-in took longer than SLOW rounds is not repeated.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Collection
 from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
-import numpy as np
-
-from metta_fast.bench.harness.child_handle import BUILD_LIMIT_S, Child, Failed
-from metta_fast.bench.harness.child_loop import serve
-from metta_fast.bench.harness.libraries import GYMNASIUM, PUFFERLIB, Library
-from metta_fast.bench.harness.report import Report
+from metta_fast.bench.harness.child_handle import Child, Failed
+from metta_fast.bench.harness.libraries import Library
 from metta_fast.bench.harness.rounds import headed, in_turns
-from metta_fast.bench.stepping.cpu_simulator import TAPE
-from metta_fast.bench.stepping.steppers import GymnasiumVector, Ours, Stepper
-from metta_fast.contracts.env import Array
-from metta_fast.envs.python_env import PythonEnvFactory
+from metta_fast.bench.stepping.vector_sides import SIDES, Side, Wanted
+from metta_fast.bench.stepping.vector_table import VectorReport
+from metta_fast.bench.stepping.vector_tasks import TASKS, Task
 from metta_fast.machine import hardware
 
-TASK = "CartPole-v1"
-ENVS = 64
-WORKER = (sys.executable, "-m", "metta_fast.bench.stepping.vector_peers")
-HALF = ", half the cores"
-PEERS: tuple[tuple[str, str, Library | None], ...] = (
-    ("ours", "serial", None),
-    ("ours", "threads", None),
-    ("ours", "workers", None),
-    ("gymnasium", "SyncVectorEnv", GYMNASIUM),
-    ("gymnasium", "AsyncVectorEnv", GYMNASIUM),
-    ("pufferlib", "Serial", PUFFERLIB),
-    ("pufferlib", "Multiprocessing", PUFFERLIB),
-    ("pufferlib", f"Multiprocessing{HALF}", PUFFERLIB),
-)
-"""(kind, backend, library that must be installed)."""
+WORKER = (sys.executable, "-m", "metta_fast.bench.stepping.vector_rivals")
+BUILD_LIMIT_S = 240.0
+"""Time limit for making a side's environments."""
+SLOW = 3.0
+"""Rounds that a burn-in may take."""
+SLOW_S = 2.0
+"""Seconds that it may take in any case."""
+SHARE = 0.7
+"""Part of the free memory that the processes of one side may take."""
+PROBE = 2
+"""Environments of the child that shows how much memory a process needs."""
 
 
-def cart_pole(index: int = 0) -> Any:
-    """Makes the environment, the same for all."""
-    import gymnasium
+def measure(
+    report: VectorReport, wanted: Wanted, seconds: float, repeats: int, say: Callable[[str], None]
+) -> None:
+    """Adds rows and ratios of every environment and number to the report, and what could not be measured."""
+    missing: set[Library] = set()
+    for name in wanted.tasks:
+        task = TASKS[name]
+        sides = [s for s in SIDES if name in s.tasks and (s.library is None or s.kind in wanted.rivals)]
+        for side in [s for s in sides if s.library is not None and not s.library.version()]:
+            assert side.library is not None
+            sides.remove(side)
+            for envs in wanted.envs:
+                report.add_absent(task, envs, side, "absent")
+            if side.library not in missing:
+                missing.add(side.library)
+                report.notes.append(side.library.absent())
+        needs: dict[Side, float] = {}
+        for envs in wanted.envs:
+            _Cell(report, task, envs, seconds, headed(say, f"{task.title}, {envs} envs")).measure(
+                sides, repeats, needs
+            )
 
-    return gymnasium.make(TASK)
 
+class _Cell:
+    """Measures one environment and number of environments."""
 
-def _tape(num_envs: int) -> list[Array]:
-    rng = np.random.default_rng(0)
-    return [rng.integers(0, 2, num_envs) for _ in range(TAPE)]
+    def __init__(
+        self, report: VectorReport, task: Task, envs: int, seconds: float, say: Callable[[str], None]
+    ) -> None:
+        self.report, self.task, self.envs, self.seconds, self.say = report, task, envs, seconds, say
+        self.cores = hardware.allowed_cores()
+        self.chosen: dict[Side, str] = {}
 
+    def measure(self, sides: Collection[Side], repeats: int, needs: dict[Side, float]) -> None:
+        """needs: bytes of one process of a side, where that is known already; filled in here."""
+        speeds: dict[Side, list[float]] = {}
+        with ExitStack() as stack:
+            turns: dict[Side, Child] = {}
+            for side in sides:
+                child = self._burn_in(side, stack, needs, speeds)
+                if child is not None:
+                    turns[side] = child
+            if turns:
+                try:
+                    results, notes = in_turns(
+                        [partial(child.alone, do="round", seconds=self.seconds) for child in turns.values()],
+                        repeats,
+                        self.say,
+                    )
+                except Failed as failed:
+                    self.say(f"{failed.why}\n{failed.printed}")
+                    self.report.notes.append(f"{self._head}: rounds not repeated: {failed.why}")
+                else:
+                    self.report.notes += [f"{self._head}: {note}" for note in notes]
+                    speeds |= {
+                        s: [one["steps_per_s"] for one in r] for s, r in zip(turns, results, strict=True)
+                    }
+        self.report.add_cell(self.task, self.envs, speeds, self.chosen)
 
-class PufferLib(Stepper):
-    """Steps PufferLib, which resets in the step after an end; with two batches, they alternate."""
+    @property
+    def _head(self) -> str:
+        return f"{self.task.title}, {self.envs} envs"
 
-    def __init__(self, backend: str, num_envs: int, cores: int) -> None:
-        import pufferlib.emulation
-        import pufferlib.vector
+    def _burn_in(
+        self, side: Side, stack: ExitStack, needs: dict[Side, float], speeds: dict[Side, list[float]]
+    ) -> Child | None:
+        """Builds a side and runs its first round, which goes into `speeds`. Returns the child if it can be repeated."""
+        if side.processes and (why := self._too_large(side, needs)):
+            self.report.add_absent(self.task, self.envs, side, "memory")
+            self.report.notes.append(f"{self._head}: {side.name}: {why}")
+            self.say(f"{side.name}: {why}")
+            return None
+        child = stack.enter_context(Child(side.name, command=WORKER))
+        try:
+            ready = child.ask(BUILD_LIMIT_S, do="build", num_envs=self.envs, **self._build(side))
+            start = time.monotonic()
+            burnt = child.alone(do="round", seconds=self.seconds)
+            took = time.monotonic() - start
+        except Failed as failed:
+            child.close()
+            self.report.add_absent(self.task, self.envs, side, "failed")
+            self.report.notes.append(f"{self._head}: {side.name} failed: {failed.why}")
+            self.say(f"{side.name} failed: {failed.why}\n{failed.printed}")
+            return None
+        speeds[side] = [burnt["steps_per_s"]]
+        self.say(f"{side.name}: {burnt['steps_per_s']:,.0f} steps/s in the burn-in")
+        if "chosen" in ready:
+            self.chosen[side] = ready["chosen"]
+        if took > max(SLOW * self.seconds, SLOW_S):
+            child.close()
+            return None
+        return child
 
-        self.task, self._tape = TASK, _tape(num_envs)
-        self._ended = np.zeros(num_envs, np.bool_)
-        self._count = 0
-        more: dict[str, Any] = {}
-        if backend != "Serial":
-            workers = max(cores // 2, 1) if backend.endswith(HALF) else cores
-            while num_envs % workers:
-                workers -= 1
-            batches = 1 if workers % 2 else 2
-            more = {"num_workers": workers, "batch_size": num_envs // batches, "overwork": True}
-        self._env = pufferlib.vector.make(
-            pufferlib.emulation.GymnasiumPufferEnv,
-            env_kwargs={"env_creator": cart_pole},
-            backend=getattr(pufferlib.vector, backend.removesuffix(HALF)),
-            num_envs=num_envs,
-            **more,
+    def _build(self, side: Side) -> dict[str, Any]:
+        return {"kind": side.kind, "variant": side.variant, "task": self.task.name, "cores": self.cores}
+
+    def _too_large(self, side: Side, needs: dict[Side, float]) -> str:
+        """Returns why a process for each environment does not fit into memory, or ""."""
+        if side not in needs:
+            with Child(side.name, command=WORKER) as child:
+                try:
+                    child.ask(BUILD_LIMIT_S, do="build", num_envs=PROBE, **self._build(side))
+                    child.ask(do="round", seconds=0.01)
+                    needs[side] = child.ask(do="memory")["bytes"]
+                except Failed:
+                    return ""  # it fails again when it is measured, and is named there
+        free = hardware.detect().free
+        needed = needs[side] * self.envs
+        if free is None or needed <= SHARE * free:
+            return ""
+        return (
+            f"not measured: a process for each environment, of {needs[side] / 2**20:.0f} MiB, needs "
+            f"{needed / hardware.GIB:.1f} GiB; {free / hardware.GIB:.1f} GiB are free"
         )
-        self._env.async_reset(0)
-
-    def step(self) -> int:
-        _, _, terminated, truncated, _, _, ids, _ = self._env.recv()
-        acting = len(ids) - int(np.count_nonzero(self._ended[ids]))
-        self._ended[ids] = terminated | truncated
-        self._env.send(self._tape[self._count % TAPE][: len(ids)])
-        self._count += 1
-        return acting
-
-    def close(self) -> None:
-        self._env.close()
-
-
-def measure(report: Report, seconds: float, repeats: int, say: Callable[[str], None]) -> None:
-    """Adds a row for each backend, ours and others', and the ratios of our fastest to the others."""
-    cores, found = hardware.allowed_cores(), []
-    with ExitStack() as stack:
-        for kind, backend, library in PEERS:
-            name = backend if library is None else f"{library.name} {backend}"
-            if library is not None and not library.version():
-                note = library.absent()
-                report.notes += [note] if note not in report.notes else []
-                continue
-            child = stack.enter_context(Child(name, command=WORKER))
-            try:
-                child.ask(BUILD_LIMIT_S, do="build", kind=kind, backend=backend, num_envs=ENVS, cores=cores)
-                burnt = child.alone(do="round", seconds=seconds)
-            except Failed as failed:
-                report.notes.append(f"absent: {name}: {failed.why}")
-                say(f"{name} failed: {failed.why}\n{failed.printed}")
-                continue
-            say(f"{TASK}, {name}: {burnt['steps_per_s']:,.0f} steps/s in the burn-in")
-            found.append((name, library, child))
-        results, notes = in_turns(
-            [partial(child.alone, do="round", seconds=seconds) for _, _, child in found],
-            repeats,
-            headed(say, TASK),
-        )
-    report.notes += [f"{TASK}: {note}" for note in notes]
-    rows = [[one["steps_per_s"] for one in rounds] for rounds in results]
-    for (name, _, _), speeds in zip(found, rows, strict=True):
-        report.add_row(f"{TASK}, {ENVS} envs, {name}", speeds, peer=name)
-    ours = [speeds for (_, library, _), speeds in zip(found, rows, strict=True) if library is None]
-    best = max(ours, key=sum)
-    for (name, library, _), speeds in zip(found, rows, strict=True):
-        if library is not None:
-            report.add_ratio(f"{TASK}: our fastest / {name}", best, speeds)
-
-
-def make(kind: str, backend: str, num_envs: int, cores: int) -> Ours | Stepper:
-    """Makes the stepper of one of PEERS."""
-    if kind == "ours":
-        return Ours(PythonEnvFactory(cart_pole, name=TASK), num_envs, backend, cores)
-    if kind == "gymnasium":
-        import gymnasium
-
-        vector = getattr(gymnasium.vector, backend)([cart_pole] * num_envs)
-        return GymnasiumVector(TASK, vector, _tape(num_envs))
-    if kind == "pufferlib":
-        return PufferLib(backend, num_envs, cores)
-    raise ValueError(f"kind {kind!r}: expected ours, gymnasium or pufferlib")
-
-
-if __name__ == "__main__":
-    serve(make)

@@ -78,7 +78,8 @@ BENCH = (
     "--seconds 1 --a='", "--a", "--seconds 1 --b=\"", "--find-batch nonesuch=1", "--find-batch trainer.gamma=2",
     "--find-batch --json x.json", "--find-batch --quick", "--find-batch nonesuch", "--train nonesuch=1", "--train trainer.gamma=2",
     "--return nan", "--return abc", "--return 1 --vector", "--limit 0", "--limit abc", "--limit -3", "--gpu", "--gpu-scale", "--gpu --quick",
-    "--gpu-scale --train", "--vector env=grid", "--simulator --quick --nonesuch", "--return inf",
+    "--gpu-scale --train", "--vector env=grid", "--vector --vector-env nonesuch", "--vector --vector-rival nonesuch", "--vector --envs 0", "--vector --envs 1,x",
+    "--vector-env sleep", "--vector-rival sb3 --train", "--simulator --quick --nonesuch", "--return inf",
 )  # fmt: skip
 
 OTHER = (
