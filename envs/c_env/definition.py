@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from metta_fast.config.keys import did_you_mean
 from metta_fast.contracts.env import ActionSpec, EnvSpec, Leaf
 from metta_fast.contracts.errors import UserError
 from metta_fast.envs.c_env import library
+from metta_fast.envs.c_env.gpu import CProgram
 from metta_fast.envs.native._batch import aligned
 from metta_fast.envs.native._library import LibraryBatch
 
@@ -47,6 +48,8 @@ class CEnv:
     """Agents of an environment; None: any number (env.agents_per_env)."""
     reward_threshold: float | None = None
     """The mean return at which it counts as solved (trainer.stop_at_return=solved)."""
+    lanes: bool = False
+    """True: ENV_reset and ENV_observe share their work among the lanes of a warp (contract.h), for speed on a GPU."""
 
     def make(
         self,
@@ -85,7 +88,7 @@ class CEnv:
             "max_steps": max_steps,
             "limit_is_terminal": limit_is_terminal,
         }
-        return CFactory(spec, path, members | values)
+        return CFactory(spec, header, path, members | values, lanes=self.lanes)
 
     def _checked(self, name: str, value: Any) -> Any:
         """Returns a parameter's value in the type of its default."""
@@ -111,23 +114,30 @@ class CFactory:
     """Makes batches of an environment in C (`metta_fast.contracts.env.EnvFactory`). Only configuration is pickled.
 
     Args:
+        header: the rules.
         path: the compiled rules.
         members: what Python writes to ENV_params.
+        lanes: CEnv.lanes.
 
     Raises:
         UserError: the rules and the CEnv disagree.
     """
 
-    def __init__(self, spec: EnvSpec, path: Path, members: dict[str, Any]) -> None:
-        self.spec, self.path, self.members = spec, path, members
-        self._check(self._sizes(self._params()))
+    def __init__(
+        self, spec: EnvSpec, header: Path, path: Path, members: dict[str, Any], *, lanes: bool = False
+    ) -> None:
+        self.header, self.path, self.members, self.lanes = header, path, members, lanes
+        self.spec = spec
+        sizes = self._sizes(self._params())
+        self._check(sizes)
+        self.spec = replace(spec, gpu=True, state_bytes=sizes["state"])
 
     def make_batch(self, first_env: int, num_envs: int, total_envs: int) -> LibraryBatch:
         """Makes the environments with global ids first_env … first_env+num_envs-1 of total_envs."""
         loaded, params, spec = library.load(self.path), self._params(), self.spec
         sizes = {
             "batch": int(loaded.mf_batch_size()),
-            "state": self._sizes(params)["state"],
+            "state": spec.state_bytes,
             "agents": spec.agents_per_env,
             "max_steps": spec.max_steps,
             "obs": (np.dtype(spec.obs["obs"].dtype), math.prod(spec.obs["obs"].shape)),
@@ -136,6 +146,12 @@ class CFactory:
         }
         return LibraryBatch(
             library.addresses(loaded), params, first_env, num_envs, total_envs, sizes, keep=loaded
+        )
+
+    def gpu_program(self) -> CProgram:
+        """Returns the kernels: the same rules, compiled for the GPU."""
+        return CProgram(
+            self.spec.name, self.header, bytes(self._params()), self.spec.state_bytes, lanes=self.lanes
         )
 
     def unseen(self) -> str:
@@ -175,7 +191,7 @@ class CFactory:
             "action_width": (spec.action.width, "action_width is {}, the action in Python has {} numbers"),
             "stats": (len(spec.stats), "stats is {}, Python names {}"),
             "action_kind": (
-                int(spec.action.kind == "box"),
+                int(spec.action.dtype == "float32"),
                 "action has kind {}, Python has kind {} (0: int32_t, 1: float)",
             ),
         }

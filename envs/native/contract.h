@@ -40,6 +40,8 @@
      void    ENV_advance(params, state, seed, env, actions, reward, terminal, truncation, mask, stats, lane, lanes)
                         does the work of ENV_begin, ENV_act for all turns and ENV_finish with the lanes of a warp
 
+   Rules that do not share work, with MF_ONE_LANE, get (0, 1) on the GPU as well, and their ENV_renew is not used.
+
    Lanes: the CPU passes (0, 1), the GPU the 32 threads of a warp, which run the same code in parallel. In ENV_reset all
    lanes draw the same numbers and keep the same counts, and share the writes to the state. MF_LANES_SYNC() must
    separate a write from a read of it in another lane. Every lane must reach every MF_LANES_ macro, also in
@@ -69,7 +71,8 @@ typedef unsigned long long uint64_t;
      MF_LANES_MIN(x)      minimum of the int32_t of all lanes
      MF_LANES_SUM(x, lane, total)   sum of the int32_t of all lower lanes; *total: sum over all lanes
      MF_LANES_TAKE(x, from)         the int32_t x of lane `from`
-     MF_LANES_SCRATCH()   memory shared by the lanes, on the GPU only: MF_LANES_BYTES (set by the host), aligned to 16
+     MF_LANES_SCRATCH()   memory shared by the lanes, on the GPU only: MF_LANES_BYTES (set by the host), aligned to 16;
+                          0 where the host sets none
 
    Atomic updates of one word by several lanes: MF_TOGGLE(at, bits) flips bits of a uint32_t; MF_LOWER(at, x) sets an
    int32_t to the minimum of its value and x.  */
@@ -82,12 +85,6 @@ typedef unsigned long long uint64_t;
 #define MF_CTZ64(x) (__ffsll((long long)(x)) - 1)
 #define MF_POPCOUNT(x) __popc((int)(x))
 #define MF_UNROLL _Pragma("unroll")
-#define MF_LANES_SYNC() __syncwarp()
-#define MF_LANES_VOTE(flag) __ballot_sync(0xffffffffu, (flag) != 0)
-#define MF_LANES_MIN(x) mf_lanes_min(x)
-#define MF_LANES_SUM(x, lane, total) mf_lanes_sum(x, lane, total)
-#define MF_LANES_TAKE(x, from) __shfl_sync(0xffffffffu, x, from)
-#define MF_LANES_SCRATCH() mf_lanes_scratch()
 #define MF_TOGGLE(at, bits) ((void)atomicXor((at), (bits)))
 #define MF_LOWER(at, x) ((void)atomicMin((at), (x)))
 #ifndef MF_SCRATCH
@@ -102,14 +99,27 @@ typedef unsigned long long uint64_t;
 #define MF_CTZ64(x) __builtin_ctzll(x)
 #define MF_POPCOUNT(x) __builtin_popcount(x)
 #define MF_UNROLL
+#define MF_TOGGLE(at, bits) ((void)(*(at) ^= (bits)))
+#define MF_LOWER(at, x) ((void)(*(at) = mf_min(*(at), (x))))
+#endif
+
+#if (defined(__CUDACC__) || defined(__HIPCC__)) && !defined(MF_ONE_LANE)
+#define MF_LANES_SYNC() __syncwarp()
+#define MF_LANES_VOTE(flag) __ballot_sync(0xffffffffu, (flag) != 0)
+#define MF_LANES_MIN(x) mf_lanes_min(x)
+#define MF_LANES_SUM(x, lane, total) mf_lanes_sum(x, lane, total)
+#define MF_LANES_TAKE(x, from) __shfl_sync(0xffffffffu, x, from)
+#else
 #define MF_LANES_SYNC() ((void)0)
 #define MF_LANES_VOTE(flag) ((uint32_t)((flag) != 0))
 #define MF_LANES_MIN(x) (x)
 #define MF_LANES_SUM(x, lane, total) (*(total) = (x), 0)
 #define MF_LANES_TAKE(x, from) (x)
+#endif
+#if (defined(__CUDACC__) || defined(__HIPCC__)) && defined(MF_LANES_BYTES)
+#define MF_LANES_SCRATCH() mf_lanes_scratch()
+#else
 #define MF_LANES_SCRATCH() ((uint8_t *)0)
-#define MF_TOGGLE(at, bits) ((void)(*(at) ^= (bits)))
-#define MF_LOWER(at, x) ((void)(*(at) = mf_min(*(at), (x))))
 #endif
 
 /* For the shells: MF_NAME(reset) is grid_reset if MF_ENV is grid. */
@@ -119,7 +129,7 @@ typedef unsigned long long uint64_t;
 
 MF_FN int32_t mf_min(int32_t a, int32_t b) { return a < b ? a : b; }
 
-#if defined(__CUDACC__) || defined(__HIPCC__)
+#if (defined(__CUDACC__) || defined(__HIPCC__)) && !defined(MF_ONE_LANE)
 MF_FN int32_t mf_lanes_min(int32_t x) {
     for (int32_t far = 16; far > 0; far /= 2)
         x = mf_min(x, __shfl_xor_sync(0xffffffffu, x, far));
@@ -137,7 +147,9 @@ MF_FN int32_t mf_lanes_sum(int32_t x, int32_t lane, int32_t *total) {
     *total = x;
     return below;
 }
+#endif
 
+#if (defined(__CUDACC__) || defined(__HIPCC__)) && defined(MF_LANES_BYTES)
 MF_FN uint8_t *mf_lanes_scratch(void) {
     MF_SCRATCH;
     return mf_scratch + threadIdx.y * MF_LANES_BYTES;

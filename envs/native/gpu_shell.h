@@ -15,7 +15,11 @@
    A reset, one call in shell.h, has two stages here. mf_build makes the next episode of an env long before the present
    one ends, in separate memory; the step after the end copies it. So mf_build need not run for every row, only once
    between two ends of an env. Compile with -DMF_PARAMS_BYTES=…, the host's size of ENV_params;
-   metta_fast/vector/gpu.py launches the kernels. */
+   metta_fast/vector/gpu.py launches the kernels.
+
+   For rules without ENV_renew, compile with -DMF_IN_PLACE: the step after an end calls ENV_reset, and there is no
+   mf_build. With -DMF_ONE_LANE, one lane does the whole of ENV_reset and of an agent's ENV_observe (lane 0 of 1), so
+   that the rules need not share work; the lanes of a warp observe for different agents. */
 #include "rows.h"
 
 #ifndef MF_WARM
@@ -30,7 +34,7 @@ enum { MF_WARP = 32, MF_BUILD_ENVS = 8 };
 /* Has the same fields as `World` in metta_fast/vector/gpu.py. */
 typedef struct {
     uint8_t *states;      /* [total_envs, state_size] */
-    uint8_t *next;        /* [total_envs, state_size]: the next episode of each env */
+    uint8_t *next;        /* [total_envs, state_size]: the next episode of each env; not with MF_IN_PLACE */
     uint8_t *ready;       /* [total_envs]: 1 if `next` contains it */
     const uint64_t *seed; /* [1] */
     uint32_t first_env;   /* global id of env 0 */
@@ -52,15 +56,31 @@ MF_FN uint8_t *mf_state(const MF_NAME(params) * p, const mf_world *w, int32_t en
     return w->states + (int64_t)env * MF_NAME(state_size)(p);
 }
 
+/* Makes an episode of env in `state`; called by all lanes of a warp. */
+MF_FN void mf_begin_episode(const MF_NAME(params) * p, const mf_world *w, uint8_t *state, int32_t env, int32_t start_step,
+                            int32_t lane) {
+#ifdef MF_ONE_LANE
+    if (lane == 0)
+        MF_NAME(reset)(p, state, *w->seed, w->first_env + (uint32_t)env, start_step, 0, 1);
+#else
+    MF_NAME(reset)(p, state, *w->seed, w->first_env + (uint32_t)env, start_step, lane, MF_WARP);
+#endif
+}
+
 /* Starts the next episode of an ended env and writes its rows, without observations; called by all lanes of a warp. */
 MF_FN void mf_renew(const MF_NAME(params) * p, const mf_world *w, const mf_rows *r, int32_t env, int32_t lane) {
+#ifdef MF_IN_PLACE
+    mf_begin_episode(p, w, mf_state(p, w, env), env, 0, lane);
+    MF_NAME(new_rows)(p, r, env, lane, MF_WARP);
+#else
     if (!w->ready[env])
         __trap(); /* mf_build was not launched */
     MF_NAME(renew)(p, mf_state(p, w, env), w->next + (int64_t)env * MF_NAME(state_size)(p), lane, MF_WARP);
     MF_NAME(new_rows)(p, r, env, lane, MF_WARP);
-    MF_LANES_SYNC(); /* until all lanes have read the flag */
+    __syncwarp(); /* until all lanes have read the flag */
     if (lane == 0)
         w->ready[env] = 0;
+#endif
 }
 
 /* Steps an env whose episode continues, with one lane, without observations. */
@@ -87,9 +107,14 @@ MF_FN void mf_advance_lanes(const MF_NAME(params) * p, const mf_world *w, const 
 /* Writes the observations of an env with the warps of a block. */
 MF_FN void mf_observe_env(const MF_NAME(params) * p, const mf_world *w, const mf_rows *r, int32_t env) {
     const int32_t agents = MF_NAME(num_agents)(p), size = MF_NAME(obs_size)(p);
+#ifdef MF_ONE_LANE
+    for (int32_t k = (int32_t)(threadIdx.y * MF_WARP + threadIdx.x); k < agents; k += (int32_t)(blockDim.y * MF_WARP))
+        MF_NAME(observe)(p, mf_state(p, w, env), k, r->obs + ((int64_t)env * agents + k) * size, 0, 1);
+#else
     for (int32_t k = (int32_t)threadIdx.y; k < agents; k += (int32_t)blockDim.y)
         MF_NAME(observe)(p, mf_state(p, w, env), k, r->obs + ((int64_t)env * agents + k) * size, (int32_t)threadIdx.x,
                          MF_WARP);
+#endif
 }
 
 MF_KERNEL mf_reset(MF_GIVEN MF_NAME(params) p, MF_GIVEN mf_world w, MF_GIVEN mf_rows r, int32_t stagger) {
@@ -98,17 +123,19 @@ MF_KERNEL mf_reset(MF_GIVEN MF_NAME(params) p, MF_GIVEN mf_world w, MF_GIVEN mf_
     if (threadIdx.y == 0) {
         uint8_t *state = mf_state(&p, &w, env);
         mf_zero(state, 0, MF_NAME(state_size)(&p), lane, MF_WARP);
-        MF_LANES_SYNC();
-        MF_NAME(reset)(&p, state, *w.seed, (uint32_t)id, stagger ? (int32_t)(id * w.max_steps / w.total_envs) : 0, lane,
-                       MF_WARP);
+        __syncwarp();
+        mf_begin_episode(&p, &w, state, env, stagger ? (int32_t)(id * w.max_steps / w.total_envs) : 0, lane);
         MF_NAME(new_rows)(&p, &r, env, lane, MF_WARP);
+#ifndef MF_IN_PLACE
         if (lane == 0)
             w.ready[env] = 0; /* it was made with another seed */
+#endif
     }
     __syncthreads();
     mf_observe_env(&p, &w, &r, env);
 }
 
+#ifndef MF_IN_PLACE
 /* Builds in shared memory, whose latency is a tenth, since building is a long chain of small reads and writes.
    Staggered neighbours end at about the same time, so a warp's envs are far apart. */
 MF_KERNEL mf_build(MF_GIVEN MF_NAME(params) p, MF_GIVEN mf_world w) {
@@ -117,19 +144,20 @@ MF_KERNEL mf_build(MF_GIVEN MF_NAME(params) p, MF_GIVEN mf_world w) {
     const int32_t first = w.start + (int32_t)blockIdx.x, mine = first + lane * apart;
     const int64_t bytes = MF_NAME(state_size)(&p);
     const int32_t missing = lane < MF_BUILD_ENVS && mine < w.stop && !w.ready[mine];
-    for (uint32_t set = MF_LANES_VOTE(missing); set; set &= set - 1) {
+    for (uint32_t set = __ballot_sync(0xffffffffu, missing); set; set &= set - 1) {
         const int32_t env = first + MF_CTZ(set) * apart;
         uint8_t *next = w.next + env * bytes, *at = w.scratch ? mf_scratch : next;
         mf_copy(at, mf_state(&p, &w, env), bytes, lane, MF_WARP);
-        MF_LANES_SYNC();
-        MF_NAME(reset)(&p, at, *w.seed, w.first_env + (uint32_t)env, 0, lane, MF_WARP);
+        __syncwarp();
+        mf_begin_episode(&p, &w, at, env, 0, lane);
         if (w.scratch)
             mf_copy(next, at, bytes, lane, MF_WARP);
-        MF_LANES_SYNC();
+        __syncwarp();
         if (lane == 0)
             w.ready[env] = 1;
     }
 }
+#endif
 
 MF_KERNEL mf_step(MF_GIVEN MF_NAME(params) p, MF_GIVEN mf_world w, MF_GIVEN mf_rows r) {
     const int32_t env = w.start + (int32_t)blockIdx.x, lane = (int32_t)threadIdx.x;
@@ -140,7 +168,7 @@ MF_KERNEL mf_step(MF_GIVEN MF_NAME(params) p, MF_GIVEN mf_world w, MF_GIVEN mf_r
             MF_WARM(state + i);
         for (int32_t i = 8 * lane; i < width; i += 8 * MF_WARP)
             MF_WARM((const uint8_t *)(r.action + (int64_t)env * width + i));
-        MF_LANES_SYNC();
+        __syncwarp();
         if (ended)
             mf_renew(&p, &w, &r, env, lane);
         else
@@ -153,7 +181,7 @@ MF_KERNEL mf_step(MF_GIVEN MF_NAME(params) p, MF_GIVEN mf_world w, MF_GIVEN mf_r
 MF_KERNEL mf_step_threads(MF_GIVEN MF_NAME(params) p, MF_GIVEN mf_world w, MF_GIVEN mf_rows r) {
     const int32_t lane = (int32_t)threadIdx.x, first = w.start + (int32_t)(blockIdx.x * blockDim.x), env = first + lane;
     const int32_t ended = env < w.stop && MF_NAME(pending)(&p, mf_state(&p, &w, env));
-    const uint32_t set = MF_LANES_VOTE(ended);
+    const uint32_t set = __ballot_sync(0xffffffffu, ended);
     if (env < w.stop && !ended)
         mf_advance(&p, &w, &r, env);
     for (uint32_t left = set; left; left &= left - 1)
@@ -161,9 +189,14 @@ MF_KERNEL mf_step_threads(MF_GIVEN MF_NAME(params) p, MF_GIVEN mf_world w, MF_GI
 }
 
 MF_KERNEL mf_observe(MF_GIVEN MF_NAME(params) p, MF_GIVEN mf_world w, MF_GIVEN mf_rows r) {
-    const int32_t agents = MF_NAME(num_agents)(&p), size = MF_NAME(obs_size)(&p);
+    const int32_t agents = MF_NAME(num_agents)(&p), size = MF_NAME(obs_size)(&p), lane = (int32_t)threadIdx.x;
     const int32_t agent = w.start * agents + (int32_t)(blockIdx.x * blockDim.y + threadIdx.y);
-    if (agent < w.stop * agents)
-        MF_NAME(observe)(&p, mf_state(&p, &w, agent / agents), agent % agents, r.obs + (int64_t)agent * size,
-                         (int32_t)threadIdx.x, MF_WARP);
+    if (agent >= w.stop * agents)
+        return;
+#ifdef MF_ONE_LANE
+    if (lane == 0)
+        MF_NAME(observe)(&p, mf_state(&p, &w, agent / agents), agent % agents, r.obs + (int64_t)agent * size, 0, 1);
+#else
+    MF_NAME(observe)(&p, mf_state(&p, &w, agent / agents), agent % agents, r.obs + (int64_t)agent * size, lane, MF_WARP);
+#endif
 }

@@ -21,6 +21,8 @@ class Source:
     """Folders of headers; the cache's key covers every `*.h` in them."""
     options: tuple[str, ...] = ()
     """Added to OPTIONS, such as -DNAME=value."""
+    cure: str = ""
+    """What a user can do if it does not compile; ends the message."""
 
 
 class Program(Protocol):
@@ -32,7 +34,8 @@ class Program(Protocol):
     lanes_bytes: int
     """Bytes of shared memory that a warp needs to write observations; 0, or the value of MF_LANES_BYTES."""
     shortest: int
-    """Steps of the shortest episode, without each environment's first one."""
+    """Steps of the shortest episode, without each environment's first one; 0 if episodes are not built ahead: the
+    step that begins one makes it (MF_IN_PLACE of gpu_shell.h)."""
     table: Array | None
     """A constant array that the kernels read, such as ASCII maps."""
 

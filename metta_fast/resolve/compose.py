@@ -56,7 +56,8 @@ OWN = {
 }
 """Text that messages add to the names of a group."""
 NAMED, NAMED_BY_ID = "named after env.factory", "named after env.id"
-"""Origins of env.name for a user's own environment, and for one of Gymnasium's registry."""
+NAMED_BY_PATH = "the name of env.path's folder"
+"""Origins of env.name for a user's own environment, one of Gymnasium's registry, and one in C."""
 MAKERS = (
     "make",
     "make_env",
@@ -183,7 +184,7 @@ def compose(
         if factories and isinstance(factories[-1], str):
             give("env.name", own_name(factories[-1]), "", NAMED)
     if groups.get("env") == "c" and origins["env.name"] == "env/c":
-        give("env.name", path_name(arguments.values), "", NAMED)
+        give("env.name", path_name(arguments.values), "", NAMED_BY_PATH)
     if origins["env.name"] == f"env/{groups.get('env')}" and isinstance(merged.env.get("id"), str):
         give("env.name", folder_name(merged.env.id), "", NAMED_BY_ID)
     try:

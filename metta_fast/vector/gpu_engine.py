@@ -97,18 +97,20 @@ class GpuEngine:
         self._params = (ctypes.c_char * len(params)).from_buffer_copy(params)
         self.states = torch.zeros((num_envs, program.state_bytes), dtype=torch.uint8, device=device)
         """uint8 [num_envs, bytes of one state]."""
-        self.next = torch.zeros_like(self.states)
+        ahead = program.shortest > 0
+        self.next = torch.zeros_like(self.states if ahead else self.states[:0])
         """The next episodes' first states, built ahead. They are computed from `states` and are never saved."""
         self.ready = torch.zeros(num_envs, dtype=torch.uint8, device=device)
         """uint8 [num_envs]: 1 where `next` holds an environment's next episode."""
-        self.build_every = program.shortest + 1
-        """The most rows between two builds: no environment starts two episodes within this many rows."""
+        self.build_every = program.shortest + 1 if ahead else 0
+        """The most rows between two builds: no environment starts two episodes within this many rows. 0: episodes
+        are not built ahead."""
         self._seed = torch.zeros(1, dtype=torch.int64, device=device)
         self.seed = 0
         self._warm = _warm_bytes(program.state_bytes, num_envs, module.multiprocessors)
         self._lanes_bytes = program.lanes_bytes
         self._scratch = program.state_bytes if program.state_bytes <= SHARED_BYTES else 0
-        self._kernels = {name: module.kernel(f"mf_{name}") for name in KERNELS}
+        self._kernels = {name: module.kernel(f"mf_{name}") for name in KERNELS if ahead or name != "build"}
 
     def set_seed(self, seed: int) -> None:
         """Sets the seed of later episodes. Raises ValueError for a seed outside 0 … 2^64−1."""
@@ -123,7 +125,10 @@ class GpuEngine:
         return self._by_warps("reset", self.num_envs, self._warps, *args)
 
     def builder(self, start: int, stop: int) -> Launch:
-        """Returns the launch that builds the next episodes of environments [start, stop) that have none."""
+        """Returns the launch that builds the next episodes of environments [start, stop) that have none; one that does
+        nothing if episodes are not built ahead."""
+        if not self.build_every:
+            return _nothing
         warps = -(-(stop - start) // BUILD_ENVS)
         return self._kernels["build"].prepare(
             (warps, 1), (WARP, 1), self._params, self._world(start, stop), shared=self._scratch
@@ -167,6 +172,10 @@ class GpuEngine:
             self._warm,
             self._scratch > 0,
         )
+
+
+def _nothing() -> None:
+    """Stands for a launch that is not needed."""
 
 
 def _warm_bytes(state_bytes: int, num_envs: int, multiprocessors: int) -> int:

@@ -45,7 +45,8 @@ def build(source) -> ctypes.CDLL:
         path.write_text(text)
         library = path.with_suffix(".so")
         folders = [f"-I{folder}" for folder in (HERE, *source.include)]
-        command = [*CXX, *FLAGS, *source.options, *folders, str(path), "-o", str(library)]
+        options = [option for option in source.options if option.startswith("-D")]
+        command = [*CXX, *FLAGS, *options, *folders, str(path), "-o", str(library)]
         done = subprocess.run(
             command, capture_output=True, text=True, timeout=500
         )  # ziglang compiles its C++ library first

@@ -169,7 +169,9 @@ extern "C" const char *mf_emulate(const char *name, unsigned grid, unsigned bx, 
     emulator::problem[0] = 0;
 #define GIVEN(i, Type) *(Type *)a[i]
     EMULATED(mf_reset, GIVEN(0, Params), GIVEN(1, mf_world), GIVEN(2, mf_rows), GIVEN(3, int32_t))
+#ifndef MF_IN_PLACE
     EMULATED(mf_build, GIVEN(0, Params), GIVEN(1, mf_world))
+#endif
     EMULATED(mf_step, GIVEN(0, Params), GIVEN(1, mf_world), GIVEN(2, mf_rows))
     EMULATED(mf_step_threads, GIVEN(0, Params), GIVEN(1, mf_world), GIVEN(2, mf_rows))
     EMULATED(mf_observe, GIVEN(0, Params), GIVEN(1, mf_world), GIVEN(2, mf_rows))

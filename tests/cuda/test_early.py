@@ -60,7 +60,7 @@ def test_who_comes_while_it_compiles_waits_for_it(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("METTA_FAST_CACHE", str(tmp_path))
     compiled = SimpleNamespace(times=0)
 
-    def slowly(source: Source, options: tuple[str, ...], binary: bool) -> bytes:
+    def slowly(source: Source, options: tuple[str, ...], binary: bool, log: Path) -> bytes:
         compiled.times += 1
         time.sleep(0.2)
         return b"code"

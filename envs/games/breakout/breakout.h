@@ -71,7 +71,9 @@ MF_FN void breakout_serve(breakout_state *s) {
 MF_FN void breakout_reset(const breakout_params *p, uint8_t *state, uint64_t seed, uint32_t env, int32_t start_step,
                           int32_t lane, int32_t lanes) {
     breakout_state *s = (breakout_state *)state;
-    (void)lane, (void)lanes;
+    (void)lanes;
+    if (lane != 0) /* one lane does it */
+        return;
     s->seed = seed, s->env = env;
     s->episode++;
     s->step = start_step, s->over = 0, s->ended = 0;

@@ -13,4 +13,5 @@ env = CEnv(
     params={"repeat": 4, "lives": 5},
     limits={"repeat": (1, 16), "lives": (1, 100)},
     stats=("score", "bricks"),
+    lanes=True,
 )

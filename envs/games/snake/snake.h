@@ -54,7 +54,9 @@ MF_FN void snake_reset(const snake_params *p, uint8_t *state, uint64_t seed, uin
                        int32_t lane, int32_t lanes) {
     snake_state *s = (snake_state *)state;
     mf_rng r;
-    (void)lane, (void)lanes;
+    (void)lanes;
+    if (lane != 0) /* one lane does it */
+        return;
     s->seed = seed, s->env = env;
     s->episode++;
     s->step = start_step, s->over = 0, s->ended = 0, s->eaten = 0, s->reward = 0;

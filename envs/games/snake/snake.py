@@ -13,4 +13,5 @@ env = CEnv(
     params={"size": 8, "death_reward": -1.0},
     limits={"size": (4, 16)},
     stats=("eaten",),
+    lanes=True,
 )

@@ -55,7 +55,7 @@ def compile_source(source: Source, arch: int) -> bytes:
     with _LOCK:
         found = _read(path)
         if found is None:
-            found = _compile(source, options, binary=kind == "sm")
+            found = _compile(source, options, binary=kind == "sm", log=path.with_suffix(".log"))
             _write(path, found)
     return found
 
@@ -101,10 +101,7 @@ def _write(path: Path, code: bytes) -> None:
             os.unlink(beside)
             raise
     except OSError as error:
-        raise UserError(
-            f"cannot write the cache of compiled kernels, {path.parent} ({error.strerror}); "
-            "make it writable, or choose another folder with METTA_FAST_CACHE"
-        ) from error
+        raise _unwritable(path.parent, error) from error
 
 
 # ---- NVRTC ----
@@ -150,7 +147,8 @@ def _ok(result: tuple) -> tuple:
     return result[1:]
 
 
-def _compile(source: Source, options: tuple[str, ...], binary: bool) -> bytes:
+def _compile(source: Source, options: tuple[str, ...], binary: bool, log: Path) -> bytes:
+    """Returns the machine code. Raises CompileError, and writes NVRTC's output to `log`, if there is a fault."""
     nvrtc = _nvrtc()
     include = tuple(f"-I{folder}" for folder in source.include)
     given = [option.encode() for option in (*options, *include)]
@@ -159,11 +157,14 @@ def _compile(source: Source, options: tuple[str, ...], binary: bool) -> bytes:
         (result,) = nvrtc.nvrtcCompileProgram(program, len(given), given)
         if result != 0:
             (size,) = _ok(nvrtc.nvrtcGetProgramLogSize(program))
-            log = bytearray(size)
-            _ok(nvrtc.nvrtcGetProgramLog(program, log))
-            text = bytes(log).rstrip(b"\0").decode(errors="replace").strip()
+            said = bytearray(size)
+            _ok(nvrtc.nvrtcGetProgramLog(program, said))
+            text = bytes(said).rstrip(b"\0").decode(errors="replace").strip()
+            _keep(log, text)
+            more = f"; {source.cure}" if source.cure else ""
             raise CompileError(
-                f"{source.name} does not compile for the GPU ({result.name})\n{_first(source, text)}"
+                f"{source.name} does not compile for the GPU: {_first(source, text) or result.name}{more} "
+                f"(NVRTC's whole output: {log})"
             )
         size_of, get = (
             (nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN)
@@ -182,15 +183,28 @@ _ERROR = re.compile(r"^(?P<file>[^\n(]+)\((?P<line>\d+)\): (?:catastrophic )?err
 
 
 def _first(source: Source, log: str) -> str:
-    """Returns the first error with its lines of source, then the whole log."""
+    """Returns the first error and its line of source, in one line."""
     found = _ERROR.search(log)
     if not found:
-        return log
+        return log.partition("\n")[0]
     file, number = found["file"], int(found["line"])
     text = source.text if file == f"{source.name}.cu" else Path(file).read_text(encoding="utf-8")
     lines = text.splitlines()
-    near = "\n".join(
-        f"{'>' if n == number else ' '} {n:5d} | {lines[n - 1]}"
-        for n in range(max(1, number - 2), min(len(lines), number + 2) + 1)
+    shown = f" in '{lines[number - 1].strip()}'" if 0 < number <= len(lines) else ""
+    return " ".join(found[0].split()) + shown
+
+
+def _keep(log: Path, text: str) -> None:
+    """Writes NVRTC's output, for the user to read. Raises UserError if the folder cannot be written."""
+    try:
+        log.parent.mkdir(parents=True, exist_ok=True)
+        log.write_text(text + "\n")
+    except OSError as error:
+        raise _unwritable(log.parent, error) from error
+
+
+def _unwritable(folder: Path, error: OSError) -> UserError:
+    return UserError(
+        f"cannot write the cache of compiled kernels, {folder} ({error.strerror}); make it writable, or choose another "
+        "folder with METTA_FAST_CACHE"
     )
-    return f"{found[0]}\n{near}\n\nNVRTC's whole log:\n{log}"
