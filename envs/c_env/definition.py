@@ -17,12 +17,13 @@ from typing import Any
 import numpy as np
 
 from metta_fast.config.keys import did_you_mean
-from metta_fast.contracts.env import ActionSpec, EnvSpec, Leaf
+from metta_fast.contracts.env import ActionSpec, Array, EnvSpec, Leaf
 from metta_fast.contracts.errors import UserError
 from metta_fast.envs.c_env import library
+from metta_fast.envs.c_env.batch import CBatch
 from metta_fast.envs.c_env.gpu import CProgram
 from metta_fast.envs.native._batch import aligned
-from metta_fast.envs.native._library import LibraryBatch
+from metta_fast.envs.frame_recorder import FrameRecorder
 
 Params = Mapping[str, Any]
 TYPES = {0: "int32_t", 1: "float", 2: "another type"}
@@ -50,6 +51,9 @@ class CEnv:
     """The mean return at which it counts as solved (trainer.stop_at_return=solved)."""
     lanes: bool = False
     """True: ENV_reset and ENV_observe share their work among the lanes of a warp (contract.h), for speed on a GPU."""
+    render: Callable[[Array, Array], Array] | None = None
+    """Draws an environment for `metta-fast replay`: render(obs, state) → uint8 [height, width, 3], always of one size.
+    obs: the agents' observations [agents, *shape]; state: uint8 [bytes], the state of the rules."""
 
     def make(
         self,
@@ -88,7 +92,7 @@ class CEnv:
             "max_steps": max_steps,
             "limit_is_terminal": limit_is_terminal,
         }
-        return CFactory(spec, header, path, members | values, lanes=self.lanes)
+        return CFactory(spec, header, path, members | values, lanes=self.lanes, render=self.render)
 
     def _checked(self, name: str, value: Any) -> Any:
         """Returns a parameter's value in the type of its default."""
@@ -117,22 +121,30 @@ class CFactory:
         header: the rules.
         path: the compiled rules.
         members: what Python writes to ENV_params.
-        lanes: CEnv.lanes.
+        lanes, render: of the CEnv.
 
     Raises:
         UserError: the rules and the CEnv disagree.
     """
 
     def __init__(
-        self, spec: EnvSpec, header: Path, path: Path, members: dict[str, Any], *, lanes: bool = False
+        self,
+        spec: EnvSpec,
+        header: Path,
+        path: Path,
+        members: dict[str, Any],
+        *,
+        lanes: bool = False,
+        render: Callable[[Array, Array], Array] | None = None,
     ) -> None:
         self.header, self.path, self.members, self.lanes = header, path, members, lanes
+        self._render = render
         self.spec = spec
         sizes = self._sizes(self._params())
         self._check(sizes)
         self.spec = replace(spec, gpu=True, state_bytes=sizes["state"])
 
-    def make_batch(self, first_env: int, num_envs: int, total_envs: int) -> LibraryBatch:
+    def make_batch(self, first_env: int, num_envs: int, total_envs: int) -> CBatch:
         """Makes the environments with global ids first_env … first_env+num_envs-1 of total_envs."""
         loaded, params, spec = library.load(self.path), self._params(), self.spec
         sizes = {
@@ -144,15 +156,26 @@ class CFactory:
             "action": (np.dtype(spec.action.dtype), spec.action.width),
             "stats": (np.float32, len(spec.stats)),
         }
-        return LibraryBatch(
-            library.addresses(loaded), params, first_env, num_envs, total_envs, sizes, keep=loaded
-        )
+        return CBatch(library.addresses(loaded), params, first_env, num_envs, total_envs, sizes, keep=loaded)
 
     def gpu_program(self) -> CProgram:
         """Returns the kernels: the same rules, compiled for the GPU."""
         return CProgram(
             self.spec.name, self.header, bytes(self._params()), self.spec.state_bytes, lanes=self.lanes
         )
+
+    def make_recorder(self, batch: CBatch) -> FrameRecorder | None:
+        """Returns a recorder of the environment's pictures; None without CEnv.render."""
+        render = self._render
+        return None if render is None else FrameRecorder(lambda: render(*batch.first()))
+
+    def rules_digest(self) -> str:
+        """Returns a digest of the rules, without comments and spaces."""
+        return library.rules_digest(self.header)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leaves out what draws: processes that step environments do not have the folder's module."""
+        return self.__dict__ | {"_render": None}
 
     def unseen(self) -> str:
         """Returns what an evaluation's seeds change."""

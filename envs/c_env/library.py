@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import hashlib
 import os
 import re
 import shlex
@@ -38,6 +39,7 @@ FLAGS = (
 TIMEOUT_S = 900.0
 LIMIT = 64
 """Libraries kept; the ones used longest ago are deleted first."""
+COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
 FAULT = re.compile(r"^.*?(?:error|undefined reference).*$", re.MULTILINE)
 
 
@@ -121,6 +123,16 @@ def _compile(words: list[str], text: str, library: Path, header: Path) -> None:
             f"cannot write the compiled {header.name} to {library.parent}: {error.strerror}; set METTA_FAST_CACHE to a "
             "folder that can be written"
         ) from error
+
+
+def rules_digest(header: Path) -> str:
+    """Returns a digest of a header and of what it includes from its folder, without comments and spaces."""
+    own = [file for file in build_cache.sources(header, [], {}) if file.parent == header.parent]
+    texts = [
+        (file.name, " ".join(COMMENT.sub(" ", file.read_text(errors="replace")).split()))
+        for file in sorted(own)
+    ]
+    return hashlib.sha256(repr(texts).encode()).hexdigest()[:16]
 
 
 @functools.cache

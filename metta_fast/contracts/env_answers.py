@@ -75,6 +75,13 @@ def unread_keys(factory: EnvFactory) -> frozenset[str]:
     return found if isinstance(found, frozenset) else frozenset()
 
 
+def rules_digest(factory: EnvFactory) -> str | None:
+    """Returns a digest of rules that a user may edit; a checkpoint's states of environments fit only the same rules.
+    None: there are no such rules."""
+    found: str | None = _ask(factory, "rules_digest", None)
+    return found
+
+
 def gymnasium_id(factory: EnvFactory) -> str:
     """Returns the name of the same environment in Gymnasium's registry; "" if it is not there."""
     found: str = _ask(factory, "gymnasium_id", "")

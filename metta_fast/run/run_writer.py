@@ -25,6 +25,7 @@ import yaml
 from metta_fast.config.keys import Config, config_to_dict
 from metta_fast.config.trust import mark
 from metta_fast.contracts.algorithm import Choice
+from metta_fast.contracts.env_answers import rules_digest
 from metta_fast.contracts.errors import UserError
 from metta_fast.metrics.dashboard import Dashboard, NoDashboard, make_dashboard
 from metta_fast.metrics.loggers import JsonlLogger, Later, Logger, Row, TensorBoardLogger, read_rows
@@ -218,6 +219,7 @@ class RunWriter:
             "score": score,
             "config": config_to_dict(config),
             "code": mark(config_to_dict(config)),
+            "rules": rules_digest(self._resolved.factory),
             "origins": self._resolved.origins,
             "groups": self._resolved.groups,
             "version": __version__,

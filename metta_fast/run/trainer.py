@@ -46,6 +46,7 @@ from metta_fast.run.run_writer import Log, RunWriter, claim
 from metta_fast.run.saver import Saver
 from metta_fast.run.signals import Interrupt, Interrupted, Reason
 from metta_fast.run.snapshot import Snapshot
+from metta_fast.run.take_over.same_rules import check_rules
 from metta_fast.storage.altered import reading
 from metta_fast.storage.checkpoint import Checkpoint
 from metta_fast.storage.run_folder import RunDir, create
@@ -241,6 +242,7 @@ class Trainer:
             self.log.warn(str(error).partition("\n")[0])
 
     def _load(self, start: Checkpoint) -> None:
+        check_rules(start, self.resolved.factory)
         env = start.load("env")
         if env is None:
             self.log.say("the environments start new episodes: their state is not in the checkpoint")

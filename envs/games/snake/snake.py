@@ -3,8 +3,27 @@
 metta-fast train env=snake
 """
 
-from metta_fast.contracts.env import ActionSpec, Leaf
+import numpy as np
+
+from metta_fast.contracts.env import ActionSpec, Array, Leaf
 from metta_fast.envs.c_env.definition import CEnv
+
+CELL = 32
+GROUND, LINE, FOOD, HEAD = (24, 28, 32), (40, 46, 52), (232, 90, 79), (250, 220, 90)
+TAIL, NECK = np.array((40, 90, 70)), np.array((95, 200, 140))
+
+
+def draw(obs: Array, state: Array) -> Array:
+    """Draws the board, a square of CELL pixels for each cell; the body fades towards its end."""
+    body, head, food = obs[0]
+    size = len(body)
+    colours = np.full((size, size, 3), GROUND)
+    colours[body > 0] = TAIL + body[body > 0, None] * (NECK - TAIL)
+    colours[head > 0], colours[food > 0] = HEAD, FOOD
+    picture = np.kron(colours, np.ones((CELL, CELL, 1))).astype(np.uint8)
+    picture[::CELL] = picture[:, ::CELL] = LINE
+    return picture
+
 
 env = CEnv(
     "snake",
@@ -14,4 +33,5 @@ env = CEnv(
     limits={"size": (4, 16)},
     stats=("eaten",),
     lanes=True,
+    render=draw,
 )
