@@ -14,6 +14,6 @@ class CBatch(LibraryBatch):
         self.bound = rows
 
     def first(self) -> tuple[Array, Array]:
-        """Returns views of the first environment: its agents' observations [agents, *shape], its state uint8 [bytes]."""
+        """Returns views of the first environment: observations [agents, *shape], and its state, uint8 [bytes]."""
         obs, states = self.bound.obs["obs"], self.states
         return obs[: len(obs) // len(states)], states[0]

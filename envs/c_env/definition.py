@@ -22,8 +22,8 @@ from metta_fast.contracts.errors import UserError
 from metta_fast.envs.c_env import library
 from metta_fast.envs.c_env.batch import CBatch
 from metta_fast.envs.c_env.gpu import CProgram
-from metta_fast.envs.native._batch import aligned
 from metta_fast.envs.frame_recorder import FrameRecorder
+from metta_fast.envs.native._batch import aligned
 
 Params = Mapping[str, Any]
 TYPES = {0: "int32_t", 1: "float", 2: "another type"}
