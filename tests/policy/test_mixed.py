@@ -136,14 +136,16 @@ def test_a_nested_space_is_one_row() -> None:
     assert whole["move"].shape == (2, 2)
 
 
-RUN = ("env=metta_fast.envs.sanity.parts:make", "run.dashboard=none", "run.tensorboard=false")
+FEW_UPDATES = ("trainer.batch_size=1024", "trainer.minibatch_size=256", "trainer.update_epochs=4",
+               "trainer.learning_rate=0.003", "env.num_envs=32", "env.step_cost=medium")  # fmt: skip
+RUN = ("env=metta_fast.envs.sanity.parts:make", "run.dashboard=none", "run.tensorboard=false", *FEW_UPDATES)
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs")
-    words = ["trainer.total_timesteps=12_000", f"run.dir={folder}", "run.name=a", "run.evaluate_interval=20"]
-    assert main(["train", *RUN, *words, "run.replay_interval=20", "vector.backend=serial"]) == 0
+    words = ["trainer.total_timesteps=12_000", f"run.dir={folder}", "run.name=a", "run.evaluate_interval=5"]
+    assert main(["train", *RUN, *words, "run.replay_interval=5", "vector.backend=serial"]) == 0
     return folder / "a"
 
 
@@ -191,8 +193,8 @@ def test_backends_give_the_same_run(tmp_path: Path, words: list[str]) -> None:
     weights = []
     for backend in ("serial", "workers"):
         folder = tmp_path / backend
-        given = [*RUN, *words, "trainer.total_timesteps=2000", f"run.dir={folder}", "run.name=a", "seed=4"]
-        given += ["trainer.torch_threads=1", "trainer.noise_color=0.5", "env.step_cost=medium"]
+        given = [*RUN, *words, "trainer.total_timesteps=2048", f"run.dir={folder}", "run.name=a", "seed=4"]
+        given += ["trainer.torch_threads=1", "trainer.noise_color=0.5"]
         assert main(["train", *given, f"vector.backend={backend}"]) == 0
         weights.append(metta_fast.load_policy(folder / "a").policy.state_dict())
     for name, first in weights[0].items():
@@ -214,7 +216,7 @@ GPU = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason
 def test_environments_on_the_learners_device_learn_too(tmp_path: Path, device: str) -> None:
     words = [f"env={__name__}:push", "env.max_steps=200", "run.dashboard=none", f"trainer.device={device}"]
     words += ["trainer.total_timesteps=30_000", f"run.dir={tmp_path}", "run.name=a", "run.tensorboard=false"]
-    assert main(["train", *words]) == 0
+    assert main(["train", *words, *FEW_UPDATES]) == 0
     rows = [json.loads(line) for line in (tmp_path / "a" / "metrics.jsonl").read_text().splitlines()]
     returns = [row["env/return_100"] for row in rows if "env/return_100" in row]
     assert returns[-1] > 4 * returns[0]
