@@ -7,7 +7,8 @@
     grid                       the grid world (envs/grid)
     counter                    the smallest environment (envs/counter.py)
     robot                      robots on MuJoCo (envs/robot): env.params.task names one
-    gymnasium, minigrid        what env.id names in Gymnasium's registry (envs/adapters/)
+    gymnasium, minigrid,       what env.id names in Gymnasium's registry (envs/adapters/)
+    atari
     breakout, cartpole, snake  games in C (envs/games)
     c                          your own in C: env.path names its folder (envs/c_env)
     package.module:function    your own: called with the EnvConfig, it returns an EnvFactory or a callable
@@ -194,7 +195,17 @@ def _minigrid(config: EnvConfig) -> EnvFactory:
     return minigrid_factory(config)
 
 
-_ADAPTERS: dict[str, Callable[[Any], EnvFactory]] = {"gymnasium": _gymnasium, "minigrid": _minigrid}
+def _atari(config: EnvConfig) -> EnvFactory:
+    from metta_fast.envs.adapters.atari import atari_factory
+
+    return atari_factory(config)
+
+
+_ADAPTERS: dict[str, Callable[[Any], EnvFactory]] = {
+    "gymnasium": _gymnasium,
+    "minigrid": _minigrid,
+    "atari": _atari,
+}
 """Environments of other libraries."""
 _KNOWN: dict[str, Callable[[Any], EnvFactory]] = {"grid": _grid, "counter": _counter, "robot": _robot}
 _KNOWN |= dict.fromkeys(GAMES, _game) | {"c": _c}

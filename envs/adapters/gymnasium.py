@@ -38,6 +38,10 @@ CURES = {
 """Keys that have no effect here, and what to type instead."""
 
 
+ATARI = "ale_py.env:AtariEnv"
+"""What the registry names for every game of ALE."""
+
+
 @dataclass(frozen=True)
 class Maker:
     """Makes environment i of an id. cloudpickle takes it to workers, with the registry's entry."""
@@ -73,7 +77,18 @@ def gymnasium_factory(config: EnvConfig) -> PythonEnvFactory:
         UserError: an unknown id, a missing package, an argument that the environment does not take, or a wrapper that
             gives no environment.
     """
-    return factory_of(maker(config), config)
+    made = maker(config)
+    factory = factory_of(made, config)
+    if made.spec.entry_point == ATARI:
+        factory.advice = (  # type: ignore[attr-defined]
+            f"env={config.id} has ALE's own observation ({_shape(factory)}); env=atari env.id={config.id} gives grey "
+            "84×84 pixels, four frames of them, and settings that learn (docs/gymnasium.md)"
+        )
+    return factory
+
+
+def _shape(factory: PythonEnvFactory) -> str:
+    return ", ".join("×".join(map(str, leaf.shape)) for leaf in factory.spec.obs.values())
 
 
 def maker(config: EnvConfig, example: str = "CartPole-v1") -> Maker:

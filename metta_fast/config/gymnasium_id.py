@@ -12,6 +12,8 @@ import re
 
 _PACKAGE = r"[^\W\d]\w*(?:\.[^\W\d]\w*)*"
 _PLAIN = re.compile(r"(?:[\w-]+/[\w.-]+|[\w.-]+-v\d+)")
+_ATARI = re.compile(r"\w+NoFrameskip-v\d+")
+"""Names of Atari games that are made to be preprocessed."""
 _OF_PACKAGE = re.compile(rf"{_PACKAGE}:(?:[\w-]+/)?[\w.-]+")
 
 
@@ -28,7 +30,9 @@ def is_gymnasium_id(text: str) -> bool:
 
 def recipe_of(text: str) -> str:
     """Returns the recipe (configs/env) that `env=text` means for an id."""
-    return "minigrid" if text.startswith(("MiniGrid-", "BabyAI-")) else "gymnasium"
+    if text.startswith(("MiniGrid-", "BabyAI-")):
+        return "minigrid"
+    return "atari" if _ATARI.fullmatch(text) else "gymnasium"
 
 
 def package_and_id(text: str) -> tuple[str, str]:

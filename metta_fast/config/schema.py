@@ -23,14 +23,14 @@ class EnvConfig:
     name: str = key("grid", "name of the recipe; the run's name begins with it")
     factory: str = key(
         "grid",
-        "what makes the environments: grid, counter, robot, gymnasium, minigrid, or your own as "
+        "what makes the environments: grid, counter, robot, gymnasium, minigrid, atari, or your own as "
         "package.module:function",
         names_code=True,
     )
     id: str | None = key(
         None,
-        "the environment's id in Gymnasium's registry, for env.factory=gymnasium or minigrid; package:id imports the "
-        "package first",
+        "the environment's id in Gymnasium's registry, for env.factory=gymnasium, minigrid or atari; package:id "
+        "imports the package first",
         kind="str",
         null=True,
         names_code=True,

@@ -82,6 +82,12 @@ def rules_digest(factory: EnvFactory) -> str | None:
     return found
 
 
+def advice(factory: EnvFactory) -> str:
+    """Returns a sentence for the user before training, on a better form of this environment; "" if there is none."""
+    found = getattr(factory, "advice", "")
+    return found if isinstance(found, str) else ""
+
+
 def gymnasium_id(factory: EnvFactory) -> str:
     """Returns the name of the same environment in Gymnasium's registry; "" if it is not there."""
     found: str = _ask(factory, "gymnasium_id", "")

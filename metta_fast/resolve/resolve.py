@@ -30,6 +30,7 @@ from metta_fast.config.keys import Config, RunConfig, get
 from metta_fast.config.policy_inputs import check_policy_name, only, reads
 from metta_fast.contracts.algorithm import MemoryPart
 from metta_fast.contracts.env import EnvFactory, EnvSpec, check_batches
+from metta_fast.contracts.env_answers import advice
 from metta_fast.contracts.env_answers import viewer as viewer_of
 from metta_fast.contracts.errors import UserError
 from metta_fast.contracts.progress import watched_by
@@ -162,6 +163,8 @@ class _Resolve(Defaults):
     def _action_mask(self, factory: EnvFactory) -> EnvFactory:
         """Resolves env.action_mask. Returns the factory, with the mask in info if there is one."""
         env, seen = self.config.env, self.seen
+        if advised := advice(factory):
+            self.notes.append(advised)
         mask = getattr(factory, "mask", None)  # of a Python environment
         if env.action_mask == "info" and seen.mask is False:
             raise UserError(

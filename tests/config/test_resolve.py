@@ -44,6 +44,7 @@ def values(config: Any) -> list[Any]:
 def test_no_auto_is_left(profile: str, machine: Machine) -> None:
     for env in options("env"):
         if env in (
+            "atari",
             "c",
             "custom",
             "gymnasium",

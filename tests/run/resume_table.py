@@ -107,7 +107,8 @@ def recipes(folder: Path) -> dict[str, list[str]]:
     (folder / "map.txt").write_text(MAP)
     found = {path.stem: [f"env={path.stem}"] for path in sorted((ROOT / "configs/env").glob("*.yaml"))}
     found["grid_map"] += [f"env.params.map={folder}/map.txt", "env.agents_per_env=2"]
-    del found["custom"], found["gymnasium"], found["minigrid"]  # they need a value typed
+    for name in ("atari", "custom", "gymnasium", "minigrid"):  # they need a value typed
+        del found[name]
     found["custom, with states"] = ["env=tests.run.resume_table:make_stateful"]
     found["custom, without"] = ["env=tests.run.resume_table:make", "trainer.deterministic=false"]
     found["robot"] += ["env.factory=robot", "env.params.task=hopper"]

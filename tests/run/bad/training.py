@@ -53,7 +53,8 @@ IDS = (
     "env=CartPole-v1 env.wrappers=[os:getcwd]", "env=CartPole-v1 env.wrappers=[builtins:id]", "env=CartPole-v1 env.wrappers=[builtins:type]",
     "env=CartPole-v1 env.wrappers=[builtins:exit]", "env=CartPole-v1 env.wrappers=os:getcwd", "env=CartPole-v1 env.params.nonesuch=3",
     "env=CartPole-v1 env.max_steps=30", "env=CartPole-v1 env.limit_is_terminal=true", "env.id=CartPole-v1", "env.wrappers=[os:getcwd]",
-    "env.kwargs.goal=3", "env=gymnasium env.id=3", "env=gymnasium env.id=''", "env=gymnasium env.id=grid", "env=minigrid", "env=CartPole-v1 env.drop=[nonesuch]", "env.drop=[nonesuch]",
+    "env.kwargs.goal=3", "env=gymnasium env.id=3", "env=gymnasium env.id=''", "env=gymnasium env.id=grid", "env=minigrid", "env=atari", "env=atari env.id=ALE/Pong-v5 env.params.stikcy=0", "env=atari env.id=ALE/Pong-v5 env.params.sticky=2",
+    "env=atari env.id=ALE/Pong-v5 env.kwargs.frameskip=2", "env=NonesuchNoFrameskip-v4", "env=CartPole-v1 env.drop=[nonesuch]", "env.drop=[nonesuch]",
     "env=CartPole-v1 env.drop=obs", "env=CartPole-v1 env.agents_per_env=2",
 )  # fmt: skip
 """Environments of Gymnasium's registry."""
