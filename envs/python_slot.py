@@ -16,6 +16,7 @@ from metta_fast.contracts.env import Array, EnvError, EnvSpec, Rows
 from metta_fast.contracts.interrupt import is_interrupt
 from metta_fast.envs.actions import ActionDecoder
 from metta_fast.envs.actions.masks import MaskSource, method_of, refuse, unexpected
+from metta_fast.envs.direct_step import direct_step
 from metta_fast.envs.python_checks import make_env, reset_result, step_result
 from metta_fast.envs.spaces import FieldError, Part
 
@@ -62,7 +63,7 @@ class Slot:
         self.note: Callable[[Any, Array], None] = _forget
         """Takes the info of an episode's last step, and [n] whose episode ends: statistics that nobody declared."""
         self.env = make_env(factory.make_env, index)
-        self.call = self.env.step
+        self.call = direct_step(self.env)
         self.mask = factory.mask
         self.found_mask: Callable[[], None] | None = refuse if factory.info_may_have_mask else None
         """Called for a mask in info that is not used; None: info is not looked at."""
@@ -175,7 +176,7 @@ class OneAgent(Slot):
             obs = self._end(obs, terminal, truncation, info)
         elif self.mask is not None:
             self._write_mask(obs, info)
-        elif self.found_mask is not None and unexpected(info):
+        elif info and self.found_mask is not None and unexpected(info):
             self.found_mask()
         if type(obs) is ndarray and obs.dtype is self.dtype and obs.shape == self.shape:
             self.view[...] = obs

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -101,6 +103,51 @@ class Bad(Cheap):
     def close(self) -> None:
         if self.how == "stays" and self.count:  # not the one that is made to be looked at
             time.sleep(60)
+
+
+class Computing(Cheap):
+    """Computes for 2 ms of processor time in each step."""
+
+    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict]:
+        end = time.thread_time() + 2e-3
+        while time.thread_time() < end:
+            pass
+        return super().step(action)
+
+
+class Locking(Cheap):
+    """Waits 5 ms in each step without releasing Python's lock, as some libraries do."""
+
+    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict]:
+        ctypes.PyDLL(None).usleep(5000)
+        return super().step(action)
+
+
+class Loyal(Cheap):
+    """Waits 5 ms in each step, and steps only in the thread that made it."""
+
+    sleep_s = 5e-3
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._thread = threading.get_ident()
+
+    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict]:
+        if threading.get_ident() != self._thread:
+            raise RuntimeError("made in another thread")
+        return super().step(action)
+
+
+def computing(config: Any) -> Callable[[int], Cheap]:
+    return lambda index: Computing()
+
+
+def locking(config: Any) -> Callable[[int], Cheap]:
+    return lambda index: Locking()
+
+
+def loyal(config: Any) -> Callable[[int], Cheap]:
+    return lambda index: Loyal()
 
 
 def cheap(config: Any) -> Callable[[int], Cheap]:

@@ -22,6 +22,8 @@ from metta_fast.envs.python_env import PythonEnvFactory
 from metta_fast.machine.hardware import allowed_cores
 from metta_fast.resolve.compose import compose
 from metta_fast.vector import make_vector
+from metta_fast.vector.choose import choose
+from metta_fast.vector.first_look import look
 
 APIS = ("metta_fast", "gymnasium")
 
@@ -44,14 +46,15 @@ def make_vec(
     Args:
         env: what `env=…` takes on the command line (a recipe, an id of Gymnasium, "my_module:make"), an EnvFactory, an
             environment's class, or a function that makes one, with the environment's index as its argument or without.
-        backend: "serial", "threads", "workers" (processes), or "auto": threads for native environments, workers for
-            Python environments.
+        backend: "serial", "threads", "workers" (processes), or "auto": threads for native environments and for Python
+            environments whose step waits (for a clock, a socket, another process), else workers. To find that out, one
+            environment is made and stepped for a moment in another process; a typed number leaves that out.
         api: "metta_fast" gives the vector contract (metta_fast.VectorEnv): blocks that are sent and received one by
             one. "gymnasium" gives a gymnasium.vector.VectorEnv, for environments of one agent. Its autoreset mode is
             NEXT_STEP, as `metadata["autoreset_mode"]` says; its infos are empty.
         kwargs: arguments of the environment's constructor.
         wrappers: called with each environment, the innermost first.
-        num_workers, num_threads: None: as many as cores are allowed, at most num_envs.
+        num_workers, num_threads: None: as many as cores are allowed, at most num_envs; where steps wait, more.
         num_blocks: contiguous ranges of environments that are sent and received separately; 1 with api="gymnasium".
         worker_timeout_s: seconds without a reply after which a worker is reported as hung.
 
@@ -65,18 +68,20 @@ def make_vec(
             f"num_blocks={num_blocks}: api='gymnasium' steps all environments together; leave it out"
         )
     factory = _factory(env, dict(kwargs or {}), tuple(wrappers))
-    if backend == "auto":
-        backend = "threads" if factory.spec.native else "workers"
-    most = max(1, min(allowed_cores(), num_envs)) if isinstance(num_envs, int) else 1
-    workers = num_workers or (most if backend == "workers" else 1)
-    threads = num_threads or (most if backend == "threads" else 1)
+    waits = "no"
+    open_ = backend == "auto" and num_workers is None and num_threads is None
+    if open_ and isinstance(factory, PythonEnvFactory):
+        waits = look(factory).waits
+    choice = choose(
+        factory.spec, num_envs if isinstance(num_envs, int) else 1, allowed_cores(), waits, backend
+    )
     vec = make_vector(
         factory,
         num_envs,
-        backend=backend,
+        backend=choice.backend,
         num_blocks=num_blocks,
-        num_workers=workers,
-        num_threads=threads,
+        num_workers=num_workers or max(1, choice.num_workers),
+        num_threads=num_threads or max(1, choice.num_threads),
         worker_timeout_s=worker_timeout_s,
     )
     if api == "metta_fast":

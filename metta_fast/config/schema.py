@@ -86,6 +86,14 @@ class EnvConfig:
         "for such an environment depend on it",
         ("auto", "cheap", "medium", "slow"),
     )
+    step_waits: str = key(
+        "auto",
+        "whether a step of a Python environment mostly waits, for a clock, a socket or another process: no, threads "
+        "(it does, and steps in several threads of one process overlap), workers (only those in several processes "
+        "do), or auto (found with env.step_cost, and taken over at a resume); vector.backend=auto and the automatic "
+        "numbers of workers and threads depend on it",
+        ("auto", "no", "threads", "workers"),
+    )
     limit_is_terminal: bool = key(
         False, "true: reaching the time limit is a terminal (no bootstrap) instead of a truncation"
     )

@@ -25,7 +25,7 @@ from metta_fast.resolve.algorithm_keys import unread
 from metta_fast.resolve.compose import DEFAULT, DERIVED
 from metta_fast.resolve.derived_values import Facts, derive
 from metta_fast.resolve.fit_devices import Devices
-from metta_fast.resolve.step_cost import step_cost
+from metta_fast.resolve.step_cost import step_cost, step_waits
 from metta_fast.vector.first_look import Seen
 
 FROM_DETECTED = ("vector.", "trainer.device", "trainer.precision")
@@ -56,8 +56,10 @@ class Defaults(Devices):
             )
 
     def derived(self, factory: EnvFactory) -> None:
-        """Finds env.step_cost, and derives values for an environment that is not ours from what it is."""
+        """Finds env.step_cost and env.step_waits, and derives values for an environment that is not ours."""
         config, env = self.config, self.config.env
+        if env.step_waits == "auto":
+            self._set("env.step_waits", *step_waits(env, factory, self.seen))
         if env.step_cost == "auto":
             cost, why, note = step_cost(env, factory, self.seen)
             self._set("env.step_cost", cost, why)

@@ -70,6 +70,8 @@ def _of_env(config: Config, factory: EnvFactory, ours: bool) -> Iterator[Idle]:
     if ours:
         why = f"values are derived from it for environments that are not ours, and {env.factory} is"
         yield Idle("env.step_cost", why, "")
+    if ours or spec.native:
+        yield Idle("env.step_waits", "it is for Python environments that are not ours", "")
     if ours and not observations(factory) and env.observation != "default":
         yield Idle("env.observation", f"{env.factory} has one observation", "env.observation=default")
 

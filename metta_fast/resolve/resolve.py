@@ -50,6 +50,7 @@ from metta_fast.resolve.no_effect import check_effects
 from metta_fast.resolve.step_cost import first_look
 from metta_fast.storage.run_folder import safe_name
 from metta_fast.storage.user_files import exists, is_folder
+from metta_fast.vector.choose import choose
 
 if TYPE_CHECKING:
     from metta_fast.envs.python_env import PythonEnvFactory
@@ -198,14 +199,14 @@ class _Resolve(Defaults):
         if vector.backend == "auto" and (self.config.env.device == "cuda" or spec.device_rows):
             why = f"{spec.name} steps on the learner's device" if spec.device_rows else "env.device=cuda"
             self._set("vector.backend", "gpu", why)
+        waits = self.config.env.step_waits
         if vector.backend == "auto":
-            backend = "threads" if spec.native else "workers"
-            self._set(
-                "vector.backend", backend, "a native environment" if spec.native else "a Python environment"
-            )
+            choice = choose(spec, envs, cores, waits)
+            self._set("vector.backend", choice.backend, choice.why)
+        choice = choose(spec, envs, cores, waits, vector.backend)
         if vector.num_workers == "auto":
             if vector.backend == "workers":
-                self._set("vector.num_workers", min(cores, envs), f"{cores} cores allowed, {envs} envs")
+                self._set("vector.num_workers", choice.num_workers, choice.why_so_many)
             else:
                 self._set("vector.num_workers", 1, f"not used by vector.backend={vector.backend}")
         for path in ("vector.num_workers", "vector.num_threads"):
@@ -215,7 +216,7 @@ class _Resolve(Defaults):
         self._at_most("vector.num_workers", envs, "env.num_envs")
         if vector.num_threads == "auto":
             if vector.backend == "threads":
-                self._set("vector.num_threads", min(cores, envs), f"{cores} cores allowed, {envs} envs")
+                self._set("vector.num_threads", choice.num_threads, choice.why_so_many)
             elif vector.backend == "workers":
                 each = max(1, cores // vector.num_workers)
                 self._set(
@@ -230,10 +231,10 @@ class _Resolve(Defaults):
                     f"{path}={get(self.config, path)} has no effect: it is for environments on the CPU in threads or "
                     "workers, but these step on the learner's device (vector.backend=gpu)"
                 )
-        if vector.backend == "workers" and vector.num_workers > cores:
+        if vector.backend == "workers" and vector.num_workers > max(cores, choice.num_workers):
             self.notes.append(
                 f"vector.num_workers={vector.num_workers} ({self.origins['vector.num_workers']}) share "
-                f"{cores} cores; vector.num_workers=auto takes {min(cores, envs)}"
+                f"{cores} cores; vector.num_workers=auto takes {choice.num_workers}"
             )
         if vector.restart_workers and vector.backend != "workers":
             raise UserError(

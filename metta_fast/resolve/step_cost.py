@@ -1,4 +1,5 @@
-"""Looks at an environment before a run: env.step_cost=auto becomes cheap, medium or slow, and a mask in info is found.
+"""Looks at an environment before a run: env.step_cost=auto becomes cheap, medium or slow, env.step_waits no,
+threads or workers, and a mask in info is found.
 
 Only the class has an effect on other keys, not the measured time, so a repeated command gives the same run unless the
 time is near a border of two classes; typing the class settles that. Used by resolve.py.
@@ -60,6 +61,26 @@ def step_cost(
         )
         return UNKNOWN, f"assumed: {error}", note
     return classify(seen.seconds), f"measured: {_in_words(seen.seconds)} a step", None
+
+
+def step_waits(config: EnvConfig, factory: EnvFactory | DeviceFactory, seen: Seen) -> tuple[str, str]:
+    """Returns how a step waits (metta_fast/vector/choose.py), and how that was found.
+
+    Args:
+        config: of the environment; `step_waits` is auto, and `step_cost` as the user gave it.
+        seen: by `first_look`.
+    """
+    if not isinstance(factory, EnvFactory) or factory.spec.native or is_ours(config):
+        return "no", "an environment of ours computes" if is_ours(config) else "not a Python environment"
+    if not seen.seconds:
+        why = "could not be measured" if seen.failure else "not measured: env.step_cost is given"
+        return "no", why
+    what = {
+        "no": "a step computes",
+        "threads": "a step waits, and other threads run meanwhile",
+        "workers": "a step waits, but other threads of its process do not run meanwhile",
+    }[seen.waits]
+    return seen.waits, f"measured: {what}"
 
 
 def classify(seconds: float) -> str:

@@ -46,7 +46,7 @@ FIXED = (
 """Keys (and beginnings of keys) that cannot change within a run, beside those that the algorithm says are fixed."""
 FREE = ("env.device",)
 """Exceptions from FIXED."""
-MEASURED = ("env.step_cost", "env.action_mask")
+MEASURED = ("env.step_cost", "env.step_waits", "env.action_mask")
 """Keys whose `auto` was found out when the run began; a resume takes the value over."""
 STATES = ("algorithm", "env")
 """What a checkpoint must give to continue from it."""

@@ -14,6 +14,8 @@ class Job:
 
     factory: bytes
     """The EnvFactory, by cloudpickle; unpickled in the workers only."""
+    preload: str
+    """Module of ours to import before the workers are forked, so that they share it; "": none."""
     spec: EnvSpec
     envs: EnvRange
     num_workers: int

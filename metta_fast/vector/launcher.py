@@ -1,13 +1,15 @@
 """Runs the fork server of the workers backend: a fresh, single-threaded interpreter that forks and watches workers.
 
-It reports each death to the parent, with the status. A worker's index from the parent makes it ask that worker for
-its traceback: only the process that reaps a worker knows that its number is still its own. Once its socket to the
-parent closes, it kills every worker and its process group: the socket closes however the parent ends, SIGKILL
-included. Ctrl-C, SIGTERM and SIGHUP do nothing here: the parent handles them.
+Before it forks, it imports what all workers need: they start sooner and share the memory. It reports each death to the
+parent, with the status. A worker's index from the parent makes it ask that worker for its traceback: only the process
+that reaps a worker knows that its number is still its own. Once its socket to the parent closes, it kills every worker
+and its process group: the socket closes however the parent ends, SIGKILL included. Ctrl-C, SIGTERM and SIGHUP do
+nothing here: the parent handles them.
 """
 
 from __future__ import annotations
 
+import importlib
 import os
 import select
 import signal
@@ -42,6 +44,9 @@ def main(link: Link, parent: int) -> None:
         job, memory_fd, sockets, words = link.recv()
     except EOFError:
         return
+    if job.preload:
+        with suppress(Exception):  # a worker imports it again, and reports what is wrong
+            importlib.import_module(job.preload)
     memory = Memory(job.memory_size, memory_fd)
     os.close(memory_fd)
     pids: dict[int, int] = {}

@@ -75,6 +75,7 @@ class WorkersVector(BaseVector):
             self.ready = self.board.ready
             job = Job(
                 factory=pickled,
+                preload=_own_module(factory),
                 spec=spec,
                 envs=envs,
                 num_workers=num_workers,
@@ -317,6 +318,12 @@ class WorkersVector(BaseVector):
         if launcher == "stopped":
             what += "; the process that started the workers is stopped (SIGSTOP)"
         self._fail(f"{self._name(w)} {what}" + (f"; it is at\n{words}" if words else ""), worker=w)
+
+
+def _own_module(factory: EnvFactory) -> str:
+    """Returns the module of a factory of ours, which imports no user's code; "" for any other."""
+    module = type(factory).__module__
+    return module if module.startswith("metta_fast.") else ""
 
 
 def _pickled(factory: EnvFactory) -> bytes:

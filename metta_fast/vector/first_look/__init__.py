@@ -1,13 +1,14 @@
-"""Looks at one environment in a process of its own: how long a step takes, and whether info has an action mask.
+"""Looks at one environment in a process of its own: how long a step takes, if it waits, if info has an action mask.
 
     seen = look(factory)
-    seen.seconds, seen.mask
+    seen.seconds, seen.waits, seen.mask
 
     parent ──Popen──► child: unpickle the factory, make environment 0, reset ─► "mask", one step ─► "made", timed steps
+                             ─► "seconds", "waits", "overlap" (waiting.py)
       │◄───── pipe: a line each time ────────┤     without input or output; ended with all that it started
 
 An environment that raises, hangs, exits, crashes or prints does so in the child, before the run starts. The child
-plays random legal actions for a tenth of a second.
+plays random legal actions for a tenth of a second, and twice as long again if a step may wait.
 
 Place in the flow: resolve/step_cost.py asks and classifies. Nothing here imports torch.
 """
@@ -31,6 +32,7 @@ from metta_fast.contracts.env import EnvError
 from metta_fast.contracts.player import uniform
 from metta_fast.contracts.slab import new_rows
 from metta_fast.machine.process_group import end_group, has_ended
+from metta_fast.vector.first_look.waiting import PATIENCE_S, step_waits, steps_overlap
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -74,6 +76,8 @@ class Seen:
 
     seconds: float = 0.0
     """Seconds that one environment takes for a step, with all of its agents; 0.0: not measured."""
+    waits: str = "no"
+    """How the step waits: one of choose.py's WAITS."""
     mask: bool | None = None
     """Whether the info of the first reset has an action mask; None: not known, or the factory says so itself."""
     failure: Unmeasured | None = None
@@ -148,11 +152,25 @@ def _ask_child(given: int, patience_s: float, timed: bool, mask: bool, seen: See
                 if seconds is None:
                     raise TooSlow(f"its steps do not end within {STEPS_S:g} s")
                 seen.seconds = float(seconds)
+                seen.waits = _waits(lines, seen.seconds)
             patience = CLOSE_S
         finally:
             end_group(process, patience)
     finally:
         os.close(read)
+
+
+def _waits(lines: _Lines, seconds: float) -> str:
+    """Reads how a step waits. An environment that fails now, in another thread, only overlaps in other processes."""
+    found = "no"
+    try:
+        if lines.next(PATIENCE_S + 4 * seconds) == "True":
+            found = "workers"
+            if lines.next(2 * (PATIENCE_S + 4 * seconds)) == "True":
+                found = "threads"
+    except Unmeasured:
+        pass
+    return found
 
 
 class _Lines:
@@ -190,7 +208,8 @@ class _Lines:
 
 
 def main(given: int, answers: int, timed: bool) -> None:
-    """Runs the child: writes "mask …", "made" and "seconds …", or "error …", and closes the environment."""
+    """Runs the child: writes "mask …", "made" and "seconds …", "waits …", "overlap …", or "error …", and closes the
+    environment."""
     from metta_fast.envs.native._sync import die_with_parent, name_process
 
     die_with_parent()
@@ -260,7 +279,17 @@ def _time(batch: EnvBatch, rows: Rows, spec: EnvSpec, say: Callable[[str], None]
         batch.step()
         if not ends:
             times.append(clock() - start)
-    say(f"seconds {fastest_stretch(own or times)!r}")
+    seconds = fastest_stretch(own or times)
+    say(f"seconds {seconds!r}")
+
+    def step() -> None:
+        rows.action[:] = next(actions)
+        batch.step()
+
+    waits = step_waits(step, seconds)
+    say(f"waits {waits}")
+    if waits:
+        say(f"overlap {steps_overlap(step, seconds)}")
 
 
 def fastest_stretch(times: list[float]) -> float:
