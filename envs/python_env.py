@@ -49,6 +49,8 @@ from metta_fast.contracts import progress
 from metta_fast.contracts.env import KINDS, Array, EnvError, EnvSpec, Rows
 from metta_fast.contracts.errors import UserError
 from metta_fast.envs.actions import ActionDecoder, action_spec
+from metta_fast.envs.actions.mask_keys import NAME
+from metta_fast.envs.actions.mask_values import MaskReader
 from metta_fast.envs.actions.masks import MaskSource, find_source, is_mask
 from metta_fast.envs.dropped_leaves import without_leaves
 from metta_fast.envs.episode_length import episode_length, reward_threshold
@@ -119,11 +121,14 @@ class PythonEnvFactory:
             threshold = reward_threshold(env)
             cheap = hasattr(env, "state_dict") and hasattr(env, "load_state_dict")
             agents = num_agents(env, self.parts)
-            self.mask = mask = find_source(action_mask, env, action, self.parts, agents)
+            self._reader = MaskReader(action.nvec, self.action_space)
+            self.mask = mask = find_source(action_mask, env, self._reader, self.parts, drop)
         finally:
             _close(env)
+        if action_mask == "auto" and NAME in drop:
+            action_mask = "none"
         self._settings["action_mask"] = action_mask if mask is None else mask.describe()
-        self.info_may_have_mask = mask is None and action_mask != "none" and action.kind == "discrete"
+        self.info_may_have_mask = mask is None and action_mask != "none" and action.kind != "box"
         """True: a mask in info is not used and not ignored, so it is an error."""
         self.parts = tuple(part for part in self.parts if not is_mask(part, mask))
         self.several = agents is not None
@@ -160,7 +165,7 @@ class PythonEnvFactory:
         factory = copy(self)
         factory._settings = self._settings | {"action_mask": given}
         factory.info_may_have_mask = given == "absent"
-        factory.mask = MaskSource("info", self.spec.action.nvec) if given == "info" else None
+        factory.mask = MaskSource("info", self._reader) if given == "info" else None
         factory.spec = replace(self.spec, action_mask=given == "info")
         return factory
 

@@ -128,12 +128,10 @@ class Slot:
         source, view = self.mask, self.mask_view
         assert source is not None
         assert view is not None
-        live = np.ones(self.gone.shape, np.bool_) if live is None else live
-        if not live.any():
+        if live is not None and not live.any():
             view[...] = True
             return
         source.write(source.find(obs, info, self.method), view, self.agents)
-        source.check_legal(self.rows.action_mask, live)
 
     def _first(self, obs: Any) -> None:
         rows = self.rows

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from metta_fast.config.keys import EnvConfig
     from metta_fast.contracts.env import EnvFactory
 
+NAME = "action_mask"
+"""Key of the mask in a Dict observation and in `info`, with env.action_mask=auto."""
 WITHOUT = ("none", "absent")
 """Values of env.action_mask for environments without a mask."""
 

@@ -9,8 +9,8 @@
     env.action_mask=none         no mask; a leaf of this name is an observation like any other, info is ignored
     env.action_mask=absent       no mask, and one in info is an error: what auto becomes where none was found
 
-A mask has one entry for each choice, True or 1 where it is legal: [n] for Discrete(n), all heads side by side or a
-tuple of masks for MultiDiscrete. Several agents give [agents, …]. The row after an episode's end needs none.
+A mask has one entry for each choice, True or 1 where it is legal; its forms: mask_values.py. Whether a row has a legal
+choice is checked where an action is chosen by it. The row after an episode's end needs no mask.
 
 Place in the flow: python_env.py detects the source, python_slot.py writes masks with it.
 """
@@ -19,18 +19,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any, NoReturn
 
-import numpy as np
-
-from metta_fast.contracts.env import ActionSpec, Array
+from metta_fast.contracts.env import Array
 from metta_fast.contracts.errors import UserError
-from metta_fast.envs.actions.mask_keys import WITHOUT
+from metta_fast.envs.actions.mask_keys import NAME, WITHOUT
+from metta_fast.envs.actions.mask_values import MaskReader
 from metta_fast.envs.episode_length import layers
 from metta_fast.envs.spaces import FieldError, Part
 
-NAME = "action_mask"
-"""Key of a Dict observation and of `info`."""
 METHOD = "action_masks"
 CHOICES = "auto, none, absent, info, method or obs:LEAF"
 OFF = "env.action_mask=none turns masks off"
@@ -42,7 +40,7 @@ class MaskSource:
 
     kind: str
     """"obs", "info" or "method"."""
-    nvec: tuple[int, ...]
+    reader: MaskReader
     path: tuple[Any, ...] = ()
 
     def describe(self) -> str:
@@ -73,46 +71,9 @@ class MaskSource:
         """Writes a mask to `to`, bool [*agents, P].
 
         Raises:
-            FieldError: a wrong length or dtype.
+            FieldError: a value of another form.
         """
-        mask = value if isinstance(value, np.ndarray) else self._joined(value)
-        if mask.shape != to.shape:
-            raise FieldError(
-                f"{self.place()} has shape {list(mask.shape)}, expected {list(to.shape)}: one entry for each choice"
-            )
-        if mask.dtype != np.bool_ and (mask.dtype.kind not in "iu" or not ((mask == 0) | (mask == 1)).all()):
-            raise FieldError(
-                f"{self.place()} is {mask.dtype} {mask.tolist()}, expected bool, or whole numbers 0 and 1"
-            )
-        to[...] = mask
-
-    def check_legal(self, mask: Array, live: Array) -> None:
-        """Raises FieldError if a live row [n] of a mask [n, P] leaves a head without a legal choice."""
-        if not bool(live.any()):
-            return
-        at = 0
-        for head, n in enumerate(self.nvec):
-            if not np.asarray(mask[:, at : at + n].any(1))[live].all():
-                which = f" for action head {head}" if len(self.nvec) > 1 else ""
-                raise FieldError(
-                    f"{self.place()} leaves no legal action{which}: allow at least one, or end the episode in the step "
-                    "before"
-                )
-            at += n
-
-    def _joined(self, value: Any) -> Array:
-        """Converts a list, or a tuple of a mask for each head, to one array."""
-        try:
-            if isinstance(value, (tuple, list)) and len(value) == len(self.nvec) and np.ndim(value[0]):
-                parts = [np.asarray(part) for part in value]
-                if [part.shape[-1] for part in parts] == list(self.nvec):
-                    return np.concatenate(parts, -1)
-            mask = np.asarray(value)
-        except (ValueError, TypeError) as error:
-            raise FieldError(f"{self.place()} cannot be converted to an array ({error})") from None
-        if mask.dtype.kind not in "biuf":
-            raise FieldError(f"{self.place()} is a {type(value).__name__}, expected an array of bool")
-        return mask
+        to[...] = self.reader.read(value, agents, self.place())
 
 
 def method_of(env: Any) -> Callable[[], Any] | None:
@@ -122,13 +83,13 @@ def method_of(env: Any) -> Callable[[], Any] | None:
 
 
 def find_source(
-    given: str, env: Any, action: ActionSpec, parts: Sequence[Part], agents: int | None
+    given: str, env: Any, reader: MaskReader, parts: Sequence[Part], drop: Sequence[str] = ()
 ) -> MaskSource | None:
     """Returns where the environment's mask is, or None: it has none, or with "auto" perhaps one in `info`.
 
     Args:
         given: env.action_mask.
-        agents: number of agents of an environment of several, else None.
+        drop: leaves that env.drop leaves out. Of a mask: there is none, with "auto".
 
     Raises:
         UserError: an unknown value, a source that is not there, or actions that have no mask.
@@ -136,45 +97,49 @@ def find_source(
     kind, _, leaf = given.partition(":")
     if given not in ("auto", "info", "method", *WITHOUT) and not (kind == "obs" and leaf):
         raise UserError(f"env.action_mask={given!r}: expected {CHOICES}")
-    if given in WITHOUT or (given == "auto" and action.kind != "discrete"):
+    if given in WITHOUT or (given == "auto" and (not reader.size or NAME in drop)):
         return None
-    if action.kind != "discrete":
+    if not reader.size:
         raise UserError(
-            f"env.action_mask={given}: masks are for discrete actions alone, and these are {action.kind}; leave it out"
+            f"env.action_mask={given}: masks are for discrete actions, and these are continuous; leave it out"
         )
-    nvec = action.nvec
     if kind == "obs":
         paths = {
             "/".join(map(str, path)): path
             for part in parts
             for path in (part.path[:i] for i in range(1, len(part.path) + 1))
         }
+        if leaf in drop:
+            raise UserError(
+                f"env.action_mask=obs:{leaf}: env.drop leaves this leaf out; take it out of env.drop (the network does "
+                "not see a mask)"
+            )
         if leaf not in paths:
             raise UserError(
                 f"env.action_mask=obs:{leaf}: no such leaf; the observation has "
                 f"{', '.join(sorted(paths)) or 'obs alone'}"
             )
-        return _checked_leaf(MaskSource("obs", nvec, paths[leaf]), given, parts)
+        return _checked_leaf(MaskSource("obs", reader, paths[leaf]), given, parts)
     if given == "info":
-        return MaskSource("info", nvec)
+        return MaskSource("info", reader)
     if given == "method":
         if method_of(env) is None:
             raise UserError("env.action_mask=method: the environment has no method action_masks()")
-        return MaskSource("method", nvec)
+        return MaskSource("method", reader)
     if any(part.path[:1] == (NAME,) for part in parts):
-        return _checked_leaf(MaskSource("obs", nvec, (NAME,)), given, parts)
-    return None if method_of(env) is None else MaskSource("method", nvec)
+        return _checked_leaf(MaskSource("obs", reader, (NAME,)), given, parts)
+    return None if method_of(env) is None else MaskSource("method", reader)
 
 
 def _checked_leaf(source: MaskSource, given: str, parts: Sequence[Part]) -> MaskSource:
     """Raises UserError for a leaf whose space is no mask of these actions."""
     inside = [part for part in parts if is_mask(part, source)]
-    size = sum(part.shape[-1] if part.shape else 1 for part in inside)
-    if any(part.dtype.kind not in "biu" or part.nvec for part in inside) or size != sum(source.nvec):
+    size, wanted = sum(prod(part.shape) for part in inside), source.reader.size
+    if any(part.dtype.kind not in "biu" or part.nvec for part in inside) or size != wanted:
         shapes = ", ".join(f"{part.leaf.dtype} {list(part.shape)}" for part in inside)
         raise UserError(
             f"env.action_mask={given}: observation {'/'.join(map(str, source.path))!r} is {shapes}, expected bool or "
-            f"int8 [{sum(source.nvec)}], one entry for each choice; env.action_mask=none makes it an observation like "
+            f"int8 [{wanted}], one entry for each choice; env.action_mask=none makes it an observation like "
             "any other"
         )
     if len(inside) == len(parts):

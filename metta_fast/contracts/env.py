@@ -128,7 +128,7 @@ class EnvSpec:
     the new episode's first. "same_step": row t+1 is the new episode's first; with `has_final_obs` the vector
     writes the last observation to `final_obs` (contracts/device_vector.py)."""
     action_mask: bool = False
-    """True: each row carries a mask of legal choices (discrete actions). `EnvBatch` writes it to Rows.action_mask."""
+    """True: each row carries a mask of the legal choices of discrete actions: `EnvBatch` writes Rows.action_mask."""
     device_rows: bool = False
     """True: its factory has `make_device_vector`: the environments' rows are torch tensors on the learner's device, a
     GPU or the CPU (contracts/device_vector.py)."""
@@ -253,9 +253,9 @@ def check_spec(factory: Any) -> None:
     spec, name = factory.spec, type(factory).__name__
     if not isinstance(spec, EnvSpec):
         raise UserError(f"{name}.spec is {type(spec).__name__}: expected a metta_fast.EnvSpec")
-    if spec.action_mask and spec.action.kind != "discrete":
+    if spec.action_mask and not spec.action.nvec:
         raise UserError(
-            f"{name}.spec has action_mask=True with {spec.action.kind} actions: masks are for discrete actions alone"
+            f"{name}.spec has action_mask=True with continuous actions alone: masks are for discrete actions"
         )
 
 

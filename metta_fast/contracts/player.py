@@ -1,5 +1,5 @@
-"""Defines the interface of players, which choose actions outside training (evaluation, recorded episodes), and random
-actions."""
+"""Defines the interface of players, which choose actions outside training (evaluation, recorded episodes); random
+actions, and the check that an action mask leaves a choice."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Protocol
 
 import numpy as np
 
-from metta_fast.contracts.env import ActionSpec, Array, EnvBatch, Rows
+from metta_fast.contracts.env import ActionSpec, Array, EnvBatch, EnvError, EnvSpec, Rows
 
 
 class Player(Protocol):
@@ -42,3 +42,45 @@ def uniform(
     drawn = rng.uniform(low, high, (agents, len(action.low)))
     numbers = np.clip(drawn, action.low, action.high).astype(np.float32)
     return np.concatenate([choices.astype(np.float32), numbers], 1)
+
+
+def first_illegal(action_mask: Array, live: Array | None, spec: EnvSpec) -> tuple[int, int] | None:
+    """Returns (row, head) of the first row of action_mask [n, P] bool, among those of `live` [n] bool (None: all), that
+    leaves an action head without a legal choice; None if there is none."""
+    starts = np.cumsum((0, *spec.action.nvec[:-1]))
+    legal = np.logical_or.reduceat(action_mask, starts, axis=1)
+    illegal = ~legal.all(1)
+    if live is not None:
+        illegal &= live
+    if not illegal.any():
+        return None
+    row = int(illegal.argmax())
+    return row, int(legal[row].argmin())
+
+
+def check_legal(
+    action_mask: Array, live: Array | None, spec: EnvSpec, first_agent: int = 0, where: str = ""
+) -> None:
+    """Checks the masks by which actions are about to be chosen; arguments as those of `first_illegal`.
+
+    Args:
+        first_agent: the agent of the first row.
+        where: added to the environment's number in the message.
+
+    Raises:
+        EnvError: naming the environment of the first live row without a legal choice.
+    """
+    found = first_illegal(action_mask, live, spec)
+    if found is not None:
+        raise without_choice(spec, first_agent + found[0], where, found[1])
+
+
+def without_choice(spec: EnvSpec, agent: int, where: str, head: int = 0) -> EnvError:
+    """Returns the error for an agent's action mask that leaves a head without a legal choice."""
+    env, in_env = divmod(agent, spec.agents_per_env)
+    which = f" for action head {head}" if len(spec.action.nvec) > 1 else ""
+    return EnvError(
+        f"{spec.name} gave an action mask without a legal choice{which} in environment {env} (agent {in_env} of it)"
+        f"{where}; allow at least one, or end the episode in the step before",
+        env,
+    )

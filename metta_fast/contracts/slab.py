@@ -101,13 +101,3 @@ def slab_rows(spec: EnvSpec, num_agents: int, slab: Array) -> Rows:
 def new_rows(spec: EnvSpec, num_agents: int) -> Rows:
     """Returns rows in memory of their own, zeroed."""
     return slab_rows(spec, num_agents, np.zeros(slab_size(spec, num_agents), np.uint8))
-
-
-def first_illegal(action_mask: Array, live: Array | None, spec: EnvSpec) -> int | None:
-    """Returns the first row of action_mask [n, P] bool, among those of `live` [n] bool (None: all), that leaves an
-    action head without a legal choice; None if there is none."""
-    starts = np.cumsum((0, *spec.action.nvec[:-1]))
-    illegal = ~np.logical_or.reduceat(action_mask, starts, axis=1).all(1)
-    if live is not None:
-        illegal &= live
-    return int(illegal.argmax()) if illegal.any() else None

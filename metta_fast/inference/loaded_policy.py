@@ -11,6 +11,7 @@ obs, reward, terminated, truncated, info = env.step(policy.act(obs))
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from html import escape
 from os import PathLike
 from typing import TYPE_CHECKING, Any
@@ -22,7 +23,7 @@ from metta_fast.config.schema import PolicyConfig
 from metta_fast.config.trust import given_in_call
 from metta_fast.contracts.env import ActionSpec, Array, EnvFactory
 from metta_fast.contracts.errors import UserError
-from metta_fast.contracts.slab import first_illegal
+from metta_fast.contracts.player import first_illegal
 from metta_fast.inference.evaluate import load_run
 from metta_fast.inference.players import PolicyPlayer, sampled_or_likely
 from metta_fast.inference.read_observation import as_array, read_observation
@@ -30,6 +31,7 @@ from metta_fast.inference.read_observation import as_array, read_observation
 if TYPE_CHECKING:
     import torch
 
+    from metta_fast.envs.actions.masks import MaskSource
     from metta_fast.policy import Policy
 
 
@@ -114,11 +116,10 @@ class LoadedPolicy:
         self._deterministic, self._seed = deterministic, seed
         self._parts = [part for part in getattr(factory, "parts", ()) if part.name in self.spec.obs]
         self._unread = factory.spec.obs.keys() - self.spec.obs.keys()
-        source = getattr(factory, "mask", None)
-        self._mask_path = source.path if source is not None else ()
-        """Where an observation has the action mask; () if it has none."""
-        if self._mask_path:
-            self._unread |= {"/".join(map(str, self._mask_path))}
+        self._mask: MaskSource | None = getattr(factory, "mask", None)
+        """Where a Python environment's mask is."""
+        if self._mask is not None and self._mask.path:
+            self._unread |= {self._mask.describe().removeprefix("obs:")}
         self._space = None if getattr(factory, "several", True) else factory.action_space  # type: ignore[attr-defined]
         """The action space, if the environment is a Python one with one agent."""
         self.restart()
@@ -131,16 +132,13 @@ class LoadedPolicy:
                     f"action_mask was given, but {self.spec.name} has no action masks; leave it out"
                 )
             return None
-        found = obs if self._mask_path and action_mask is None else action_mask
-        if found is obs:
-            name = "/".join(map(str, self._mask_path))
+        found, source = action_mask, self._mask
+        if found is None and source is not None and source.kind == "obs":
+            name = source.describe().removeprefix("obs:")
             if isinstance(obs, Mapping) and name in obs:
                 return obs[name]
-            try:
-                for key in self._mask_path:
-                    found = found[key]
-            except (KeyError, IndexError, TypeError):
-                found = None
+            with suppress(ValueError):  # FieldError: the observation has none
+                found = source.find(obs, None, None)
         if found is None:
             raise UserError(
                 f"{self.spec.name} has action masks: give act(obs, action_mask=…), [n, {sum(self.spec.action.nvec)}] "
@@ -149,25 +147,27 @@ class LoadedPolicy:
         return found
 
     def _legal(self, action_mask: Any, n: int) -> Array:
-        """Returns the mask as [n, P] bool. Raises UserError for another shape or dtype, or no legal choice."""
-        nvec = self.spec.action.nvec
-        if isinstance(action_mask, (tuple, list)) and len(action_mask) == len(nvec) > 1:
-            action_mask = np.concatenate([as_array(part, "action_mask") for part in action_mask], -1)
-        given = as_array(action_mask, "action_mask")
-        wanted = (n, sum(nvec))
-        if given.shape not in (wanted, wanted[1:] if n == 1 else wanted):
+        """Returns the mask as [n, P] bool. Raises UserError for another form, or no legal choice."""
+        given = _on_host(action_mask)
+        try:
+            legal = self._read_mask(given, n)
+        except ValueError as error:  # FieldError
+            raise UserError(str(error)) from None
+        found = first_illegal(legal, None, self.spec)
+        if found is not None:
             raise UserError(
-                f"action_mask has shape {list(given.shape)}, expected {list(wanted)}: one entry for each choice"
-            )
-        if given.dtype != np.bool_ and not (given.dtype.kind in "iu" and ((given == 0) | (given == 1)).all()):
-            raise UserError(f"action_mask is {given.dtype}, expected bool, or whole numbers 0 and 1")
-        legal = np.ascontiguousarray(given.reshape(wanted).astype(np.bool_))
-        row = first_illegal(legal, None, self.spec)
-        if row is not None:
-            raise UserError(
-                f"action_mask leaves agent {row} no legal choice: allow at least one for each head"
+                f"action_mask leaves agent {found[0]} no legal choice: allow at least one for each head"
             )
         return legal
+
+    def _read_mask(self, given: Any, n: int) -> Array:
+        from metta_fast.envs.actions.mask_values import MaskReader
+
+        reader = self._mask.reader if self._mask is not None else MaskReader(self.spec.action.nvec)
+        if n == 1:  # one agent's needs no axis n
+            with suppress(ValueError):
+                return np.array(reader.read(given, (), "action_mask")[None])
+        return np.ascontiguousarray(reader.read(given, (n,), "action_mask"))
 
     def describe(self) -> dict[str, str]:
         """Returns what this policy is, as texts by name: environment, observation, actions, network, …"""
@@ -212,8 +212,9 @@ class LoadedPolicy:
                 be left out.
             reset: [n] bool: True for agents whose episode begins with this observation; or one bool for all. None: no
                 agent's (all begin after `restart`).
-            action_mask: [n, P] bool, True for legal choices of all heads side by side ([P] for one agent): only where
-                the environment gives masks. May be left out where the mask is a leaf of `obs`.
+            action_mask: [n, P] bool, True for legal choices of all heads side by side ([P] for one agent), or in the
+                environment's own form: only where the environment gives masks. May be left out where the mask is a
+                leaf of `obs`.
 
         Raises:
             UserError: an observation or action mask of the wrong form, a mask that is missing or forbids all choices,
@@ -280,6 +281,15 @@ def _numbers(action: ActionSpec) -> str:
         f"from {lows.pop()} to {highs.pop()}" if len(lows) == len(highs) == 1 else "with bounds of their own"
     )
     return f"{count} number{'s' * (count > 1)} {bounds}"
+
+
+def _on_host(mask: Any) -> Any:
+    """Returns a mask with its torch tensors as NumPy arrays."""
+    if isinstance(mask, Mapping):
+        return {key: _on_host(part) for key, part in mask.items()}
+    if isinstance(mask, (tuple, list)):
+        return type(mask)(_on_host(part) for part in mask)
+    return as_array(mask, "action_mask") if hasattr(mask, "detach") else mask
 
 
 def _begins(reset: Any, n: int) -> Array:

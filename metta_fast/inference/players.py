@@ -30,8 +30,8 @@ from metta_fast.contracts.env import (
     check_batches,
 )
 from metta_fast.contracts.errors import UserError
-from metta_fast.contracts.player import Player, uniform
-from metta_fast.contracts.slab import first_illegal, new_rows
+from metta_fast.contracts.player import Player, check_legal, uniform
+from metta_fast.contracts.slab import new_rows
 
 if TYPE_CHECKING:
     import torch
@@ -152,18 +152,6 @@ def _take_info(batch: EnvBatch, ended: Array, agents: int, found: dict[str, Arra
                 column[env * agents + which] = numbers[which]
 
 
-def check_legal(action_mask: Array, live: Array | None, spec: EnvSpec) -> None:
-    """Raises EnvError if a live row's action mask leaves a head without a legal choice."""
-    row = first_illegal(action_mask, live, spec)
-    if row is not None:
-        env, agent = divmod(row, spec.agents_per_env)
-        raise EnvError(
-            f"{spec.name} gave an action mask without a legal choice in environment {env} (agent {agent} of it); "
-            "expected at least one True for each action head",
-            env,
-        )
-
-
 class RandomPlayer:
     """Chooses uniformly among all legal actions."""
 
@@ -218,6 +206,8 @@ class PolicyPlayer:
 
     def act(self, rows: Rows, batch: EnvBatch) -> Array:
         masks = rows.action_mask if self._spec.action_mask else None
+        if masks is not None:
+            check_legal(masks, rows.mask, self._spec)
         return self.choose(rows.obs, rows.reset, rows.mask, masks)
 
     def choose(
@@ -232,16 +222,14 @@ class PolicyPlayer:
 
         Args:
             live: [n] bool: rows whose action is used; None: all.
-            action_mask: [n, P] bool: True for legal choices; None: all are.
+            action_mask: [n, P] bool: True for legal choices, of which every live row has one for each head; None: all
+                are.
 
         Raises:
-            EnvError: an action mask leaves a live row without a legal choice.
             UserError: all logits of an action head are -inf in a row whose action is used.
         """
         import torch
 
-        if action_mask is not None:
-            check_legal(action_mask, live, self._spec)
         draw = torch.rand if self._spec.action.kind == "discrete" else torch.randn
         with torch.inference_mode():
             leaves = {

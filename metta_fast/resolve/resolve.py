@@ -35,6 +35,7 @@ from metta_fast.contracts.env_answers import viewer as viewer_of
 from metta_fast.contracts.errors import UserError
 from metta_fast.contracts.progress import watched_by
 from metta_fast.envs import is_ours
+from metta_fast.envs.actions.mask_keys import NAME as MASK_NAME
 from metta_fast.envs.actions.mask_keys import check_masks
 from metta_fast.envs.env_keys import check_env_keys
 from metta_fast.machine import hardware
@@ -177,8 +178,15 @@ class _Resolve(Defaults):
         if mask is not None:
             self._set("env.action_mask", mask.describe(), "found there")
         elif not getattr(factory, "mask_unknown", False):
+            dropped = MASK_NAME in env.drop
+            if dropped:
+                self.notes.append(
+                    f"env.drop=[{MASK_NAME}] leaves the action mask out, as env.action_mask=none does: actions are "
+                    "chosen without it, illegal ones too"
+                )
             if not factory.spec.action_mask:
-                self._set("env.action_mask", "none", "the environment gives none")
+                why = "env.drop leaves it out" if dropped else "the environment gives none"
+                self._set("env.action_mask", "none", why)
         elif seen.mask:
             factory = cast("PythonEnvFactory", factory).with_mask("info")
             check_masks(env, factory)

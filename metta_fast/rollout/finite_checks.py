@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from metta_fast.buffers.rollout import Buffers
 from metta_fast.contracts.env import Array, EnvError, EnvSpec
 from metta_fast.contracts.errors import NonFiniteError
-from metta_fast.contracts.slab import first_illegal
+from metta_fast.contracts.player import without_choice
 from metta_fast.contracts.vector import Block
 
 __all__ = [
@@ -31,7 +31,6 @@ __all__ = [
     "check_action_mask",
     "check_block",
     "check_choice",
-    "check_legal",
     "check_loss_scale",
     "check_rollout",
     "check_update",
@@ -45,8 +44,6 @@ __all__ = [
 
 NO_CHOICE = "the policy leaves no choice: all logits of an action head are -inf; allow at least one action"
 DIVERGED = "its weights have diverged; try a lower trainer.learning_rate"
-WITHOUT_CHOICE = "gave an action mask without a legal choice"
-AT_LEAST_ONE = "expected at least one True for each action head in every row with mask=True"
 LOWEST_SCALE = 2.0**-10
 """fp16: the scale starts at 2^16 and is halved at each step whose gradients overflow."""
 TOO_LARGE = (
@@ -92,19 +89,6 @@ def check_choice(block: Block, logprob: Array, policy: nn.Module, spec: EnvSpec,
         f"no action can be taken in environment {env} (agent {in_env} of it), row {t} of the rollout of epoch "
         f"{epoch}: {NO_CHOICE}"
     )
-
-
-def check_legal(block: Block, spec: EnvSpec, t: int, epoch: int) -> None:
-    """Checks a block's action masks in the slab, before an action is chosen by them. Masked rows do not count.
-
-    Raises:
-        EnvError: naming the environment of the first live row without a legal choice.
-    """
-    row = first_illegal(block.rows.action_mask, block.rows.mask, spec)
-    if row is not None:
-        env, in_env = divmod(block.start + row, spec.agents_per_env)
-        where = f" in environment {env} (agent {in_env} of it), row {t} of the rollout of epoch {epoch}"
-        raise EnvError(f"{spec.name} {WITHOUT_CHOICE}{where}; {AT_LEAST_ONE}", env)
 
 
 def check_weights(policy: nn.Module, epoch: int) -> None:
@@ -208,14 +192,15 @@ def illegal_rows(buffers: Buffers, spec: EnvSpec) -> Tensor:
 def check_action_mask(buffers: Buffers, spec: EnvSpec, epoch: int) -> NoReturn:
     """Raises EnvError naming the first of `illegal_rows`."""
     rows = illegal_rows(buffers, spec).nonzero()
-    where, env = "", None
-    if len(rows):  # else the rollout launched ahead has written over it
-        row, agent = rows[0].tolist()
-        env, in_env = divmod(agent, spec.agents_per_env)
-        where = f" in environment {env} (agent {in_env} of it), row {row}"
-    raise EnvError(
-        f"{spec.name} {WITHOUT_CHOICE}{where} of the rollout of epoch {epoch}; {AT_LEAST_ONE}", env
-    )
+    if not len(rows):  # the rollout launched ahead has written over it
+        raise EnvError(
+            f"{spec.name} gave an action mask without a legal choice in the rollout of epoch {epoch}"
+        )
+    row, agent = rows[0].tolist()
+    assert buffers.action_mask is not None
+    heads = buffers.action_mask[row, agent].split(spec.action.nvec)
+    head = [bool(one.any()) for one in heads].index(False)
+    raise without_choice(spec, agent, f", row {row} of the rollout of epoch {epoch}", head)
 
 
 def check_rollout(faults: Mapping[str, float], buffers: Buffers, spec: EnvSpec, epoch: int) -> None:

@@ -20,13 +20,14 @@ from torch import Tensor
 
 from metta_fast.buffers.rollout import Buffers
 from metta_fast.contracts.errors import NonFiniteError, UserError
+from metta_fast.contracts.player import check_legal
 from metta_fast.contracts.vector import Block, VectorEnv, VectorError, WorkerError
 from metta_fast.policy.base import Policy
 from metta_fast.policy.plan import described_by
 from metta_fast.rollout.act import Choose, make_act
 from metta_fast.rollout.base import RolloutBase
 from metta_fast.rollout.check_compiled import check_compiled
-from metta_fast.rollout.finite_checks import check_block, check_choice, check_legal
+from metta_fast.rollout.finite_checks import check_block, check_choice
 from metta_fast.rollout.transfer import Transfer, make_transfer
 
 
@@ -117,7 +118,8 @@ class Rollout(RolloutBase[VectorEnv]):
         t = self._rows[i]
         self._rows[i] = t + 1
         if self.buffers.action_mask is not None and t < self._last:
-            check_legal(block, self.vec.spec, t, self._epoch)
+            where = f", row {t} of the rollout of epoch {self._epoch}"
+            check_legal(block.rows.action_mask, block.rows.mask, self.vec.spec, block.start, where)
         transfer.load(block, t)
         timer.lap("copy")
         self._act_on(block, t)

@@ -6,8 +6,8 @@ graph; `read` judges its figures once they are on the host:
     figures  [rows | episodes, return, length, *stats | faults]  float64
              rows      unmasked rows: agent steps
              episodes  that were counted, and their sums, as EpisodeStats gives them
-             faults    for each array that can be non-finite: not 0 where an entry is that is learnt from; last, with
-                       action masks: not 0 where a live row has no legal choice
+             faults    for each array that can be non-finite: not 0 where an entry is that is learnt from; last, if
+                       asked for: not 0 where a live row has no legal choice
 
 Faults and episodes are of the rewards as the environment gave them; the scale comes last.
 On a GPU with Triton two kernels do all of it (triton_summary.py), else torch operations.
@@ -46,14 +46,15 @@ class Summary:
         reward_scale: RewardScale | None,
         *,
         kernels: bool = False,
+        masks: bool = False,
     ) -> None:
-        """kernels: by triton_summary.py."""
+        """kernels: by triton_summary.py. masks: look at action masks, which a rollout of blocks checks itself."""
         self.spec, self.buffers = spec, buffers
         self.episodes, self.reward_scale = episodes, reward_scale
         self._arrays = checked(buffers, spec)
         self._others = {shown: one for shown, one in self._arrays.items() if shown not in IN_KERNEL}
-        masked = () if buffers.action_mask is None else (ACTION_MASK,)
-        self.faults = (*IN_KERNEL, *self._others, *masked)
+        self._masks = masks and buffers.action_mask is not None
+        self.faults = (*IN_KERNEL, *self._others, *[ACTION_MASK] * self._masks)
         """Names of the faults, in the order of `figures`."""
         self._sums = 1 + len(episodes.names)
         self.figures = torch.zeros(
@@ -68,7 +69,7 @@ class Summary:
     def run(self) -> None:
         """Take in the rollout in the buffers: fill `figures`, then scale the rewards in place."""
         others = [one.fault() for one in self._others.values()]
-        if self.buffers.action_mask is not None:
+        if self._masks:
             others.append(illegal_rows(self.buffers, self.spec).any())
         if self._kernels is not None:
             self._kernels.run()

@@ -5,16 +5,21 @@ from __future__ import annotations
 import gymnasium
 import numpy as np
 import pytest
+import torch
 from gymnasium import spaces
 
 import metta_fast
 from metta_fast.cli import main
+from metta_fast.config.keys import PolicyConfig
+from metta_fast.contracts.env import EnvError
 from metta_fast.contracts.errors import UserError
 from metta_fast.contracts.vector import WorkerError
 from metta_fast.envs.python_env import PythonEnvFactory
 from metta_fast.envs.sanity.legal import Legal
-from metta_fast.inference.players import RandomPlayer, play
+from metta_fast.inference.players import PolicyPlayer, RandomPlayer, play
+from metta_fast.policy import make_policy
 from metta_fast.vector import make_vector
+from tests.ppo.stand_in import make_ppo
 
 LEGAL = "metta_fast.envs.sanity.legal:make"
 SMALL = [
@@ -138,7 +143,6 @@ def wrong(change):
         (lambda info: {}, "is missing"),
         (lambda info: {"action_mask": np.ones(3, np.bool_)}, r"has shape \[3\], expected \[4\]"),
         (lambda info: {"action_mask": np.ones(4)}, "is float64"),
-        (lambda info: {"action_mask": np.zeros(4, np.bool_)}, "leaves no legal action"),
     ],
 )
 def test_a_wrong_mask_names_its_environment(change, words):
@@ -146,6 +150,22 @@ def test_a_wrong_mask_names_its_environment(change, words):
     vec.async_reset(1)
     with pytest.raises(WorkerError, match=f"environment 0 gave a wrong value: .*{words}"):
         vec.recv()
+
+
+def test_a_live_row_without_a_legal_action_is_named():
+    factory = PythonEnvFactory(lambda index: Masked("method", HEADS, live=False))
+    policy = make_policy(PolicyConfig(hidden_size=8), factory.spec)
+    ours = PolicyPlayer(policy, factory.spec, torch.device("cpu"), deterministic=None)
+    for player in (RandomPlayer(factory.spec), ours):
+        with pytest.raises(
+            EnvError,
+            match=r"without a legal choice for action head 0 in environment 0 \(agent 0 of it\); allow",
+        ):
+            play(factory, player, 2, seed=1)
+    ppo = make_ppo(factory, policy=policy, num_envs=2, blocks=1, horizon=8, bptt=4, minibatches=1)
+    with pytest.raises(EnvError, match=r"head 0 in environment 0 .*, row 0 of the rollout of epoch 0; allow"):
+        ppo.collect()
+    ppo.vec.close()
 
 
 def test_an_evaluation_plays_legal_actions_alone():
@@ -183,8 +203,6 @@ def test_a_loaded_policy_takes_legal_actions_alone(run):
 
 
 def test_an_exported_policy_takes_the_mask(run, tmp_path):
-    import torch
-
     done = metta_fast.export_policy(run, tmp_path / "p.pt")
     assert [one["name"] for one in done.metadata["inputs"]][:2] == ["obs", "action_mask"]
     step = torch.jit.load(str(done.path))

@@ -25,6 +25,7 @@ class DevicePPO(PPO):
     """Implements PPO for a DeviceVector (contracts/device_vector.py)."""
 
     vec: DeviceVector
+    checks_masks = True
 
     def __init__(self, config: Any, *args: Any, **keys: Any) -> None:
         super().__init__(config, *args, **keys)

@@ -64,6 +64,9 @@ class PPO:
         hooks: hooks of the enabled features; None: no features.
     """
 
+    checks_masks = False
+    """Whether the summary looks at action masks: True where the rollout does not see them on the host."""
+
     def __init__(
         self,
         config: Config,
@@ -101,6 +104,7 @@ class PPO:
             self.episodes,
             self.reward_scale,
             kernels=self.paths.uses(SUMMARY_KERNELS),
+            masks=self.checks_masks,
         )
         self._common: dict[str, Any] = {
             "device": device,
