@@ -43,7 +43,7 @@ USAGE = """usage: metta-fast COMMAND …
   monitor [RUN]         show the machine and a run's newest metrics, live; `metta-fast monitor --help`
   new-env NAME          write the files of your own environment in C; `metta-fast new-env --help`
   new-robot NAME        write the files of your own robot; `metta-fast new-robot --help`
-  build [NAME]          compile the native extensions of a checkout, or one of them; `metta-fast build --help`
+  build [NAME|FOLDER]   compile the native extensions of a checkout, one of them, or an environment in C
   doctor                list this machine's hardware, the matching profile and missing packages; `doctor --help`
   bench …               measure speed (benchmark_performance.py); `metta-fast bench --help`
 
@@ -157,9 +157,10 @@ def new_robot(words: Sequence[str]) -> int:
 
 
 def build(words: Sequence[str]) -> int:
+    from metta_fast.envs.c_env.folder import build_folder
     from metta_fast.scaffold.build import run_build_command
 
-    return run_build_command(list(words))
+    return run_build_command(list(words), build_folder)
 
 
 def doctor(words: Sequence[str]) -> int:

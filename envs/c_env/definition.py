@@ -161,7 +161,12 @@ class CFactory:
     def gpu_program(self) -> CProgram:
         """Returns the kernels: the same rules, compiled for the GPU."""
         return CProgram(
-            self.spec.name, self.header, bytes(self._params()), self.spec.state_bytes, lanes=self.lanes
+            self.spec.name,
+            self.header,
+            self.rules_digest(),
+            bytes(self._params()),
+            self.spec.state_bytes,
+            lanes=self.lanes,
         )
 
     def make_recorder(self, batch: CBatch) -> FrameRecorder | None:

@@ -14,6 +14,7 @@ from metta_fast.config.extension import described
 from metta_fast.contracts.errors import UserError
 from metta_fast.contracts.interrupt import is_interrupt
 from metta_fast.envs.c_env.definition import CEnv, CFactory
+from metta_fast.storage.user_files import user_path
 
 
 def folder_factory(path: Path | str, **keys: Any) -> CFactory:
@@ -30,10 +31,32 @@ def folder_factory(path: Path | str, **keys: Any) -> CFactory:
     return env.make(folder / f"{env.name}.h", **keys)
 
 
+def build_folder(name: str) -> Path | None:
+    """Compiles the rules of an environment in C, unless the cache has them, and checks that they fit its description.
+
+    Args:
+        name: its folder, or a game that comes with metta_fast.
+
+    Returns:
+        The library; None: `name` is neither.
+
+    Raises:
+        UserError: the folder holds no environment, there is no compiler, or a file has a fault.
+    """
+    game = Path(__file__).resolve().parents[1] / "games" / name
+    place = game if name.isidentifier() and game.is_dir() else user_path(name)
+    if not place.is_dir() and "/" not in name and not name.startswith("."):
+        return None
+    env, folder = load_folder(place.resolve()), place.resolve()
+    return env.make(folder / f"{env.name}.h", agents_per_env=env.agents or 1).path
+
+
 def load_folder(folder: Path) -> CEnv:
     """Imports the folder's Python file and returns its CEnv."""
     where = f"env.path={folder}"
     name, file = folder.name, folder / f"{folder.name}.py"
+    if folder.is_file():
+        raise UserError(f"{where} is a file: give the folder that contains it, env.path={folder.parent}")
     if not folder.is_dir():
         raise UserError(
             f"{where}: there is no such folder; metta-fast new-env {name or 'NAME'} writes one to begin with"

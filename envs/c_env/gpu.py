@@ -24,6 +24,7 @@ class CProgram:
 
     Args:
         header: the rules.
+        rules: their digest, so that a process that has loaded kernels loads those of changed rules.
         params: the prepared ENV_params.
         state_bytes: ENV_state_size.
         lanes: whether the rules share work among lanes.
@@ -36,7 +37,9 @@ class CProgram:
     lanes_bytes = 0
     shortest = 0
 
-    def __init__(self, name: str, header: Path, params: bytes, state_bytes: int, *, lanes: bool) -> None:
+    def __init__(
+        self, name: str, header: Path, rules: str, params: bytes, state_bytes: int, *, lanes: bool
+    ) -> None:
         if len(params) > MOST_PARAMS:
             raise UserError(
                 f"{header.name}: {name}_params has {len(params)} bytes, a GPU takes at most {MOST_PARAMS}; move tables "
@@ -50,6 +53,7 @@ class CProgram:
             options=(
                 f"-DMF_PARAMS_BYTES={len(params)}",
                 "-DMF_IN_PLACE",
+                f"-DMF_RULES_{rules}",
                 *(() if lanes else ("-DMF_ONE_LANE",)),
                 "--device-as-default-execution-space",  # functions and tables without MF_FN, MF_CONST
             ),

@@ -35,6 +35,7 @@ FLAGS = (
     "-fvisibility=hidden",
     "-ffp-contract=off",
     "-fno-fast-math",
+    "-Werror=implicit-function-declaration",
 )
 TIMEOUT_S = 900.0
 LIMIT = 64

@@ -1,10 +1,12 @@
-"""`metta-fast build [NAME|all]`: compiles the native extensions of a checkout.
+"""`metta-fast build [NAME|all|FOLDER]`: compiles the native extensions of a checkout, or an environment in C.
 
     metta-fast build             # all of them; what has not changed is not compiled again
     metta-fast build arm         # the robots' extension, with the rules in envs/robot/tasks/arm.h
     metta-fast build grid        # the extension metta_fast.envs.grid._grid
+    metta-fast build ./walk      # your own environment in C (new-env), ahead of its first use; `build snake`: a game
 
-It runs setup.py, whose whole output is kept in build/build.log.
+Extensions are built by setup.py, whose whole output is kept in build/build.log. An environment in C needs a compiler
+only, also with an installed copy.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ import subprocess
 import sys
 import time
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from metta_fast.config.keys import did_you_mean
@@ -142,19 +144,27 @@ def _wait(process: subprocess.Popen[bytes], what: str) -> None:
         print("\r\033[K", end="", file=sys.stderr, flush=True)
 
 
-def run_build_command(words: Sequence[str]) -> int:
+def run_build_command(words: Sequence[str], of_folder: Callable[[str], Path | None]) -> int:
     """Runs `metta-fast build` and returns 0.
+
+    Args:
+        of_folder: compiles the environment in C that a name means, and returns the library; None: it means none.
 
     Raises:
         UserError: see `build`; the package is an installed copy; there is no such extension.
     """
     name = parser().parse_args(list(words)).name
+    known = extension_names(ROOT) if is_checkout() else {}
+    began = time.monotonic()
+    library = None if name in ("all", *known) else of_folder(name)
+    if library is not None:
+        print(f"{library} ({time.monotonic() - began:.1f} s)")
+        return 0
     if not is_checkout():
         raise UserError(
             f"{ROOT} is an installed copy, whose extensions are compiled already; build works in a checkout (a clone "
-            "of metta_fast)"
+            "of metta_fast), or with the folder of an environment in C"
         )
-    known = extension_names(ROOT)
     if name != "all" and name not in known:
         short = sorted({key for key in known if "." not in key and not key.startswith("_")})
         raise UserError(
@@ -169,11 +179,16 @@ def parser() -> argparse.ArgumentParser:
     """Makes the parser of the command's options."""
     made = OptionParser(
         prog="metta-fast build",
-        description="Compile the native extensions of a checkout; what has not changed is not compiled again.",
+        description="Compile the native extensions of a checkout, or an environment in C; what has not changed is not "
+        "compiled again.",
         epilog=(__doc__ or "").partition("\n\n")[2],
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     made.add_argument(
-        "name", metavar="NAME", nargs="?", default="all", help="a robot or an extension (default: all)"
+        "name",
+        metavar="NAME",
+        nargs="?",
+        default="all",
+        help="a robot, an extension, or the folder of an environment in C (default: all extensions)",
     )
     return made

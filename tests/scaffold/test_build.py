@@ -16,6 +16,8 @@ from metta_fast.contracts.errors import UserError
 from metta_fast.machine import compiler, installation
 from metta_fast.scaffold import build as module
 from metta_fast.scaffold.build import ROBOTS, build, extension_names
+from metta_fast.scaffold.new_env import new_env
+from tests.c_compiler import CC
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -41,6 +43,29 @@ def test_an_installed_copy_has_nothing_to_build(
     monkeypatch.setattr(installation, "ROOT", tmp_path)
     assert main(["build"]) == 2
     assert "installed copy, whose extensions are compiled already" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(not CC, reason="no C compiler here")
+def test_a_folder_is_compiled_ahead_of_its_first_use(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also from an installed copy, and the second time from the cache; a fault is one line."""
+    monkeypatch.setattr(installation, "ROOT", tmp_path)  # no checkout
+    monkeypatch.setenv("METTA_FAST_CACHE", str(tmp_path / "cache"))
+    folder = new_env("walk", tmp_path)[0].parent
+    monkeypatch.chdir(tmp_path)
+    assert main(["build", "./walk"]) == 0
+    (library,) = (tmp_path / "cache").rglob("walk-*.so")
+    monkeypatch.setattr(subprocess, "run", None)  # nothing is compiled
+    assert main(["build", "walk"]) == 0
+    assert capsys.readouterr().out.count(f"{library} (") == 2
+    monkeypatch.undo()
+    monkeypatch.setenv("METTA_FAST_CACHE", str(tmp_path / "cache"))
+    (folder / "walk.h").write_text((folder / "walk.h").read_text().replace("s->step++;", "s->step++"))
+    assert main(["build", str(folder)]) == 2
+    error = capsys.readouterr().err
+    assert "walk.h does not compile: " in error
+    assert error.count("\n") == 1
 
 
 def test_without_a_compiler_both_ways_to_get_one_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
