@@ -34,7 +34,6 @@ from metta_fast.config.extension import (
     described,
     entry_point,
     entry_point_names,
-    load_named,
 )
 from metta_fast.config.keys import did_you_mean, shown
 from metta_fast.contracts.device_vector import DeviceFactory, check_device_factory
@@ -250,11 +249,12 @@ def _params(config: EnvConfig, *taken: str) -> dict[str, Any]:
 
 def _custom(config: EnvConfig) -> EnvFactory | DeviceFactory:
     """Makes a factory by module:name, or by an entry point of an installed package."""
+    from metta_fast.envs.adapters.packages import load_function
     from metta_fast.envs.noted_config import note
 
     where = f"env.factory={config.factory}"
     function = (
-        load_named(config.factory, "env.factory")
+        load_function(config.factory)
         if ":" in config.factory
         else entry_point(ENVS, config.factory, "env.factory")
     )

@@ -25,7 +25,7 @@ from metta_fast.config.keys import EnvConfig, nearest
 from metta_fast.contracts.env import EnvError
 from metta_fast.contracts.errors import UserError
 from metta_fast.contracts.interrupt import is_interrupt
-from metta_fast.envs.adapters.packages import missing_package, register
+from metta_fast.envs.adapters.packages import check_package, missing_package, register, registered_by
 from metta_fast.envs.python_checks import check_env
 from metta_fast.envs.python_env import PythonEnvFactory
 
@@ -38,6 +38,8 @@ CURES = {
 """Keys that have no effect here, and what to type instead."""
 
 
+SHOWN = 5
+"""Ids that a message lists."""
 ATARI = "ale_py.env:AtariEnv"
 """What the registry names for every game of ALE."""
 
@@ -100,8 +102,9 @@ def maker(config: EnvConfig, example: str = "CartPole-v1") -> Maker:
         )
     package, name = package_and_id(config.id)
     if package:
+        check_package(package, where)
         load_module(package, "env.id", where)
-    spec = _found(name, where)
+    spec = _found(name, where, package)
     _check_kwargs(spec, config.kwargs, where)
     wrappers = tuple((name, load_named(name, "env.wrappers")) for name in config.wrappers)
     return Maker(spec, dict(config.kwargs), wrappers, where, package)
@@ -168,7 +171,7 @@ def wrapped(env: Any, named: str, wrap: Callable[[Any], Any]) -> Any:
         ) from error
 
 
-def _found(name: str, where: str) -> Any:
+def _found(name: str, where: str, package: str) -> Any:
     """Returns the registry's entry of an id. Raises UserError, with the nearest id or the package to install."""
     import gymnasium
 
@@ -177,13 +180,18 @@ def _found(name: str, where: str) -> Any:
         return gymnasium.spec(name)
     except gymnasium.error.Error as error:
         known = list(gymnasium.registry)
+        own = registered_by(package) if package else []
         same = [id for id in known if re.sub(r"-v\d+$", "", id) == re.sub(r"-v\d+$", "", name)]
         near = same[-1] if same else nearest(name, known)
-        hint = (
-            f"did you mean '{near}'?"
-            if near
-            else "an id of another package is given as package:id, which imports it first"
-        )
+        if near:
+            hint = f"did you mean '{near}'?"
+        elif own:
+            more = ", …" if len(own) > SHOWN else ""
+            hint = f"{package} registers {', '.join(own[:SHOWN])}{more}"
+        elif package:
+            hint = f"importing {package} registers none of its own; give the module that calls gymnasium.register"
+        else:
+            hint = "an id of another package is given as package:id, which imports it first"
         raise UserError(f"{where}: Gymnasium has no such environment; {hint}") from error
 
 

@@ -2,14 +2,20 @@
 
 register("ALE/Breakout-v5", where)     # imports ale_py, which registers its games; UserError if it is missing
 missing_package(error, where)          # "… needs Box2D: type …", or ""
+check_package("minigrd", where)        # UserError: did you mean 'minigrid'?
+meant_id("gymnasium:CartPole")         # "did you mean the id env=gymnasium:CartPole-v1?"
 """
 
 from __future__ import annotations
 
 import importlib
+import re
+import sys
 from importlib.util import find_spec
+from typing import Any
 
-from metta_fast.config.extension import described
+from metta_fast.config.extension import described, load_named, place_of
+from metta_fast.config.keys import nearest
 from metta_fast.contracts.errors import UserError
 from metta_fast.contracts.interrupt import is_interrupt
 from metta_fast.machine.installation import install_extra, install_packages
@@ -49,6 +55,71 @@ def register(name: str, where: str) -> None:
             ) from error
         if getattr(brought, "register_minigrid_envs", None) and not _has(begin):
             brought.register_minigrid_envs()
+
+
+def check_package(package: str, where: str) -> None:
+    """Raises UserError for a package of `package:id` that is not there: the command that installs it, or the name that
+    is meant. Packages that we know are not all that there are: any other is imported by its caller."""
+    top = package.partition(".")[0]
+    if not top.isidentifier() or top in sys.modules or place_of(top):
+        return
+    if top in EXTRAS:
+        raise UserError(
+            f"{where} needs the package {top}, which is not installed: type {install_extra(EXTRAS[top])}"
+        )
+    if near := nearest(top, [*EXTRAS, "gymnasium"]):
+        raise UserError(f"{where}: there is no package {top!r}; did you mean '{near}'?")
+
+
+def registered_by(package: str) -> list[str]:
+    """Returns the ids in Gymnasium's registry whose environments are in this package."""
+    import gymnasium
+
+    top = package.partition(".")[0]
+
+    def module(entry: Any) -> str:
+        return entry.partition(":")[0] if isinstance(entry, str) else getattr(entry, "__module__", "")
+
+    return sorted(
+        id
+        for id, spec in gymnasium.registry.items()
+        if module(spec.entry_point).partition(".")[0] == top or id.startswith(f"{top}/")
+    )
+
+
+def load_function(named: str) -> Any:
+    """Imports what env.factory=package:name names.
+
+    Raises:
+        UserError: as load_named; with a hint where the package registers ids.
+    """
+    package = named.partition(":")[0]
+    check_package(package, f"env.factory={named}")
+    try:
+        return load_named(named, "env.factory")
+    except UserError as error:
+        hint = meant_id(named) if package.partition(".")[0] in sys.modules else ""
+        if not hint:
+            raise
+        raise UserError(f"{error}; {hint}") from error
+
+
+def meant_id(named: str) -> str:
+    """Returns a hint for `package:Name` that is no function of a package that registers ids; "" for other packages."""
+    package, _, name = named.partition(":")
+    ids = sorted(registered_by(package), key=lambda id: (_version(id), "/" not in id))
+    if not ids:
+        return ""
+    stems = {re.sub(r"-v\d+$", "", id.rpartition("/")[2]): id for id in ids}
+    near = stems.get(name) or nearest(name, ids)
+    if near:
+        return f"did you mean the id env={package}:{near}?"
+    return f"the ids that {package} registers end in a version, such as env={package}:{ids[-1]}"
+
+
+def _version(id: str) -> int:
+    found = re.search(r"-v(\d+)$", id)
+    return int(found[1]) if found else -1
 
 
 def missing_package(error: BaseException, where: str) -> str:

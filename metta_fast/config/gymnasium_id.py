@@ -30,9 +30,10 @@ def is_gymnasium_id(text: str) -> bool:
 
 def recipe_of(text: str) -> str:
     """Returns the recipe (configs/env) that `env=text` means for an id."""
-    if text.startswith(("MiniGrid-", "BabyAI-")):
+    name = package_and_id(text)[1]
+    if name.startswith(("MiniGrid-", "BabyAI-")):
         return "minigrid"
-    return "atari" if _ATARI.fullmatch(text) else "gymnasium"
+    return "atari" if _ATARI.fullmatch(name) else "gymnasium"
 
 
 def package_and_id(text: str) -> tuple[str, str]:

@@ -291,3 +291,28 @@ def test_a_missing_package_names_its_command(id, module, extra, monkeypatch):
     said = refused(f"env={id}")
     assert f"env.id={id} needs" in said
     assert f"[{extra}]" in said
+
+
+@pytest.mark.parametrize(
+    ("word", "says"),
+    [
+        ("gymnasium:CartPole", "did you mean the id env=gymnasium:CartPole-v1?"),
+        ("gymnasium:CartPol", "did you mean the id env=gymnasium:CartPole-v1?"),
+        ("minigrd:My-v0", "env.id=minigrd:My-v0: there is no package 'minigrd'; did you mean 'minigrid'?"),
+        ("minigrd:make", "env.factory=minigrd:make: there is no package 'minigrd'; did you mean 'minigrid'?"),
+        ("json:My-v0", "importing json registers none of its own"),
+        ("my_corner:Cornr-v0", "did you mean 'Corner-v0'?"),
+        ("my_corner:Xyzzy-v0", "my_corner registers Corner-v0"),
+        ("my_corner:Cornr", "did you mean 'Corner'?"),
+    ],
+)
+def test_names_in_packages_are_hinted_at(module, word, says):
+    assert says in refused(f"env={word}")
+
+
+@pytest.mark.parametrize(("package", "extra"), [("minigrid", "minigrid"), ("ale_py", "atari")])
+@pytest.mark.parametrize("name", ["Foo", "Foo-v0"])
+def test_a_package_that_is_known_and_missing_names_its_command(package, extra, name):
+    if importlib.util.find_spec(package):
+        pytest.skip(f"{package} is installed")
+    assert f"[{extra}]" in refused(f"env={package}:{name}")

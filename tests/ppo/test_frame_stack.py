@@ -22,6 +22,8 @@ from tests.ppo.device_vector import DeviceVector
 from tests.ppo.envs import counted, tickers
 from tests.ppo.stand_in import make_config, make_ppo
 from tests.ppo.test_device_rollout import FIELDS, same
+from tests.ppo.test_graph_rollout import graph_ppo
+from tests.ppo.test_graph_rollout import same as same_rows
 from tests.ppo.test_rollout import weights
 
 ENVS, EPOCHS = 5, 3
@@ -164,6 +166,54 @@ def test_same_with_environments_on_the_policys_device(core: str) -> None:
         for name in FIELDS:
             assert torch.equal(getattr(device.buffers, name), getattr(plain.buffers, name)), name
         assert torch.equal(weights(device), weights(plain))
+
+
+def test_same_with_rows_as_graphs() -> None:
+    config = PolicyConfig(frame_stack=4, core="mingru", hidden_size=16)
+    keys: dict[str, Any] = {"blocks": 2, "horizon": 12, "bptt": 4, "minibatches": 1}
+    ours, plain = (
+        make(tickers(ENVS), policy=make_policy(config, tickers(ENVS).spec), **keys)
+        for make in (graph_ppo, make_ppo)
+    )
+    ours.policy.load_state_dict(plain.policy.state_dict())
+    for _ in range(EPOCHS):
+        for ppo in (ours, plain):
+            ppo.collect()
+            ppo.update()
+        same_rows(ours, plain)
+    for ppo in (ours, plain):
+        ppo.vec.close()
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("core", ["none", "mingru"])
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"cuda_graphs": True},
+        {"cpu_offload": True},
+        {"compile": True, "compile_mode": "default", "cuda_graphs": True},
+    ],
+)
+def test_graphs_offload_and_the_compiler_change_nothing_but_rounding(keys: dict[str, Any], core: str) -> None:
+    def single(index: int) -> Any:
+        return Seeds(index, pixels=True)
+
+    factory, config = PythonEnvFactory(single), PolicyConfig(frame_stack=4, core=core, hidden_size=32)
+    ppos = [ppo_of(factory, config, device="cuda", **more) for more in (keys, {})]
+    for _ in range(EPOCHS):
+        for ppo in ppos:
+            ppo.collect()
+        one, two = (ppo.buffers for ppo in ppos)
+        assert torch.equal(one.obs["obs"].cpu(), two.obs["obs"].cpu())
+        torch.testing.assert_close(one.value.cpu(), two.value.cpu(), atol=5e-3, rtol=5e-3)
+        for ppo in ppos:
+            ppo.update()
+    apart = (weights(ppos[0]) - weights(ppos[1])).norm() / weights(ppos[1]).norm()
+    assert apart < 0.02
+    for ppo in ppos:
+        ppo.vec.close()
 
 
 def test_moments_are_of_single_frames_and_a_resume_is_exact() -> None:
