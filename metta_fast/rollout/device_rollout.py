@@ -178,8 +178,12 @@ class DeviceRollout(RolloutBase[DeviceVector]):
         self._unchecked = False
         value = self._dropped[3]
         before = self.buffers.first_state() if self._state.numel() else self._state
-        self._value_into(self._plain, 0, before, value)
-        check_compiled(self.buffers.value[0], value[0])
+
+        def plain() -> Tensor:
+            self._value_into(self._plain, 0, before, value)
+            return value[0]
+
+        check_compiled(self.buffers.value[0], plain)
 
     # ---- state ----
 

@@ -98,7 +98,8 @@ class GraphRollout(Rollout):
         step.row()
         if self._unchecked:
             self._unchecked = False
-            check_compiled(self.buffers.value[0, block.start : block.stop], step.plain_value())
+            with self._autocast():
+                check_compiled(self.buffers.value[0, block.start : block.stop], step.plain_value)
         self.timer.lap("inference")
         self._transfer.give(block, step.given)
         self.timer.lap("copy")
@@ -176,10 +177,7 @@ class BlockStep:
         self._dropped.copy_(self._first_state() if self._state.numel() else self._state)
         obs = {name: leaf[:1] for name, leaf in self._obs.items()}
         mask = None if self._mask is None else self._mask[:1]
-        with self._autocast():
-            self._acts.plain(
-                ActRow(obs, self._dropped, self._reset[:1], self._noise[:1], *self._chosen, mask)
-            )
+        self._acts.plain(ActRow(obs, self._dropped, self._reset[:1], self._noise[:1], *self._chosen, mask))
         return self._chosen[2][0]
 
 

@@ -152,7 +152,8 @@ class Rollout(RolloutBase[VectorEnv]):
         buffers.value[t, a:b].copy_(value[0], non_blocking=True)
         if self._unchecked:
             self._unchecked = False
-            check_compiled(value[0], self._plain(obs, state, reset, noise, action_mask)[2][0])
+            inputs = (obs, state, reset, noise, action_mask)
+            check_compiled(value[0], lambda: self._plain(*inputs)[2][0])
         timer.lap("inference")
         if last:
             return

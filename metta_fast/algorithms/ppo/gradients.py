@@ -60,6 +60,7 @@ class Gradients:
         self.gather = Gather(buffers, device, kernel=paths.uses(GATHER_KERNEL))
         self.tail: Tail | None = None
         """Three kernels for everything after the first layer or the core, or None."""
+        self._rehearses = False
         self._core: Core | None = None
         """Computes the layers between the first layer and `tail`, compiled or not; None: there are none."""
         if paths.uses(LOSS_KERNELS):
@@ -144,6 +145,8 @@ class Gradients:
     def _fused(self, tail: Tail, segments: Tensor, weight: Tensor | None) -> Loss:
         """Computes `_forward_at`, using `tail` for everything after the first layer or the core."""
         batch = tail.gather(segments)
+        if self._rehearses:  # no kernel has written them, and they are read as indices
+            batch.rows.zero_()
         x = self.first_at(batch.rows)
         if self._core is not None:
             x = self._core(x, self.gather.state(segments), self.gather.reset(segments))
@@ -158,9 +161,9 @@ class Gradients:
 
     def rehearse(self, segments: Tensor) -> Tensor:
         """Runs as a call does, without torch's compiler (runtime/compile_ahead.py)."""
-        compiled = self._core
+        compiled, self._rehearses = self._core, True
         if compiled is not None:
             self._core = self._run_core
         stats = self(segments, None)
-        self._core = compiled
+        self._core, self._rehearses = compiled, False
         return stats
