@@ -7,6 +7,7 @@ import sys
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from metta_fast import folder_factory, make_vector
 from metta_fast.cli import main
@@ -163,6 +164,31 @@ def test_a_command_trains_it_and_a_stranger_does_not(walk, tmp_path, monkeypatch
     assert f"env.path={walk}" in capsys.readouterr().err
     assert "metta_fast_c_env_walk" not in set(sys.modules) - before
     assert main([*evaluate, "env.path=."]) == 0, capsys.readouterr().err
+
+
+def test_a_resume_needs_the_same_rules_and_a_replay_shows_pictures(walk, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    words = ["train", "env.path=./walk", "hardware=cpu", "env.num_envs=2", "vector.backend=serial",
+             "trainer.total_timesteps=64", "trainer.batch_size=32", "trainer.minibatch_size=32",
+             "trainer.bptt_horizon=16", "run.name=r"]  # fmt: skip
+    assert main(words) == 0, capsys.readouterr().err
+    change(walk, "walk.h", "s->step++;", "s->step++; /* counts,\n twice */  // or not")
+    assert main(["train", "resume=runs/r", "trainer.total_timesteps=96"]) == 0, capsys.readouterr().err
+    change(walk, "walk.h", "s->reward += 1.0f;", "s->reward += 2.0f;")
+    assert main(["train", "resume=runs/r", "trainer.total_timesteps=128"]) == 2
+    assert "the rules of walk have changed" in capsys.readouterr().err
+    assert main(["replay", "runs/r", "--picture", "p.png"]) == 0, capsys.readouterr().err
+    with Image.open("p.png") as picture:
+        assert picture.size == (400, 40)
+
+
+def test_two_folders_of_one_name(walk, tmp_path):
+    other = new_env("walk", tmp_path / "other")[0].parent
+    change(other, "walk.h", "s->reward += 1.0f;", "s->reward += 2.0f;")
+    factories = [folder_factory(walk, max_steps=20), folder_factory(other, max_steps=20)]
+    assert factories[0].gpu_program().source != factories[1].gpu_program().source
+    rewards = [sum(rows[1].sum() for rows in tape(factory)) for factory in factories]
+    assert rewards[1] == 2 * rewards[0] > 0
 
 
 def test_any_path_names_code(tmp_path, monkeypatch):

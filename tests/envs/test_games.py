@@ -138,6 +138,19 @@ def test_a_full_board_is_won():
 
 
 @pytest.mark.parametrize("name", GAMES)
+def test_it_draws_itself(name):
+    """One size, and another picture after a step."""
+    game = Single(name)
+    recorder = game.factory.make_recorder(game.batch)
+    for _ in range(3):
+        recorder.see()
+        game.step(1)
+    facts = recorder.world().facts
+    assert facts["height"] >= 200
+    assert len(set(facts["images"])) == 3
+
+
+@pytest.mark.parametrize("name", GAMES)
 def test_its_recipe_makes_it(name):
     recipes = [file.stem for file in (FOLDER.parents[1] / "configs/env").glob("*.yaml")]
     recipe = next(recipe for recipe in recipes if recipe in (name, f"{name}_c"))
