@@ -219,6 +219,7 @@ def test_without_file_locks_a_process_of_this_machine_is_still_refused(folder, m
         f"process {os.getpid()} on {HERE}\nstarted 0.01\n",  # the number was used again
         f"process {2**22 + 1} on {HERE}\nstarted 5.0\n",
     ],
+    ids=["empty", "half a line", "elsewhere", "number used again", "gone"],
 )
 def test_without_file_locks_a_run_whose_process_is_gone_is_free(folder, monkeypatch, text):
     fails(monkeypatch, errno.ENOSYS)
