@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 NAME = "action_mask"
 """Key of the mask in a Dict observation and in `info`, with env.action_mask=auto."""
+WRONG = "gave a wrong value: action mask ("
+"""Part of the message for a mask of a wrong form."""
 WITHOUT = ("none", "absent")
 """Values of env.action_mask for environments without a mask."""
 

@@ -9,6 +9,7 @@
     cue       something to remember for eight steps: needs policy=lstm or policy=mingru
     parts     choices and numbers in one action, a Dict of nested parts, one step
     legal     two of twenty choices are legal, as an action mask says
+    tour      a knight's tour: none to eight of a hundred moves are legal, and an illegal one ends the episode
 
 They are ordinary Gymnasium environments and get no settings of their own. docs/learning.md has their scores.
 """

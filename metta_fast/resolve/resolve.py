@@ -36,6 +36,7 @@ from metta_fast.contracts.errors import UserError
 from metta_fast.contracts.progress import watched_by
 from metta_fast.envs import is_ours
 from metta_fast.envs.actions.mask_keys import NAME as MASK_NAME
+from metta_fast.envs.actions.mask_keys import WRONG as WRONG_MASK
 from metta_fast.envs.actions.mask_keys import check_masks
 from metta_fast.envs.env_keys import check_env_keys
 from metta_fast.machine import hardware
@@ -173,6 +174,8 @@ class _Resolve(Defaults):
                 f'env.action_mask=info: {factory.spec.name} gives no info["action_mask"] at its first reset; give it '
                 "with every reset and step, or leave env.action_mask out"
             )
+        if seen.failure is not None and WRONG_MASK in str(seen.failure):
+            raise UserError(f"{env.factory}: {seen.failure}; env.action_mask=none turns masks off")
         if env.action_mask != "auto":
             return factory
         if mask is not None:

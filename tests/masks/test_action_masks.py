@@ -16,6 +16,7 @@ from metta_fast.contracts.errors import UserError
 from metta_fast.contracts.vector import WorkerError
 from metta_fast.envs.python_env import PythonEnvFactory
 from metta_fast.envs.sanity.legal import Legal
+from metta_fast.envs.sanity.tour import Tour
 from metta_fast.inference.players import PolicyPlayer, RandomPlayer, play
 from metta_fast.policy import make_policy
 from metta_fast.vector import make_vector
@@ -209,3 +210,21 @@ def test_an_exported_policy_takes_the_mask(run, tmp_path):
     mask = torch.zeros(2, 20, dtype=torch.bool)
     mask[0, 7] = mask[1, 13] = True
     assert step(torch.ones(2, 1), mask)[0].flatten().tolist() == [7, 13]
+
+
+def test_the_knights_tour():
+    env = Tour()
+    obs, _ = env.reset(seed=0)
+    assert env.observation_space.contains(obs)
+    assert obs.sum() == 2
+    moves, over = 0, False
+    while not over:
+        legal = env.action_masks().nonzero()[0]
+        assert 1 <= len(legal) <= 8
+        row, column = divmod(env.cell, 10)
+        assert {(abs(c // 10 - row), abs(c % 10 - column)) for c in legal} <= {(1, 2), (2, 1)}
+        obs, reward, over, _, _ = env.step(legal[0])
+        moves += 1
+        assert (reward, obs[:100].sum()) == (1.0, moves + 1)
+    env.reset(seed=1)
+    assert env.step(np.int64(env.cell))[1:4] == (0.0, True, False)

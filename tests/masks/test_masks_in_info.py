@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from metta_fast.cli import main
@@ -117,6 +118,32 @@ def test_typed_but_not_there() -> None:
         resolved("env=tests.strangers:cheap", "env.action_mask=info")
     with pytest.raises(UserError, match=r"env.action_repeat=2: .* gives action masks"):
         resolved(f"env={HERE}:make", "env.action_repeat=2")
+
+
+def wrong(config):
+    """Its mask is too long."""
+
+    class Wrong(InInfo):
+        def _row(self, last=False):
+            obs, info = super()._row(last)
+            return obs, {"action_mask": [1] * 5} if info else {}
+
+    def make_one(index):
+        env = Wrong()
+        if config.params.get("method"):
+            env.source, env.action_masks = "method", lambda: np.ones(4)
+        return env
+
+    return make_one
+
+
+def test_a_mask_of_a_wrong_form_stops_before_the_start() -> None:
+    with pytest.raises(
+        UserError, match=r"environment 0 .*info.* has shape \[5\], expected \[4\].*=none turns masks off"
+    ):
+        resolved(f"env={HERE}:wrong")
+    with pytest.raises(UserError, match=r"action_masks\(\)\) is float64 .*expected bool"):
+        resolved(f"env={HERE}:wrong", "env.params.method=true")
 
 
 def test_the_look_sends_legal_actions_alone() -> None:

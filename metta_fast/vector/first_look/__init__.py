@@ -29,7 +29,7 @@ import cloudpickle
 import numpy as np
 
 from metta_fast.contracts.env import EnvError
-from metta_fast.contracts.player import uniform
+from metta_fast.contracts.player import check_legal, uniform
 from metta_fast.contracts.slab import new_rows
 from metta_fast.machine.process_group import end_group, has_ended
 from metta_fast.vector.first_look.waiting import PATIENCE_S, step_waits, steps_overlap
@@ -303,6 +303,7 @@ def random_actions(spec: EnvSpec, count: int, rows: Rows | None = None) -> Itera
     those that `rows` allow."""
     agents, rng = spec.agents_per_env, np.random.default_rng(0)
     while spec.action_mask and rows is not None:
+        check_legal(rows.action_mask, rows.mask, spec)
         yield uniform(spec.action, agents, rng, rows.action_mask)
     drawn = uniform(spec.action, count * agents, rng)
     while True:

@@ -17,6 +17,8 @@ MODULES = {
     "this_interrupts": "raise KeyboardInterrupt\n",
     "this_syntax": "def make(:\n",
     "this_none": "def make(config):\n    return None\n",
+    "this_wrong_mask": "import gymnasium\n\nclass Masked(gymnasium.Wrapper):\n    def action_masks(self):\n"
+    "        return [True] * 9\n\ndef make(config):\n    return lambda index: Masked(gymnasium.make('CartPole-v1'))\n",
     "this_raises": "def make(config):\n    raise RuntimeError('no luck')\n",
     "this_takes_none": "def make():\n    return None\n",
     "this_recursive": "def make(config):\n    return make(config)\n",

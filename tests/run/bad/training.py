@@ -48,7 +48,7 @@ IDS = (
     "env=CartPole-v1 env.kwargs.nonesuch=3", "env=CartPole-v1 env.kwargs={nonesuch:3}", "env=Ant-v5 env.kwargs.nonesuch=3",
     "env=CartPole-v1 env.kwargs.max_episode_steps=0", "env=CartPole-v1 env.kwargs.max_episode_steps=abc",
     "env=CartPole-v1 env.action_mask=nonesuch", "env=CartPole-v1 env.action_mask=obs:", "env=CartPole-v1 env.action_mask=obs:nonesuch",
-    "env=CartPole-v1 env.action_mask=info", "env=CartPole-v1 env.action_mask=method", "env=Pendulum-v1 env.action_mask=info",
+    "env=CartPole-v1 env.action_mask=info", "env=CartPole-v1 env.action_mask=method", "env=Pendulum-v1 env.action_mask=info", "env=Pendulum-v1 env.action_mask=method", "env=CartPole-v1 env.action_mask=obs:a/b", "env=this_wrong_mask:make",
     "env.action_mask=info", "env=CartPole-v1 env.wrappers=[nonesuch]", "env=CartPole-v1 env.wrappers=[nonesuch:Wrap]", "env=CartPole-v1 env.wrappers=[os:sep]",
     "env=CartPole-v1 env.wrappers=[os:getcwd]", "env=CartPole-v1 env.wrappers=[builtins:id]", "env=CartPole-v1 env.wrappers=[builtins:type]",
     "env=CartPole-v1 env.wrappers=[builtins:exit]", "env=CartPole-v1 env.wrappers=os:getcwd", "env=CartPole-v1 env.params.nonesuch=3",
