@@ -83,6 +83,11 @@ def _factory(config: EnvConfig) -> EnvFactory | DeviceFactory:
             f"env.drop={shown(config.drop)} has no effect with env.factory={name}: it is for environments in Python "
             "with a Dict observation; leave it out"
         )
+    if config.leaf_kinds and name in _KNOWN:
+        raise UserError(
+            f"{_first_kind(config)} has no effect with env.factory={name}: it is for environments in Python; leave it "
+            "out"
+        )
     if name in _KNOWN:
         return _KNOWN[name](config)
     installed = [] if ":" in name else entry_point_names(ENVS)
@@ -229,6 +234,12 @@ def _check_no_id(config: EnvConfig) -> None:
             )
 
 
+def _first_kind(config: EnvConfig) -> str:
+    """Returns the first of env.leaf_kinds as it is typed."""
+    name, kind = next(iter(config.leaf_kinds.items()))
+    return f"env.leaf_kinds.{name}={shown(kind)}"
+
+
 def _check_keys(name: str, params: Mapping[str, Any], known: Sequence[str]) -> None:
     for key in params:
         if key not in known:
@@ -250,7 +261,7 @@ def _params(config: EnvConfig, *taken: str) -> dict[str, Any]:
 def _custom(config: EnvConfig) -> EnvFactory | DeviceFactory:
     """Makes a factory by module:name, or by an entry point of an installed package."""
     from metta_fast.envs.adapters.packages import load_function
-    from metta_fast.envs.noted_config import note
+    from metta_fast.envs.noted_config import OF_FACTORY, note
 
     where = f"env.factory={config.factory}"
     function = (
@@ -265,10 +276,15 @@ def _custom(config: EnvConfig) -> EnvFactory | DeviceFactory:
         check_device_factory(made)
         return made  # environments only on the learner's device
     if isinstance(made, EnvFactory):
-        if config.drop:
+        if config.drop and "env.drop" in unread(OF_FACTORY):
             raise UserError(
                 f"env.drop={shown(config.drop)} has no effect: {where} gives a factory of its own, "
                 f"{type(made).__name__}; leave the leaves out there, as in PythonEnvFactory(…, drop=config.drop)"
+            )
+        if config.leaf_kinds and "env.leaf_kinds" in unread(OF_FACTORY):
+            raise UserError(
+                f"{_first_kind(config)} has no effect: {where} gives a factory of its own, {type(made).__name__}; set "
+                "the kind there, as in Leaf(…, kind=…) or PythonEnvFactory(…, leaf_kinds=config.leaf_kinds)"
             )
         factory = made
         if config.action_mask in ("info", *WITHOUT) and getattr(made, "mask_unknown", False):
@@ -281,7 +297,11 @@ def _custom(config: EnvConfig) -> EnvFactory | DeviceFactory:
             raise UserError(f"{where} gave a maker of environments that does not fit: {wrong}")
         try:
             factory = PythonEnvFactory(
-                made, name=config.name, drop=config.drop, action_mask=config.action_mask
+                made,
+                name=config.name,
+                drop=config.drop,
+                action_mask=config.action_mask,
+                leaf_kinds=config.leaf_kinds,
             )
         except EnvError as error:
             raise UserError(f"{where}: {error}") from error

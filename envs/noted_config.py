@@ -12,18 +12,23 @@ from __future__ import annotations
 
 import dataclasses
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from metta_fast.config.keys import EnvConfig
 
 NOTED = ("max_steps", "limit_is_terminal")
 """Keys whose only effect on an environment that is not ours is what its function makes of them."""
+OF_FACTORY = ("drop", "leaf_kinds")
+"""Likewise, where the function returns a factory of its own."""
 FIELDS = frozenset(field.name for field in dataclasses.fields(EnvConfig))
 
 
-def note(config: EnvConfig) -> tuple[EnvConfig, Callable[[], frozenset[str]]]:
-    """Returns a copy of the configuration to give away, and a function that names the keys which were not read."""
+def note(config: EnvConfig) -> tuple[EnvConfig, Callable[..., frozenset[str]]]:
+    """Returns a copy of the configuration to give away, and a function that names the keys which were not read.
+
+    The function looks at NOTED, or the names that it is given, and at the parameters.
+    """
     read: set[str] = set()
     params = _Params(config.params, read)
     values = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
@@ -32,10 +37,10 @@ def note(config: EnvConfig) -> tuple[EnvConfig, Callable[[], frozenset[str]]]:
     whole, part, names = weakref.ref(noted), weakref.ref(params), list(config.params)
     del params
 
-    def unread() -> frozenset[str]:
+    def unread(noted: Sequence[str] = NOTED) -> frozenset[str]:
         if whole() is not None:
             return frozenset()
-        found = {f"env.{name}" for name in NOTED if name not in read}
+        found = {f"env.{name}" for name in noted if name not in read}
         if part() is None:
             found |= {f"env.params.{name}" for name in names if f"params.{name}" not in read}
         return frozenset(found)

@@ -21,8 +21,8 @@ says whether an environment resets itself: disabled (default: we call `reset`), 
 same-step (we keep the reset's observation for the next row, and read the last one from `info["final_obs"]`).
 
 `metadata["privileged"]` lists the leaves of a Dict observation that only the critic reads
-(metta_fast/config/policy_inputs.py). `metadata["kinds"]` may set a leaf's kind, {"camera": "image"}: vector, image,
-symbols, tokens (metta_fast.contracts.env.KINDS); by default it depends on shape and dtype (spaces.py).
+(metta_fast/config/policy_inputs.py). `metadata["kinds"]` may set a leaf's kind, {"camera": "image"}; by default it
+depends on shape and dtype (observed/leaf_kinds.py).
 
 The time limit of an episode is `spec.max_episode_steps`, a TimeLimit's, or the attribute `max_steps`
 (metta_fast/envs/episode_length.py).
@@ -46,7 +46,7 @@ import numpy as np
 
 from metta_fast.contracts import batch_state as states
 from metta_fast.contracts import progress
-from metta_fast.contracts.env import KINDS, Array, EnvError, EnvSpec, Rows
+from metta_fast.contracts.env import Array, EnvError, EnvSpec, Rows
 from metta_fast.contracts.errors import UserError
 from metta_fast.envs.actions import ActionDecoder, action_spec
 from metta_fast.envs.actions.mask_keys import NAME
@@ -55,6 +55,7 @@ from metta_fast.envs.actions.masks import MaskSource, find_source, is_mask
 from metta_fast.envs.dropped_leaves import without_leaves
 from metta_fast.envs.episode_length import episode_length, reward_threshold
 from metta_fast.envs.info_stats import InfoStats
+from metta_fast.envs.observed.leaf_kinds import with_kinds
 from metta_fast.envs.python_checks import close_env, num_agents
 from metta_fast.envs.python_checks import make_env as made
 from metta_fast.envs.python_slot import DISABLED, NEXT_STEP, SAME_STEP, OneAgent, SeveralAgents
@@ -81,6 +82,8 @@ class PythonEnvFactory:
         drop: leaves of a Dict observation that are left out (env.drop): the policy does not see them. "a/b" is a leaf
             within a leaf.
         drop_if_there: others that are left out if the environment has them.
+        leaf_kinds: kinds of leaves by name, image, symbols or flat (env.leaf_kinds); they override
+            `metadata["kinds"]`.
     """
 
     def __init__(
@@ -94,6 +97,7 @@ class PythonEnvFactory:
         action_mask: str = "auto",
         drop: Sequence[str] = (),
         drop_if_there: Sequence[str] = (),
+        leaf_kinds: Mapping[str, str] | None = None,
     ) -> None:
         self.make_env = make_env
         self._settings: dict[str, Any] = {
@@ -102,6 +106,7 @@ class PythonEnvFactory:
             "has_final_obs": has_final_obs,
             "drop": tuple(drop),
             "drop_if_there": tuple(drop_if_there),
+            "leaf_kinds": dict(leaf_kinds or {}),
         }
         if num_envs is not None:
             LOG.info(
@@ -113,7 +118,9 @@ class PythonEnvFactory:
         try:
             self.autoreset = _autoreset_mode(env)
             self.observation_space = without_leaves(env.observation_space, drop, drop_if_there)
-            self.parts = _with_kinds(env, observation_parts(self.observation_space))
+            self.parts = with_kinds(
+                observation_parts(self.observation_space), _metadata(env).get("kinds", {}), leaf_kinds
+            )
             self.action_space = env.action_space
             action = action_spec(self.action_space)
             privileged = _privileged(env, self.parts)
@@ -131,6 +138,8 @@ class PythonEnvFactory:
         self.info_may_have_mask = mask is None and action_mask != "none" and action.kind != "box"
         """True: a mask in info is not used and not ignored, so it is an error."""
         self.parts = tuple(part for part in self.parts if not is_mask(part, mask))
+        self.kind_reasons = {part.name: part.reason for part in self.parts}
+        """Why each leaf has its kind, for --explain."""
         self.several = agents is not None
         if self.autoreset != SAME_STEP and not has_final_obs:
             raise UserError(f"has_final_obs=False is for same-step environments; {name} is {self.autoreset}")
@@ -313,9 +322,14 @@ def env_seed(seed: int, index: int) -> int:
     return int(np.random.SeedSequence(seed, spawn_key=(index,)).generate_state(1)[0] >> 1)
 
 
+def _metadata(env: Any) -> Mapping[str, Any]:
+    """Returns the environment's metadata, {} if it has none."""
+    return getattr(env, "metadata", None) or {}
+
+
 def _privileged(env: Any, parts: Sequence[Part]) -> tuple[str, ...]:
     """Returns the leaves that the environment lists as only for the critic."""
-    given = (getattr(env, "metadata", None) or {}).get("privileged", ())
+    given = _metadata(env).get("privileged", ())
     names = [part.name for part in parts]
     if not isinstance(given, (list, tuple)) or not all(name in names for name in given):
         raise UserError(
@@ -324,21 +338,8 @@ def _privileged(env: Any, parts: Sequence[Part]) -> tuple[str, ...]:
     return tuple(name for name in names if name in given)
 
 
-def _with_kinds(env: Any, parts: tuple[Part, ...]) -> tuple[Part, ...]:
-    """Returns the parts, with the kinds that the environment sets."""
-    given = (getattr(env, "metadata", None) or {}).get("kinds", {})
-    names = [part.name for part in parts]
-    kinds = [kind for kind in KINDS if kind != "grid"]
-    if not isinstance(given, Mapping) or not all(k in names and v in kinds for k, v in given.items()):
-        raise UserError(
-            f"metadata['kinds'] is {given!r}: expected {{leaf: kind}} with leaves among {', '.join(names)} and kinds "
-            f"among {', '.join(kinds)}"
-        )
-    return tuple(replace(part, kind=given.get(part.name, "")) for part in parts)
-
-
 def _autoreset_mode(env: Any) -> str:
-    mode = (getattr(env, "metadata", None) or {}).get("autoreset_mode", DISABLED)
+    mode = _metadata(env).get("autoreset_mode", DISABLED)
     value = str(getattr(mode, "value", mode))
     if value not in (DISABLED, NEXT_STEP, SAME_STEP):
         raise UserError(f"metadata['autoreset_mode'] is {mode!r}: expected Gymnasium's AutoresetMode")

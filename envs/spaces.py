@@ -1,9 +1,7 @@
 """Converts Gymnasium observation spaces to leaves, for python_env.py.
 
 observation space                     leaf
-Box                                   as it is, dtype kept (shape () becomes (1,)); uint8 of 24 × 24 pixels or more
-                                      with 1, 3 or 4 channels, or a stack of up to four
-                                      such, is an image; other uint8 are symbols
+Box                                   as it is, dtype kept (shape () becomes (1,)); its kind: observed/leaf_kinds.py
 Discrete(n), MultiDiscrete            uint8 one-hot [n], [sum of n]; `start` is subtracted
 MultiBinary                           int8 as it is
 Dict, Tuple (nested)                  leaves "key", "key/inner", "0", "1/key"; by name, in sorted order
@@ -24,13 +22,10 @@ from metta_fast.contracts.errors import UserError
 from metta_fast.envs.actions import action_spec, decode_action, decode_actions
 from metta_fast.envs.actions.leaf import whole_numbers
 from metta_fast.envs.nested import leaves
+from metta_fast.envs.observed.leaf_kinds import leaf_of, symbol_bounds
 
 __all__ = ["FieldError", "Part", "action_spec", "decode_action", "decode_actions", "observation_parts"]
 
-CHANNELS = frozenset(channels * stack for channels in (1, 3, 4) for stack in (1, 2, 3, 4))
-"""Sizes of the axis that is an image's channels: grey, colour, four (colour with depth), and stacks of them."""
-LEAST_PIXELS = 24
-"""Smallest side of an array that counts as an image, unless the environment sets its kind."""
 DTYPES = frozenset(
     (
         "bool",
@@ -48,19 +43,6 @@ DTYPES = frozenset(
     )
 )
 """Names of the dtypes that a leaf may have: torch has no others."""
-
-
-def _channel_axis(shape: tuple[int, ...]) -> int | None:
-    """Returns the axis of an image's channels, the last possible one, or None."""
-    if len(shape) != 3:
-        return None
-    return next((axis for axis in (2, 0, 1) if shape[axis] in CHANNELS), 2)
-
-
-def _is_image(shape: tuple[int, ...]) -> bool:
-    """Returns whether uint8 numbers of this shape are pixels: two long axes and a short one."""
-    short = [n for n in shape if n in CHANNELS]
-    return len(shape) == 3 and len(short) == 1 and sorted(shape)[1] >= LEAST_PIXELS
 
 
 class FieldError(ValueError):
@@ -81,17 +63,21 @@ class Part:
     start: tuple[int, ...] = ()
     binary: bool = False
     """MultiBinary: zeros and ones of any dtype."""
+    bounds: tuple[tuple[int, int], ...] = ()
+    """Whole numbers that may be symbols: (lowest, highest) value of each channel (observed/leaf_kinds.py)."""
     kind: str = ""
-    """The kind set by the environment (metta_fast.contracts.env.KINDS); empty: chosen by shape and dtype."""
+    """Its kind (metta_fast.contracts.env.KINDS); empty: chosen by shape and dtype."""
+    why: str = ""
+    """Who chose the kind; empty: shape and dtype."""
 
     @property
     def leaf(self) -> Leaf:
-        if self.nvec:
-            return Leaf((sum(self.nvec),), "uint8")
-        shape, axis = self.shape or (1,), _channel_axis(self.shape)
-        if self.kind == "image" or (not self.kind and self.dtype == np.uint8 and _is_image(self.shape)):
-            return Leaf(shape, self.dtype.name, "image", axis)
-        return Leaf(shape, self.dtype.name, self.kind)
+        return leaf_of(self)[0]
+
+    @property
+    def reason(self) -> str:
+        """Returns why the leaf has its kind, in words."""
+        return self.why or leaf_of(self)[1]
 
     def view(self, rows: Array, agents: tuple[int, ...]) -> Array:
         """Returns a view of one environment's rows, [n, *leaf.shape], for `write`. agents: () or (n,)."""
@@ -203,7 +189,7 @@ def _part(space: spaces.Space[Any], path: tuple[Any, ...]) -> Part:
     if isinstance(space, spaces.MultiBinary):
         return Part(name, path, shape, np.dtype(space.dtype), binary=True)
     if isinstance(space, spaces.Box) and np.dtype(space.dtype).name in DTYPES:
-        return Part(name, path, shape, np.dtype(space.dtype))
+        return Part(name, path, shape, np.dtype(space.dtype), bounds=symbol_bounds(space))
     raise UserError(
         f"observation {name!r} is of {space}: give Box ({', '.join(sorted(DTYPES))}), Discrete, MultiDiscrete, "
         f"MultiBinary or a Dict or Tuple of them (wrap the environment{_or_drop(path)})"

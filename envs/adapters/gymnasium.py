@@ -126,6 +126,7 @@ def factory_of(made: Maker, config: EnvConfig, text: tuple[str, ...] = ()) -> Py
             _Checked(made),
             name=config.name,
             drop=config.drop,
+            leaf_kinds=config.leaf_kinds,
             drop_if_there=text,
             action_mask=config.action_mask,
         )

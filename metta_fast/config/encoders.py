@@ -1,6 +1,7 @@
 """Names the encoders: which class turns which leaves of an observation into one vector. No torch here.
 
-    policy.encoder=null              by policy.name and the leaves' kinds: images by convolutions, others flat
+    policy.encoder=null              by policy.name and the leaves' kinds: images by convolutions, symbols by
+                                     embeddings where policy.symbol_encoder=embedding, others flat
     policy.encoder=mlp               all leaves flat, as plain numbers
     policy.encoder=my_module:Cnn     your own, over all leaves; or the name of an entry point of metta_fast.encoders
 
@@ -19,6 +20,8 @@ from __future__ import annotations
 from math import prod
 from typing import Any, NamedTuple
 
+from metta_fast.config.encoding.image_layers import image_memory, image_size
+from metta_fast.config.encoding.symbol_layers import symbol_memory
 from metta_fast.config.extension import (
     ENCODERS,
     entry_point,
@@ -26,7 +29,6 @@ from metta_fast.config.extension import (
     is_module_name,
     load_named,
 )
-from metta_fast.config.image_layers import image_memory, image_size
 from metta_fast.config.keys import PolicyConfig, did_you_mean, shown
 from metta_fast.config.policy_inputs import OURS as POLICIES
 from metta_fast.config.policy_inputs import only
@@ -36,7 +38,9 @@ from metta_fast.contracts.errors import UserError
 OURS = ("mlp", "tokens")
 """Values of policy.encoder that need no other code."""
 IMAGE = "image"
-"""The reader, in `by_encoder`, of images for which no encoder is registered: policy/images.py."""
+"""The reader, in `by_encoder`, of images for which no encoder is registered: policy/encoding/images.py."""
+SYMBOLS = "symbols"
+"""Likewise, of symbols with policy.symbol_encoder=embedding: policy/encoding/symbols.py."""
 GRID_COLUMNS = 4096
 """Inputs of the first layer over a grid observation, at most; they are decoded within its kernel."""
 GRID_TOKENS = (200, 3)
@@ -136,35 +140,38 @@ def flat_memory(spec: EnvSpec, width: int) -> EncoderMemory:
     return EncoderMemory(6 * inputs, width * ((inputs or GRID_COLUMNS) + width))
 
 
-def by_encoder(spec: EnvSpec) -> dict[type | str | None, list[str]]:
-    """Returns the leaves that each encoder reads with policy.encoder=null; None: the flat ones, if there are any.
+def by_encoder(config: PolicyConfig, spec: EnvSpec) -> dict[type | str | None, list[str]]:
+    """Returns the leaves that each encoder of ours reads; None: the flat ones, if there are any.
 
-    A class was registered for its kind of leaf; IMAGE is the built-in encoder of images.
+    A class was registered for its kind of leaf; IMAGE and SYMBOLS are the built-in encoders of such leaves. With
+    policy.encoder=mlp all leaves are flat.
     """
+    if config.encoder is not None:
+        return {None: list(spec.obs)}
+    built_in = {"image": IMAGE} | ({"symbols": SYMBOLS} if config.symbol_encoder == "embedding" else {})
     found: dict[type | str | None, list[str]] = {}
     for name, leaf in spec.obs.items():
-        built_in = IMAGE if leaf.kind == "image" else None
-        found.setdefault(encoder_of_kind(leaf.kind) or built_in, []).append(name)
+        found.setdefault(encoder_of_kind(leaf.kind) or built_in.get(leaf.kind), []).append(name)
     return found
 
 
 def check_images(config: PolicyConfig, spec: EnvSpec) -> None:
     """Raises UserError for an image that the built-in encoder should read and cannot."""
-    if own_encoder(config) == "mlp" and config.encoder is None:
-        for name in by_encoder(spec).get(IMAGE, []):
-            image_size(name, spec.obs[name])
+    if own_encoder(config) == "mlp":
+        for name in by_encoder(config, spec).get(IMAGE, []):
+            image_size(name, spec.obs[name], config.image_encoder)
 
 
 def encoder_memory(config: PolicyConfig, spec: EnvSpec) -> EncoderMemory:
     """Returns the memory of the encoder that the configuration asks for; the encoder itself says it."""
-    readers: dict[type | str | None, list[str]] = {None: list(spec.obs)}
-    if config.encoder is None:
-        readers = by_encoder(spec)
-    elif config.encoder not in OURS:
+    readers = by_encoder(config, spec)
+    if config.encoder not in (None, *OURS):
         readers = {find_encoder(config.encoder): list(spec.obs)}
     parts = [
         EncoderMemory(*image_memory(config.image_encoder, only(spec, leaves), config.hidden_size))
         if reader == IMAGE
+        else EncoderMemory(*symbol_memory(only(spec, leaves), config.hidden_size))
+        if reader == SYMBOLS
         else getattr(reader, "memory", flat_memory)(only(spec, leaves), config.hidden_size)
         for reader, leaves in readers.items()
     ]

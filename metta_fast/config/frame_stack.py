@@ -1,9 +1,8 @@
 """Describes what a policy sees with policy.frame_stack=K: the last K observations of each agent as one. No torch here.
 
     kind of leaf                        one frame        K frames
-    image with a channel axis           H×W×C, C×H×W     H×W×(K·C), (K·C)×H×W
-    image or symbols without one        H×W              K×H×W, H×W×K
-    symbols of three axes               H×W×C            H×W×(K·C)
+    image or symbols with channels      H×W×C, C×H×W     H×W×(K·C), (K·C)×H×W
+    image or symbols without            H×W              K×H×W, H×W×K
     anything else                       n×…              (K·n)×…
 
 The oldest frame comes first, as in Gymnasium's FrameStackObservation. Frames from before the episode are zeros. The
@@ -33,7 +32,7 @@ def place(leaf: Leaf) -> int:
     """Returns the axis of one frame, or the new one, along which frames are side by side."""
     if new_axis(leaf):
         return 0 if leaf.kind == "image" else 2
-    if leaf.kind == "image":
+    if leaf.kind == "image" or leaf.channel_axis is not None:
         return leaf.channel_axis or 0
     return len(leaf.shape) - 1 if leaf.kind == "symbols" and len(leaf.shape) > 2 else 0
 
@@ -45,9 +44,9 @@ def stacked_leaf(leaf: Leaf, count: int) -> Leaf:
         shape.insert(axis, count)
     else:
         shape[axis] *= count
-    return dataclasses.replace(
-        leaf, shape=tuple(shape), channel_axis=axis if leaf.kind == "image" else leaf.channel_axis
-    )
+    channels = axis if leaf.kind == "image" or new_axis(leaf) else leaf.channel_axis
+    bounds = leaf.bounds if channels is None else leaf.bounds * count
+    return dataclasses.replace(leaf, shape=tuple(shape), channel_axis=channels, bounds=bounds)
 
 
 def stacked(spec: EnvSpec, count: int) -> EnvSpec:

@@ -29,6 +29,7 @@ from metta_fast.contracts.errors import UserError
 
 __all__ = [
     "GROUPS",
+    "LEAF_KINDS",
     "Config",
     "EnvConfig",
     "Key",
@@ -182,8 +183,15 @@ def find_key(path: str, where: str = "") -> Key:
     raise UserError(f"{where}unknown key '{path}'; {hint}")
 
 
+LEAF_KINDS = "env.leaf_kinds."
+"""Start of the keys that end with the name of a leaf of the observation."""
+
+
 def path_parts(path: str) -> list[str]:
-    """Returns the names of a dotted path; a feature's module:name, which may hold dots, is one of them."""
+    """Returns the names of a dotted path; a feature's module:name, or the name of a leaf, which may hold dots, is one
+    of them."""
+    if path.startswith(LEAF_KINDS):
+        return ["env", "leaf_kinds", path.removeprefix(LEAF_KINDS)]
     head, _, rest = path.partition(".")
     if head != "features" or ":" not in rest:
         return path.split(".")

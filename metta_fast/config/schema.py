@@ -54,6 +54,11 @@ class EnvConfig:
         "leaves of a Python environment's Dict observation that are left out, as [mission, a/b]",
         kind="names",
     )
+    leaf_kinds: dict[str, Any] = key(
+        {},
+        "kinds of leaves of a Python environment's observation by name, as env.leaf_kinds.camera=image: image, symbols "
+        "or flat (plain numbers); the others' follow from the environment's own word, shape and dtype",
+    )
     num_envs: int = key(64, "number of environments", low=1)
     agents_per_env: int = key(4, "agents in each environment; num_agents = num_envs * agents_per_env", low=1)
     device: str = key(
@@ -161,6 +166,12 @@ class PolicyConfig:
         "nature",
         "convolutions over images: nature (three layers) or impala (residual, slower, often better)",
         ("nature", "impala"),
+    )
+    symbol_encoder: str = key(
+        "flat",
+        "grids of symbols: embedding (a vocabulary for each channel; derived for an environment that is not ours) or "
+        "flat (plain numbers)",
+        ("flat", "embedding"),
     )
     hidden_size: int = key(128, "width of the encoder and the core", low=1)
     frame_stack: int = key(

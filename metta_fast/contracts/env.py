@@ -26,8 +26,10 @@ EVAL_SEED_BIT = 1 << 63
 
 
 KINDS = ("vector", "image", "symbols", "tokens", "grid")
-"""Kinds of leaf contents: numbers, pixels, uint8 categories, [n, 3] uint8 tokens, or bytes in the grid world's
-layout."""
+"""Kinds of leaf contents: numbers, pixels, whole numbers that name categories, [n, 3] uint8 tokens, or bytes in the
+grid world's layout."""
+MOST_SYMBOLS = 256
+"""The most categories that one channel of symbols has; larger values share the last one."""
 
 
 @dataclass(frozen=True)
@@ -38,20 +40,39 @@ class Leaf:
     dtype: str
     """NumPy name: uint8, int32, float32, … The policy gets the environment's dtype."""
     kind: str = ""
-    """One of KINDS; encoders are chosen by it. Default: "symbols" for uint8, otherwise "vector"."""
+    """One of KINDS; encoders are chosen by it. Default: "vector"."""
     channel_axis: int | None = None
-    """The axis of an image's channels; None: no such axis, or not an image."""
+    """The axis of the channels of an image or of symbols; None: no such axis."""
+    bounds: tuple[tuple[int, int], ...] = ()
+    """symbols: (lowest, highest) value of each channel; of one channel for all without such an axis. Default: the
+    dtype's."""
 
     def __post_init__(self) -> None:
         if not self.kind:
-            object.__setattr__(self, "kind", "symbols" if self.dtype == "uint8" else "vector")
+            object.__setattr__(self, "kind", "vector")
         if self.kind not in KINDS:
             raise ValueError(f"Leaf(kind={self.kind!r}): expected one of {', '.join(KINDS)}")
         axis = self.channel_axis
-        if axis is not None and (self.kind != "image" or not 0 <= axis < len(self.shape)):
+        if axis is not None and (self.kind not in ("image", "symbols") or not 0 <= axis < len(self.shape)):
             raise ValueError(
-                f"Leaf(channel_axis={axis}, kind={self.kind!r}): expected an axis of {list(self.shape)}, for an image"
+                f"Leaf(channel_axis={axis}, kind={self.kind!r}): expected an axis of {list(self.shape)}, for an image "
+                "or symbols"
             )
+        if self.kind == "symbols":
+            self._check_symbols()
+        elif self.bounds:
+            raise ValueError(f"Leaf(bounds={self.bounds}, kind={self.kind!r}): bounds are for symbols alone")
+
+    def _check_symbols(self) -> None:
+        """Fills in the bounds. Raises ValueError for a dtype or bounds that symbols cannot have."""
+        if np.dtype(self.dtype).kind not in "iu":
+            raise ValueError(f"Leaf(kind='symbols', dtype={self.dtype}): expected whole numbers")
+        channels = 1 if self.channel_axis is None else self.shape[self.channel_axis]
+        if not self.bounds:
+            limits = np.iinfo(self.dtype)
+            object.__setattr__(self, "bounds", ((int(limits.min), int(limits.max)),) * channels)
+        if len(self.bounds) != channels or any(low > high for low, high in self.bounds):
+            raise ValueError(f"Leaf(bounds={self.bounds}): expected {channels} pairs of lowest, highest")
 
 
 UNBOUNDED = 1e6

@@ -1,6 +1,7 @@
 """Encodes an observation, in the environment's dtypes, as one vector for each row, [T, B, width].
 
-ImageEncoder      images: convolutions (images.py)
+ImageEncoder      images: convolutions (encoding/images.py)
+SymbolEncoder     grids of symbols: embeddings (encoding/symbols.py)
 MLPEncoder        compact and dense grid observations, and flat ones of any leaves
 TokenEncoder      the grid's tokens, [200, 3] uint8 (location, feature, value)
 AnyTokenEncoder   [n, 3] uint8 tokens of an unknown vocabulary
@@ -20,6 +21,7 @@ from torch import Tensor, nn
 
 from metta_fast.config.encoders import (
     IMAGE,
+    SYMBOLS,
     by_encoder,
     check_reads,
     encoder_of_kind,
@@ -32,9 +34,10 @@ from metta_fast.config.policy_inputs import OURS, only
 from metta_fast.contracts.env import EnvSpec
 from metta_fast.contracts.errors import UserError
 from metta_fast.contracts.interrupt import is_interrupt
+from metta_fast.policy.encoding.images import ImageEncoder
+from metta_fast.policy.encoding.symbols import SymbolEncoder
 from metta_fast.policy.grid.layout import LAYOUTS, amount, layout_of
 from metta_fast.policy.grid.sparse_layer import SparseLayer
-from metta_fast.policy.images import ImageEncoder
 from metta_fast.policy.initial import RELU, orthogonal_linear
 from metta_fast.policy.plan import ACTIVATIONS, Trunk, first_layer
 
@@ -45,7 +48,8 @@ EMPTY = 255
 class MLPEncoder(nn.Module):
     """Two layers. The first is a sum: one part for each grid leaf, and one for all other leaves side by side.
 
-    Other leaves are read as plain numbers: uint8 is neither divided by 255 nor convolved (images.py does both).
+    Other leaves are read as plain numbers: uint8 is neither divided by 255 nor convolved (encoding/images.py does
+    both).
     """
 
     def __init__(self, spec: EnvSpec, width: int, activation: str = "relu") -> None:
@@ -172,7 +176,7 @@ def make_encoder(config: PolicyConfig, spec: EnvSpec) -> nn.Module:
     if ours == "tokens":
         known = layout_of(spec, next(iter(spec.obs))) is LAYOUTS["tokens"]
         return (TokenEncoder if known else AnyTokenEncoder)(spec, width, activation)
-    readers = by_encoder(spec) if config.encoder is None else {None: list(spec.obs)}
+    readers = by_encoder(config, spec)
     parts: dict[str, tuple[nn.Module, list[str]]] = {}
     for reader, leaves in readers.items():
         seen = only(spec, leaves)
@@ -182,9 +186,11 @@ def make_encoder(config: PolicyConfig, spec: EnvSpec) -> nn.Module:
             if reader is None
             else ImageEncoder(seen, width, activation, config.image_encoder)
             if reader == IMAGE
+            else SymbolEncoder(seen, width, activation)
+            if reader == SYMBOLS
             else _made(reader, config, seen, f"the encoder of {name} leaves")
         )
-        if list(readers) in ([None], [IMAGE]):
+        if list(readers) in ([None], [IMAGE], [SYMBOLS]):
             return made
         parts[name] = made, leaves
     return JoinedEncoder(parts)

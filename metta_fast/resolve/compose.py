@@ -24,6 +24,7 @@ from metta_fast.config.extension import ALGORITHMS, ENVS, FEATURES, POLICIES, en
 from metta_fast.config.gymnasium_id import folder_name, is_gymnasium_id, recipe_of
 from metta_fast.config.keys import (
     GROUPS,
+    LEAF_KINDS,
     Config,
     check_value,
     config_from_dict,
@@ -161,8 +162,12 @@ def compose(
     def give(path: str, value: Any, where: str, origin: str) -> None:
         if find_key(path, where).kind == "named" and path in keys() and isinstance(value, str):
             path += ".name"
-        place = ".".join(f"[{part}]" if "." in part else part for part in path_parts(path))
-        OmegaConf.update(merged, place.replace(".[", "["), value, merge=False, force_add=True)
+        if path.startswith(LEAF_KINDS):  # a leaf's name may hold dots and brackets
+            kinds = {**merged.env.leaf_kinds, path.removeprefix(LEAF_KINDS): value}
+            OmegaConf.update(merged, "env.leaf_kinds", kinds, merge=False)
+        else:
+            place = ".".join(f"[{part}]" if "." in part else part for part in path_parts(path))
+            OmegaConf.update(merged, place.replace(".[", "["), value, merge=False, force_add=True)
         for known in [
             known for known in origins if known.startswith(path + ".") or path.startswith(known + ".")
         ]:
@@ -178,7 +183,9 @@ def compose(
             for path, (value, why) in scaled.items():
                 give(path, value, "", f"auto: {why}")
     for path, value in arguments.values:
-        give(path, value, "", COMMAND_LINE)
+        several = path + "." == LEAF_KINDS and isinstance(value, Mapping) and value
+        for name, item in value.items() if several else [("", value)]:
+            give(f"{LEAF_KINDS}{name}" if several else path, item, "", COMMAND_LINE)
     if groups.get("env") == "custom" and origins["env.name"] == "env/custom":
         factories = [value for path, value in arguments.values if path == "env.factory"]
         if factories and isinstance(factories[-1], str):
@@ -262,7 +269,7 @@ def _parse(arguments: list[str]) -> _Arguments:
         if "=" not in word or word.startswith(("=", "~")):
             raise UserError(_not_an_assignment(word, found.folders))
         name, _, value = word.partition("=")
-        own = name if name.startswith("features.") and ":" in name else None
+        own = name if _has_own_name(name) else None
         try:
             override = parser.parse_override(f"features={value}" if own else _guarded(word))
         except (HydraException, ValueError, RecursionError):  # Hydra's parser raises the others itself
@@ -305,6 +312,11 @@ def _unguarded(value: Any) -> Any:
             for name, item in value.items()
         }
     return value
+
+
+def _has_own_name(path: str) -> bool:
+    """Returns whether a path ends with a name of the user's that Hydra's grammar may not allow in a key."""
+    return path.startswith(LEAF_KINDS) or (path.startswith("features.") and ":" in path)
 
 
 def _depth(value: Any) -> int:

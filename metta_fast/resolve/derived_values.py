@@ -17,6 +17,7 @@ from math import prod
 from typing import Any, NamedTuple
 
 from metta_fast.config.encoders import IMAGE, by_encoder
+from metta_fast.config.keys import PolicyConfig
 from metta_fast.contracts.env import EnvSpec
 
 STEP_COSTS = ("cheap", "medium", "slow")
@@ -196,6 +197,12 @@ def _policy(facts: Facts) -> Values:
             else (True, "actions and value share what the core remembers")
         ),
     }
+    symbols = [name for name, leaf in facts.spec.obs.items() if leaf.kind == "symbols"]
+    if symbols:
+        values["policy.symbol_encoder"] = (
+            "embedding",
+            f"{', '.join(symbols)}: numbers that are names, not amounts",
+        )
     if any(leaf.dtype.startswith("float") for leaf in leaves):
         values["policy.normalize_obs"] = True, "the scale of the observations is unknown"
     return values
@@ -227,7 +234,7 @@ def _inputs(spec: EnvSpec) -> int:
 def _images(facts: Facts) -> bool:
     """Returns whether the built-in convolutions read an image."""
     convolved = not facts.own_policy and facts.given.get("policy.encoder") is None
-    return convolved and IMAGE in by_encoder(facts.spec)
+    return convolved and IMAGE in by_encoder(PolicyConfig(), facts.spec)
 
 
 def _in_c(facts: Facts) -> bool:

@@ -14,6 +14,8 @@ from collections.abc import Mapping, Sequence
 import yaml
 
 from metta_fast.algorithms.registry import find_kind, kind_of, known_algorithms, own_keys
+from metta_fast.config.encoding.leaf_notes import kind_lines
+from metta_fast.config.frame_stack import stacked
 from metta_fast.config.keys import GROUPS, Key, config_to_dict, get, keys, shown
 from metta_fast.envs import is_ours
 from metta_fast.machine.hardware import GIB
@@ -106,6 +108,11 @@ def explain_text(resolved: Resolved) -> str:
         lines.append(f"  {f'{path}={shown(value)}':<{width}}  # {resolved.origins[path]}")
     lines += ["", "Values derived from these"]
     lines += [f"  {name:<{width}}  # {why}" for name, why in _derived(resolved)]
+    lines += ["", "Observation"]
+    reasons = getattr(resolved.factory, "kind_reasons", {})
+    seen = stacked(resolved.factory.spec, config.policy.frame_stack)
+    for name, why in kind_lines(config.policy, seen, reasons):
+        lines.append(f"  {name:<{width}}  # {why}")
     lines += _fast_paths(resolved)
     notes = [*resolved.remarks, *resolved.notes]
     if notes:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -20,10 +19,9 @@ from metta_fast.config.encoders import (
     check_images,
     check_no_params,
     check_reads,
-    encoder_of_kind,
-    is_tokens,
     own_encoder,
 )
+from metta_fast.config.encoding.leaf_notes import read_notes
 from metta_fast.config.frame_stack import explain as explain_frames
 from metta_fast.config.frame_stack import stacked
 from metta_fast.config.keys import Config, RunConfig, get
@@ -312,7 +310,7 @@ class _Resolve(Defaults):
                 check_reads(kind, only(spec, leaves))
             check_images(policy, only(spec, leaves))
         self._unbounded(spec)
-        self._images(spec)
+        self.notes += read_notes(policy, spec)
 
     def _unbounded(self, spec: EnvSpec) -> None:
         """Adds a note on continuous actions without bounds, where a wrong unit causes no error, only poor
@@ -325,32 +323,6 @@ class _Resolve(Defaults):
                 f"{spec.name}: {which} of {len(bounds)} continuous actions lack a finite bound and are not scaled: "
                 "the environment gets the policy's own numbers, of size exp(policy.initial_log_std) at first; "
                 "declare finite bounds (within ±1e6) if it expects another scale"
-            )
-
-    def _images(self, spec: EnvSpec) -> None:
-        """Adds a note on images, or other bytes of three axes, and how the network reads them."""
-        policy = self.config.policy
-        if own_encoder(policy) in (None, "tokens"):
-            return
-        read = {name for leaves in reads(policy, spec) for name in leaves}
-        for name, leaf in spec.obs.items():
-            image = leaf.kind == "image" or (len(leaf.shape) == 3 and leaf.kind != "grid")
-            if name not in read or leaf.dtype != "uint8" or not image or is_tokens(name, leaf):
-                continue
-            if policy.encoder is None and encoder_of_kind(leaf.kind):
-                continue
-            shape = "×".join(map(str, leaf.shape))
-            if policy.encoder is None and leaf.kind == "image":
-                self.notes.append(
-                    f"{spec.name}: observation {name!r} ({shape} uint8) is an image: it is divided by 255 and read by "
-                    f"convolutions (policy.image_encoder={policy.image_encoder}); policy.encoder=mlp reads numbers"
-                )
-                continue
-            self.notes.append(
-                f"{spec.name}: observation {name!r} ({shape} uint8) enters the network as {prod(leaf.shape)} plain "
-                "numbers 0 … 255, and policy.normalize_obs leaves integers as they are; for an image, leave out "
-                'policy.encoder and set its kind (metadata["kinds"]) if its sides are 24 pixels or more, or divide by '
-                "255 in the environment (float32); for symbols, one-hot vectors"
             )
 
     def features(self) -> None:

@@ -164,9 +164,10 @@ def test_a_mistake_is_one_or_two_lines_with_the_cure(words: list[str], message: 
         ),
         (
             "Box(0, 10, (7, 7, 3), np.uint8)",
-            ["policy=lstm"],
+            ["policy=lstm", "policy.symbol_encoder=flat"],
             "(7×7×3 uint8) enters the network as 147 plain numbers",
         ),
+        ("Box(0, 10, (7, 7, 3), np.uint8)", ["policy=lstm"], None),
         ("Box(0, 255, (48, 64, 3), np.uint8)", ["policy.encoder=MODULE:Own"], None),
         ("Box(0, 1, (48, 64, 3), np.float32)", [], None),
         ("Box(0, 255, (12,), np.uint8)", [], None),

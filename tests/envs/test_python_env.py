@@ -218,7 +218,7 @@ def test_actions_arrive_in_the_environments_own_space(space, row, expected, nvec
         (
             spaces.Box(0, 255, (2, 2), np.uint8),
             np.array([[1, 2], [3, 250]], np.uint8),
-            Leaf((2, 2), "uint8"),
+            Leaf((2, 2), "uint8", "symbols"),
             [[1, 2], [3, 250]],
         ),
         (spaces.Box(-9, 9, (), np.float64), np.float64(2.5), Leaf((1,), "float64"), [2.5]),
@@ -239,11 +239,11 @@ def test_observations_keep_their_dtype_and_value(space, value, leaf, row):
         (spaces.Box(0, 255, (84, 84, 3), np.uint8), "image", 2),
         (spaces.Box(0, 255, (4, 84, 84), np.uint8), "image", 0),
         (spaces.Box(0, 255, (24, 1, 30), np.uint8), "image", 1),
-        (spaces.Box(0, 255, (11, 11, 3), np.uint8), "symbols", None),
-        (spaces.Box(0, 255, (84, 84), np.uint8), "symbols", None),
-        (spaces.Box(0, 255, (200, 3), np.uint8), "symbols", None),
+        (spaces.Box(0, 255, (11, 11, 3), np.uint8), "symbols", 2),
+        (spaces.Box(0, 255, (84, 84), np.uint8), "vector", None),
+        (spaces.Box(0, 255, (200, 3), np.uint8), "vector", None),
         (spaces.Box(0, 1, (84, 84, 3), np.float32), "vector", None),
-        (spaces.Discrete(4), "symbols", None),
+        (spaces.Discrete(4), "vector", None),
         (spaces.MultiBinary(3), "vector", None),
         (BOX, "vector", None),
     ],
@@ -261,6 +261,7 @@ def test_an_environment_may_say_what_a_leaf_holds():
 
     obs = make({"camera": "image"})
     assert (obs["camera"].kind, obs["camera"].channel_axis, obs["map"].kind) == ("image", 2, "vector")
+    assert make({"camera": "flat"})["camera"].kind == "vector"
     for wrong in ({"camera": "picture"}, {"lens": "image"}, "image", {"map": "grid"}):
         with pytest.raises(
             UserError, match=r"metadata\['kinds'\] is .*leaves among camera, map and kinds among"

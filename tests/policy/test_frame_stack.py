@@ -27,9 +27,9 @@ LEAVES = {
     "last": Leaf((26, 24, 3), "uint8", "image", 2),
     "first": Leaf((1, 26, 24), "uint8", "image", 0),
     "grey": Leaf((24, 26), "uint8", "image"),
-    "cells": Leaf((4, 5, 3), "uint8"),
-    "map": Leaf((4, 5), "uint8"),
-    "symbols": Leaf((7,), "uint8"),
+    "cells": Leaf((4, 5, 3), "uint8", "symbols", 2, ((0, 3), (0, 9), (-1, 255))),
+    "map": Leaf((4, 5), "uint8", "symbols"),
+    "symbols": Leaf((7,), "uint8", "symbols"),
 }
 SHAPES = {
     "flat": (15,),
@@ -198,3 +198,6 @@ def test_grids_and_tokens_are_refused() -> None:
 
 def test_an_image_of_two_axes_has_its_frames_as_channels() -> None:
     assert stacked_leaf(LEAVES["grey"], 4) == Leaf((4, 24, 26), "uint8", "image", 0)
+    assert stacked_leaf(LEAVES["map"], 2) == Leaf((4, 5, 2), "uint8", "symbols", 2)
+    assert stacked_leaf(LEAVES["cells"], 2).bounds == LEAVES["cells"].bounds * 2
+    assert stacked_leaf(LEAVES["symbols"], 2) == Leaf((14,), "uint8", "symbols")

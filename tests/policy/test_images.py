@@ -9,13 +9,13 @@ import torch
 from torch import Tensor, nn
 
 from metta_fast.config.encoders import encoder_memory
-from metta_fast.config.image_layers import LEAST_SIDE, image_size
+from metta_fast.config.encoding.image_layers import image_size, least_side
 from metta_fast.config.keys import PolicyConfig
 from metta_fast.contracts.env import EnvSpec, Leaf
 from metta_fast.contracts.errors import UserError
 from metta_fast.policy import Policy, make_policy
 from metta_fast.policy.encoders import JoinedEncoder, MLPEncoder
-from metta_fast.policy.images import ImageEncoder
+from metta_fast.policy.encoding.images import ImageEncoder
 from metta_fast.policy.plan import plan_of
 from metta_fast.resolve.compose import compose
 from metta_fast.resolve.resolve import resolve
@@ -123,8 +123,8 @@ def test_the_mlp_reads_plain_numbers_where_it_is_typed() -> None:
     ("leaf", "told"),
     [
         (
-            Leaf((23, 40, 3), "uint8", "image", 2),
-            r"'obs' \(23×40×3 uint8\).*sides are 23 and 40.*from 24 pixels",
+            Leaf((17, 40, 3), "uint8", "image", 2),
+            r"'obs' \(17×40×3 uint8\).*sides are 17 and 40.*nature reads sides from 18 pixels.*image_encoder=impala",
         ),
         (
             Leaf((30, 40, 3), "uint8", "image"),
@@ -139,9 +139,14 @@ def test_an_image_that_convolutions_cannot_read(leaf: Leaf, told: str) -> None:
     assert type(make(flat_spec(obs=leaf), encoder="mlp").encoder) is MLPEncoder
 
 
-def test_the_least_side_is_read() -> None:
-    leaf = Leaf((LEAST_SIDE, LEAST_SIDE, 1), "uint8", "image", 2)
-    assert image_size("obs", leaf) == (1, LEAST_SIDE, LEAST_SIDE)
+@pytest.mark.parametrize("network", NETWORKS)
+def test_the_least_side_is_read_and_no_smaller(network: str) -> None:
+    side = least_side(network)
+    assert side == {"nature": 18, "impala": 8}[network]
+    spec = camera(side, side, 1)
+    assert params(make(spec, image_encoder=network), random_obs(spec, 1, 2)).isfinite().all()
+    with pytest.raises(UserError, match=f"from {side} pixels on"):
+        image_size("camera", Leaf((side, side - 1, 1), "uint8", "image", 2), network)
 
 
 def test_resolve_derives_values_for_images_and_says_so() -> None:

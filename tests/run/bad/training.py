@@ -56,6 +56,10 @@ IDS = (
     "env.kwargs.goal=3", "env=gymnasium env.id=3", "env=gymnasium env.id=''", "env=gymnasium env.id=grid", "env=minigrid", "env=atari", "env=atari env.id=ALE/Pong-v5 env.params.stikcy=0", "env=atari env.id=ALE/Pong-v5 env.params.sticky=2",
     "env=atari env.id=ALE/Pong-v5 env.kwargs.frameskip=2", "env=NonesuchNoFrameskip-v4", "env=CartPole-v1 env.drop=[nonesuch]", "env.drop=[nonesuch]",
     "env=CartPole-v1 env.drop=obs", "env=CartPole-v1 env.agents_per_env=2",
+    "env=CartPole-v1 env.leaf_kinds.nonesuch=image",
+    "env=CartPole-v1 env.leaf_kinds.obs=image", "env=CartPole-v1 env.leaf_kinds.obs=symbols", "env=CartPole-v1 env.leaf_kinds.obs=nonesuch",
+    "env=CartPole-v1 env.leaf_kinds.obs=[a]", "env=CartPole-v1 env.leaf_kinds=image", "env=CartPole-v1 env.leaf_kinds={obs:{a:1}}",
+    "env.leaf_kinds.obs=flat", "env=CartPole-v1 env.leaf_kinds.a/b=flat", "env=CartPole-v1 env.leaf_kinds.a[0=flat", "env=CartPole-v1 env.leaf_kinds.=flat",
 )  # fmt: skip
 """Environments of Gymnasium's registry."""
 

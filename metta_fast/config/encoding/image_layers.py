@@ -4,7 +4,7 @@
     policy.image_encoder=impala     three stages of two residual blocks each (Espeholt et al. 2018, arXiv 1802.01561)
 
 A convolution of 8 × 8 with stride 4 leaves nothing of a small image, so that nature's first layer is 4 × 4 with
-stride 2 where a side is under SMALL pixels. The modules: metta_fast/policy/images.py.
+stride 2 where a side is under SMALL pixels. The modules: metta_fast/policy/encoding/images.py.
 """
 
 from __future__ import annotations
@@ -14,8 +14,6 @@ from typing import NamedTuple
 from metta_fast.contracts.env import EnvSpec, Leaf
 from metta_fast.contracts.errors import UserError
 
-LEAST_SIDE = 24
-"""The smallest side, in pixels, of an image that these networks read."""
 SMALL = 60
 """The side from which on nature's first convolution is the paper's."""
 IMPALA = (16, 32, 32)
@@ -42,11 +40,21 @@ def nature_layers(height: int, width: int) -> tuple[Convolution, ...]:
     return first, Convolution(64, 4, 2), Convolution(64, 3, 1)
 
 
-def image_size(name: str, leaf: Leaf) -> tuple[int, int, int]:
+def least_side(encoder: str) -> int:
+    """Returns the smallest side, in pixels, of an image that these convolutions read."""
+    if encoder == "impala":
+        return 2 ** len(IMPALA)
+    side = 1
+    for layer in reversed(nature_layers(1, 1)):
+        side = (side - 1) * layer.stride + layer.kernel
+    return side
+
+
+def image_size(name: str, leaf: Leaf, encoder: str = "nature") -> tuple[int, int, int]:
     """Returns (channels, height, width) of an image.
 
     Raises:
-        UserError: it is no image of two or three axes, or too small.
+        UserError: it is no image of two or three axes, or too small for the encoder.
     """
     shape, axis = leaf.shape, leaf.channel_axis
     given = f"observation {name!r} ({'×'.join(map(str, shape))} {leaf.dtype}) is of kind image"
@@ -61,10 +69,14 @@ def image_size(name: str, leaf: Leaf) -> tuple[int, int, int]:
             f"{given}: the image encoder reads height × width, or three axes of which Leaf.channel_axis names the "
             f"channels; {cure}"
         )
-    if min(sides) < LEAST_SIDE:
+    least = least_side(encoder)
+    if min(sides) < least:
+        smaller = least_side("impala")
+        other = f"policy.image_encoder=impala, which reads sides from {smaller} on, or "
         raise UserError(
-            f"{given}, but its sides are {sides[0]} and {sides[1]}: the image encoder reads sides from {LEAST_SIDE} "
-            f"pixels on; {cure}, or leave its kind out (a small grid of uint8 is symbols)"
+            f"{given}, but its sides are {sides[0]} and {sides[1]}: policy.image_encoder={encoder} reads sides from "
+            f"{least} pixels on; give {other if min(sides) >= smaller else ''}policy.encoder=mlp, which reads plain "
+            f"numbers, or another kind (of an environment in Python: env.leaf_kinds.{name}=symbols or flat)"
         )
     return channels, sides[0], sides[1]
 
@@ -73,7 +85,7 @@ def image_memory(encoder: str, spec: EnvSpec, width: int) -> tuple[int, int]:
     """Returns (bytes of activations for each row, number of weights) of the networks over all leaves of `spec`."""
     units = weights = 0
     for name, leaf in spec.obs.items():
-        channels, high, wide = image_size(name, leaf)
+        channels, high, wide = image_size(name, leaf, encoder)
         units += channels * high * wide
         if encoder == "impala":
             for out in IMPALA:

@@ -3,7 +3,7 @@
     uint8 ─► first convolution (÷ 255 is in its weights) ─► … ─► flat ─► one dense layer ─► activation
 
 The images of one row, if there are several, have convolutions of their own and share the dense layer. Their memory
-format is channels_last and their arithmetic autocast's. Sizes: metta_fast/config/image_layers.py.
+format is channels_last and their arithmetic autocast's. Sizes: metta_fast/config/encoding/image_layers.py.
 
     metta-fast train env=metta_fast.envs.sanity.catch:make trainer.total_timesteps=200000
 """
@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from metta_fast.config.image_layers import IMPALA, image_size, nature_layers
+from metta_fast.config.encoding.image_layers import IMPALA, image_size, nature_layers
 from metta_fast.contracts.env import EnvSpec, Leaf
 from metta_fast.policy.initial import RELU, orthogonal_linear
 from metta_fast.policy.plan import ACTIVATIONS
@@ -73,7 +73,7 @@ class ImageEncoder(nn.Module):
         super().__init__()
         self.activation = activation
         self.leaves: dict[str, Leaf] = dict(spec.obs)
-        sizes = [image_size(name, leaf) for name, leaf in spec.obs.items()]
+        sizes = [image_size(name, leaf, network) for name, leaf in spec.obs.items()]
         self.networks = nn.ModuleList(NETWORKS[network](*size) for size in sizes)
         with torch.no_grad():
             outputs = sum(net(torch.zeros(1, *size)).shape[1] for net, size in zip(self.networks, sizes))

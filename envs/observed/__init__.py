@@ -1,0 +1,1 @@
+"""Says what the leaves of a Python environment's observation hold."""

@@ -1,0 +1,1 @@
+"""Encodes leaves of an observation that are more than plain numbers: images and symbols."""
