@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, Protocol, TypeVar, cast
 
 import numpy as np
 from gymnasium import spaces
@@ -21,9 +21,6 @@ from gymnasium import spaces
 from metta_fast.config.keys import did_you_mean, shown
 from metta_fast.contracts.env import MOST_SYMBOLS, Leaf
 from metta_fast.contracts.errors import UserError
-
-if TYPE_CHECKING:
-    from metta_fast.envs.spaces import Part
 
 CHANNELS = frozenset(channels * stack for channels in (1, 3, 4) for stack in (1, 2, 3, 4))
 """Sizes of the axis that is an image's channels: grey, colour, four (colour with depth), and stacks of them."""
@@ -34,7 +31,27 @@ TYPED = {"image": "image", "symbols": "symbols", "flat": "vector"}
 DECLARED = {**TYPED, "vector": "vector", "tokens": "tokens"}
 """What metadata["kinds"] may say → Leaf.kind."""
 
-P = TypeVar("P", bound="Part")
+
+class Part(Protocol):
+    """What is known of one leaf of a space (a dataclass: spaces.py has it)."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def dtype(self) -> np.dtype: ...
+    @property
+    def nvec(self) -> tuple[int, ...]: ...
+    @property
+    def binary(self) -> bool: ...
+    @property
+    def bounds(self) -> tuple[tuple[int, int], ...]: ...
+    @property
+    def kind(self) -> str: ...
+
+
+P = TypeVar("P", bound=Part)
 
 
 def leaf_of(part: Part) -> tuple[Leaf, str]:
@@ -167,7 +184,7 @@ def _with_kind(part: P, kind: str, why: str, typed: bool) -> P:
                 f"{where}: {leaf} has {part.shape[axis]} channels, an image has 1, 3 or 4, or a stack of up to four "
                 f"such, first or last; give {_flat(part.name)}"
             )
-    return replace(part, kind=kind, why=why)
+    return cast("P", replace(cast("Any", part), kind=kind, why=why))
 
 
 def _flat(name: str) -> str:
