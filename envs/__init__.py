@@ -41,7 +41,7 @@ from metta_fast.contracts.env import EnvError, EnvFactory, check_factory
 from metta_fast.contracts.env_answers import observations
 from metta_fast.contracts.errors import UserError
 from metta_fast.contracts.interrupt import is_interrupt
-from metta_fast.envs.actions.mask_keys import WITHOUT, check_masks
+from metta_fast.config.action_mask_keys import WITHOUT, check_masks
 
 if TYPE_CHECKING:
     from metta_fast.config.keys import EnvConfig

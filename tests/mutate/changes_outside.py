@@ -25,14 +25,20 @@ CHANGES = [
         ],
     ),
     *in_file(
+        "metta_fast/vector/choose.py",
+        CONFIG + " tests/vector/test_waiting.py",
+        [
+            (
+                "few, usual = min(cores, num_envs),",
+                "few, usual = cores,",
+                "more workers than environments",
+            ),
+        ],
+    ),
+    *in_file(
         "metta_fast/resolve/resolve.py",
         CONFIG,
         [
-            (
-                'min(cores, envs), f"{cores} cores allowed, {envs} envs")\n            else:',
-                'cores, f"{cores} cores allowed, {envs} envs")\n            else:',
-                "more workers than environments",
-            ),
             (
                 "each = max(1, cores // vector.num_workers)",
                 "each = cores",
