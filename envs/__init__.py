@@ -28,6 +28,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from metta_fast.config.action_mask_keys import WITHOUT, check_masks
 from metta_fast.config.extension import (
     ENVS,
     check_call,
@@ -41,7 +42,6 @@ from metta_fast.contracts.env import EnvError, EnvFactory, check_factory
 from metta_fast.contracts.env_answers import observations
 from metta_fast.contracts.errors import UserError
 from metta_fast.contracts.interrupt import is_interrupt
-from metta_fast.config.action_mask_keys import WITHOUT, check_masks
 
 if TYPE_CHECKING:
     from metta_fast.config.keys import EnvConfig

@@ -44,12 +44,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from metta_fast.config.action_mask_keys import NAME
 from metta_fast.contracts import batch_state as states
 from metta_fast.contracts import progress
 from metta_fast.contracts.env import Array, EnvError, EnvSpec, Rows
 from metta_fast.contracts.errors import UserError
 from metta_fast.envs.actions import ActionDecoder, action_spec
-from metta_fast.config.action_mask_keys import NAME
 from metta_fast.envs.actions.mask_values import MaskReader
 from metta_fast.envs.actions.masks import MaskSource, find_source, is_mask
 from metta_fast.envs.dropped_leaves import without_leaves

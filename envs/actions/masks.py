@@ -22,9 +22,9 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any, NoReturn
 
+from metta_fast.config.action_mask_keys import NAME, WITHOUT
 from metta_fast.contracts.env import Array
 from metta_fast.contracts.errors import UserError
-from metta_fast.config.action_mask_keys import NAME, WITHOUT
 from metta_fast.envs.actions.mask_values import MaskReader
 from metta_fast.envs.episode_length import layers
 from metta_fast.envs.spaces import FieldError, Part

@@ -14,6 +14,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
+from metta_fast.config.action_mask_keys import NAME as MASK_NAME
+from metta_fast.config.action_mask_keys import WRONG as WRONG_MASK
+from metta_fast.config.action_mask_keys import check_masks
 from metta_fast.config.encoders import (
     check_encoder_name,
     check_images,
@@ -33,9 +36,6 @@ from metta_fast.contracts.env_answers import viewer as viewer_of
 from metta_fast.contracts.errors import UserError
 from metta_fast.contracts.progress import watched_by
 from metta_fast.envs import is_ours
-from metta_fast.config.action_mask_keys import NAME as MASK_NAME
-from metta_fast.config.action_mask_keys import WRONG as WRONG_MASK
-from metta_fast.config.action_mask_keys import check_masks
 from metta_fast.envs.env_keys import check_env_keys
 from metta_fast.machine import hardware
 from metta_fast.machine.hardware import Machine
