@@ -27,4 +27,19 @@ markers="not slow"
 if ! "$python" -c "import sys, torch; sys.exit(not torch.cuda.is_available())"; then
     markers="$markers and not gpu"
 fi
-exec "$python" -m pytest -m "$markers" "$@" </dev/null
+if [ $# -gt 0 ] || [ "$(nproc)" -lt 2 ]; then
+    exec "$python" -m pytest -m "$markers" "$@" </dev/null
+fi
+
+# Two halves at the same time: many tests wait for processes that they start.
+second=$(mktemp)
+trap 'kill "$half" 2>/dev/null || true; rm -f "$second"' EXIT
+"$python" -m pytest -m "$markers" --part 2/2 -p no:cacheprovider </dev/null >"$second" 2>&1 &
+half=$!
+status=0
+echo "the first half of the tests; the second runs at the same time and is shown after it"
+"$python" -m pytest -m "$markers" --part 1/2 </dev/null || status=$?
+wait "$half" || status=$?
+echo "the second half of the tests"
+cat "$second"
+exit "$status"

@@ -1,5 +1,6 @@
 """Shared test settings: hypothesis profiles (`--hypothesis-profile=thorough` for a long run).
 
+`--part 1/2` runs every second file of tests, `--part 2/2` the others: run_tests.sh runs both at the same time.
 MF_GC_STRESS=1 runs the garbage collector at nearly every allocation of tests/vector and tests/robot (.ci/sanitize).
 """
 
@@ -17,6 +18,19 @@ settings.register_profile(
     "thorough", max_examples=2000, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("fast")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--part", default="1/1", help="run the files of one of several parts, such as 1/2")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    part, parts = map(int, config.getoption("--part").split("/"))
+    files = {path: number for number, path in enumerate(sorted({item.path for item in items}))}
+    chosen = [item for item in items if files[item.path] % parts == part - 1]
+    if len(chosen) < len(items):
+        config.hook.pytest_deselected(items=[item for item in items if files[item.path] % parts != part - 1])
+        items[:] = chosen
 
 
 @pytest.fixture(autouse=True, scope="session")

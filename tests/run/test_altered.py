@@ -62,7 +62,7 @@ def test_every_leaf_of_meta_json_is_checked(run):
         assert leaf[-1] in said or leaf[-1] in ("code", "step"), (leaf, said)
         assert "\n" not in said, leaf
     top = [leaf[0] for leaf, new in quiet if len(leaf) == 1 and new is Gone]
-    assert set(top) <= {"epoch", "score", "version", "torch", "run_id", "code", "groups"}
+    assert set(top) <= {"epoch", "score", "version", "torch", "run_id", "code", "groups", "rules"}
     for leaf, new in quiet:
         if leaf[0] == "config" and new is Gone:
             assert len(leaf) > 3 or not get(meta, leaf), leaf  # in env.params and the like

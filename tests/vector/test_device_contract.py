@@ -90,7 +90,10 @@ def two_more(num_envs: int, device: torch.device, first_env: int, total_envs: in
         (Other(lambda *ids: None), r"gave NoneType without attach, async_reset, .*expected a DeviceVector"),
         (Other(two_more), r"make_device_vector\(4, …\) gave a vector whose num_envs is 6: expected 4"),
         (Other(two_more, device_rows=False), r"Other\.spec has device_rows=False; expected True"),
-        (Other(two_more, action_mask=True), r"Other\.spec has action_mask=True with box actions"),
+        (
+            Other(two_more, action_mask=True),
+            r"Other\.spec has action_mask=True with continuous actions alone",
+        ),
     ],
 )
 def test_a_factory_that_breaks_the_contract_is_refused(factory: TorchFactory, message: str) -> None:
