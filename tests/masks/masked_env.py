@@ -28,11 +28,18 @@ SPACES = {
 
 class MaskedEnv(gymnasium.Env):
     """Episodes of `length` steps; of their last row nothing is legal. agents: several, with the protocol of
-    python_env.py."""
+    python_env.py. live=False: nothing is legal in any row."""
 
     def __init__(
-        self, action: spaces.Space, source: str = "info", form: str = "flat", agents: int = 0, length=4
+        self,
+        action: spaces.Space,
+        source: str = "info",
+        form: str = "flat",
+        agents: int = 0,
+        length: int = 4,
+        live: bool = True,
     ):
+        self.live = live
         self.action_space, self.source, self.form, self.length = action, source, form, length
         self.leaves = [space for _, space in leaves(action)]
         self.nvecs = [leaf_spec(space).nvec for space in self.leaves]
@@ -48,7 +55,7 @@ class MaskedEnv(gymnasium.Env):
     def _head(self, n: int, live: bool) -> np.ndarray:
         legal = self.np_random.random((*self.agents, n)) < 0.3
         np.put_along_axis(legal, self.np_random.integers(0, n, (*self.agents, 1)), True, -1)
-        return legal & live
+        return legal & (live and self.live)
 
     def _given(self) -> Any:
         """The masks in the form that was asked for."""

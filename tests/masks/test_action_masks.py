@@ -20,6 +20,7 @@ from metta_fast.envs.sanity.tour import Tour
 from metta_fast.inference.players import PolicyPlayer, RandomPlayer, play
 from metta_fast.policy import make_policy
 from metta_fast.vector import make_vector
+from tests.masks.masked_env import MaskedEnv
 from tests.ppo.stand_in import make_ppo
 
 LEGAL = "metta_fast.envs.sanity.legal:make"
@@ -39,46 +40,12 @@ SMALL = [
 ]
 
 
-class Masked(gymnasium.Env):
-    """Raises on an illegal action. source: where its mask is. None of the choices is legal in a last row."""
+class Masked(MaskedEnv):
+    """Episodes of three steps; several heads have a mask each, except in an observation."""
 
     def __init__(self, source="info", action=None, live=True, length=3):
-        self.source, self.live, self.length = source, live, length
-        self.action_space = action or spaces.Discrete(4, start=2)
-        self.nvec = [4] if action is None else action.nvec.tolist()
-        plain = spaces.Box(-1, 1, (2,), np.float32)
-        mask = spaces.MultiBinary(sum(self.nvec))
-        self.observation_space = (
-            spaces.Dict({"action_mask": mask, "seen": plain}) if source == "obs" else plain
-        )
-        if source == "method":
-            self.action_masks = lambda: self.mask
-
-    def _row(self, last=False):
-        heads = [self.np_random.random(n) < 0.3 for n in self.nvec]
-        for head in heads:
-            head[self.np_random.integers(len(head))] = True
-            if last or not self.live:
-                head[:] = False
-        self.heads = heads
-        self.mask = tuple(heads) if len(heads) > 1 and self.source != "obs" else np.concatenate(heads)
-        seen = self.np_random.uniform(-1, 1, 2).astype(np.float32)
-        obs = {"action_mask": self.mask.astype(np.int8), "seen": seen} if self.source == "obs" else seen
-        return obs, {"action_mask": self.mask} if self.source == "info" else {}
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.steps = 0
-        return self._row()
-
-    def step(self, action):
-        start = getattr(self.action_space, "start", np.int64(0))
-        for head, choice in zip(self.heads, np.atleast_1d(action - start)):
-            assert head[choice], "an illegal action was sent"
-        self.steps += 1
-        last = self.steps == self.length
-        obs, info = self._row(last)
-        return obs, 1.0, last, False, info
+        form = "flat" if action is None or source == "obs" else "parts"
+        super().__init__(action or spaces.Discrete(4, start=2), source, form, length=length, live=live)
 
 
 HEADS = spaces.MultiDiscrete([3, 2])

@@ -34,13 +34,13 @@ class InInfo(Masked):
         super().__init__("info")
         self.first, self.count = first, -1
 
-    def _given(self, row):
+    def _told(self, row):
         self.count += 1
         return (row[0], row[1] if self.count >= self.first else {}, *row[2:])
 
     def reset(self, *, seed=None, options=None):
         RESETS.append(os.getpid())
-        return self._given(super().reset(seed=seed))
+        return self._told(super().reset(seed=seed))
 
     def step(self, action):
         if self.first == 0:
@@ -48,7 +48,7 @@ class InInfo(Masked):
         else:
             obs, info = self._row()
             middle = [1.0, False, False]
-        obs, info = self._given((obs, info))
+        obs, info = self._told((obs, info))
         return obs, *middle, info
 
 

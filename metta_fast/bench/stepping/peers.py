@@ -22,7 +22,7 @@ import numpy as np
 
 from metta_fast.bench.harness.libraries import ENVPOOL, GYMNASIUM, MUJOCO, SB3, Library
 from metta_fast.bench.stepping.cpu_simulator import TAPE, action_tape
-from metta_fast.bench.stepping.steppers import GymnasiumVector, Ours, Stepper
+from metta_fast.bench.stepping.steppers import EnvPool, GymnasiumVector, Ours, Stepper
 from metta_fast.contracts.env import Array
 from metta_fast.contracts.env_answers import as_gymnasium, gymnasium_id
 from metta_fast.envs import make_factory
@@ -79,40 +79,13 @@ def _tape(env: str, num_envs: int, dtype: str) -> list[Array]:
     return [actions.astype(dtype) for actions in action_tape(_robot(env).spec, num_envs)]
 
 
-class EnvPool(Stepper):
-    """Steps EnvPool, which resets in the next step: the call after an end ignores its action."""
+def _envpool(env: str, num_envs: int, threads: int, at_once: int) -> EnvPool:
+    """Makes EnvPool's environments of a recipe's robot; the version before -v5 where that is all it has."""
+    import envpool
 
-    def __init__(self, env: str, num_envs: int, threads: int, at_once: int) -> None:
-        import envpool
-
-        wanted, known = gymnasium_id(_robot(env)), set(envpool.list_all_envs())
-        self.task = wanted if wanted in known else wanted.replace("-v5", "-v4")
-        self._env = envpool.make(
-            self.task,
-            env_type="gymnasium",
-            num_envs=num_envs,
-            batch_size=at_once,
-            num_threads=threads,
-            seed=0,
-        )
-        self._tape = _tape(env, at_once, self._env.action_space.dtype.name)
-        self._ended = np.zeros(num_envs, np.bool_)
-        self._count = 0
-        self._env.async_reset()
-        self._ids = self._env.recv()[-1]["env_id"]
-
-    def step(self) -> int:
-        ids = self._ids
-        acting = len(ids) - int(np.count_nonzero(self._ended[ids]))
-        self._env.send(self._tape[self._count % TAPE], ids)
-        self._count += 1
-        _, _, terminated, truncated, info = self._env.recv()
-        self._ids = info["env_id"]
-        self._ended[self._ids] = terminated | truncated
-        return acting
-
-    def close(self) -> None:
-        self._env.close()
+    wanted, known = gymnasium_id(_robot(env)), set(envpool.list_all_envs())
+    task = wanted if wanted in known else wanted.replace("-v5", "-v4")
+    return EnvPool(task, num_envs, threads, at_once, lambda dtype: _tape(env, at_once, dtype))
 
 
 class Rollout(Stepper):
@@ -211,7 +184,7 @@ def make(kind: str, env: str, num_envs: int, threads: int) -> Ours | Stepper:
         blocks = 1 if kind == "ours" else min(2, num_envs)
         return Ours(_factory(env), num_envs, "threads", threads, blocks)
     if kind in ("envpool", "envpool_async"):
-        return EnvPool(env, num_envs, threads, num_envs if kind == "envpool" else max(1, num_envs // 2))
+        return _envpool(env, num_envs, threads, num_envs if kind == "envpool" else max(1, num_envs // 2))
     if kind == "rollout":
         return Rollout(env, num_envs, threads)
     if kind in ("sync", "async"):

@@ -6,6 +6,7 @@ drawn beforehand. Nothing steps between rounds.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -76,6 +77,49 @@ class GymnasiumVector(Stepper):
         _, _, terminated, truncated, _ = self._env.step(self._tape[self._count % TAPE])
         self._count += 1
         self._ended = terminated | truncated
+        return acting
+
+    def close(self) -> None:
+        self._env.close()
+
+
+class EnvPool(Stepper):
+    """Steps EnvPool, which resets in the next step: the call after an end ignores its action.
+
+    Args:
+        task: EnvPool's name of the environment.
+        at_once: environments that a call steps.
+        tape: returns TAPE arrays of actions [at_once, …] in a dtype of this name.
+    """
+
+    def __init__(
+        self, task: str, num_envs: int, threads: int, at_once: int, tape: Callable[[str], list[Array]]
+    ) -> None:
+        import envpool
+
+        self.task = task
+        self._env = envpool.make(
+            task,
+            env_type="gymnasium",
+            num_envs=num_envs,
+            batch_size=at_once,
+            num_threads=threads,
+            seed=0,
+        )
+        self._tape = tape(self._env.action_space.dtype.name)
+        self._ended = np.zeros(num_envs, np.bool_)
+        self._count = 0
+        self._env.async_reset()
+        self._ids = self._env.recv()[-1]["env_id"]
+
+    def step(self) -> int:
+        ids = self._ids
+        acting = len(ids) - int(np.count_nonzero(self._ended[ids]))
+        self._env.send(self._tape[self._count % TAPE], ids)
+        self._count += 1
+        _, _, terminated, truncated, info = self._env.recv()
+        self._ids = info["env_id"]
+        self._ended[self._ids] = terminated | truncated
         return acting
 
     def close(self) -> None:

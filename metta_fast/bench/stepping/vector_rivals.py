@@ -27,7 +27,7 @@ import psutil
 
 from metta_fast.bench.harness.child_loop import serve
 from metta_fast.bench.stepping.cpu_simulator import TAPE
-from metta_fast.bench.stepping.steppers import GymnasiumVector, Stepper
+from metta_fast.bench.stepping.steppers import EnvPool, GymnasiumVector, Stepper
 from metta_fast.bench.stepping.vector_backends import Turner, held_round
 from metta_fast.bench.stepping.vector_tasks import CHOICES, TASKS, Task
 from metta_fast.compat.make_vec import make_vec
@@ -148,41 +148,6 @@ class PufferLib(Stepper):
         self._env.close()
 
 
-class EnvPoolCartPole(Stepper):
-    """Steps EnvPool's CartPole-v1, which resets in the next step: the call after an end ignores its action."""
-
-    def __init__(self, num_envs: int, at_once: int, cores: int) -> None:
-        import envpool
-
-        self.task = "CartPole-v1"
-        self._env = envpool.make(
-            self.task,
-            env_type="gymnasium",
-            num_envs=num_envs,
-            batch_size=at_once,
-            num_threads=min(cores, num_envs),
-            seed=0,
-        )
-        self._tape = [row.astype(self._env.action_space.dtype) for row in actions(at_once)]
-        self._ended = np.zeros(num_envs, np.bool_)
-        self._count = 0
-        self._env.async_reset()
-        self._ids = self._env.recv()[-1]["env_id"]
-
-    def step(self) -> int:
-        ids = self._ids
-        acting = len(ids) - int(np.count_nonzero(self._ended[ids]))
-        self._env.send(self._tape[self._count % TAPE], ids)
-        self._count += 1
-        _, _, terminated, truncated, info = self._env.recv()
-        self._ids = info["env_id"]
-        self._ended[self._ids] = terminated | truncated
-        return acting
-
-    def close(self) -> None:
-        self._env.close()
-
-
 class Measured:
     """Adds `memory` to a stepper."""
 
@@ -232,7 +197,14 @@ def _make(kind: str, variant: str, task: Task, num_envs: int, cores: int) -> Ste
     if kind == "pufferlib":
         return PufferLib(task, variant, num_envs, cores)
     if kind == "envpool":
-        return EnvPoolCartPole(num_envs, num_envs if variant == "all" else max(1, num_envs // 2), cores)
+        at_once = num_envs if variant == "all" else max(1, num_envs // 2)
+        return EnvPool(
+            "CartPole-v1",
+            num_envs,
+            min(cores, num_envs),
+            at_once,
+            lambda dtype: [row.astype(dtype) for row in actions(at_once)],
+        )
     raise ValueError(f"kind {kind!r}: expected ours, gymnasium, sb3, pufferlib or envpool")
 
 
