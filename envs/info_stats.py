@@ -1,6 +1,7 @@
 """Collects the numbers in the `info` of an episode's last step that nobody declared as statistics.
 
     batch.info.add(i, info, ended)        # python_slot.py: an episode of environment i of the batch ended
+    batch.info.add_agents(i, found)       # agents/slot.py: (agent, numbers) of the agents whose episode ended
     batch.info_sums()                     # {name: (sum, number)} since the last call: env/<name>
     batch.last_info()                     # {i: {name: [n]}} of the episodes since the last call: for evaluations
 
@@ -10,7 +11,7 @@ RecordEpisodeStatistics repeats return and length.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -51,13 +52,30 @@ class InfoStats:
             numbers = self._numbers(value)
             if numbers is None or not np.isfinite(numbers[which]).all():
                 continue
-            if name not in self._names:
-                if len(self._names) >= MOST:
+            self._keep(env, name, numbers, which)
+
+    def add_agents(self, env: int, found: Iterable[tuple[int, Any]]) -> None:
+        """Takes what single agents said in their episode's last step: pairs of the agent's number and a mapping."""
+        columns: dict[str, Array] = {}
+        for agent, info in found:
+            for name, value in info.items() if isinstance(info, Mapping) else ():
+                if not isinstance(name, str) or name in self._skip or name[:1] == "_" or len(name) > NAME:
                     continue
-                self._names.add(name)
-            total, count = self._sums.get(name, (0.0, 0))
-            self._sums[name] = total + float(numbers[which].sum()), count + int(which.sum())
-            self._last.setdefault(env, {})[name] = numbers
+                number = np.asarray(value) if isinstance(value, (bool, int, float, np.generic)) else None
+                if number is not None and number.dtype.kind in "biuf" and np.isfinite(number):
+                    columns.setdefault(name, np.full(self._agents, np.nan))[agent] = float(number)
+        for name, numbers in columns.items():
+            self._keep(env, name, numbers, ~np.isnan(numbers))
+
+    def _keep(self, env: int, name: str, numbers: Array, which: Array) -> None:
+        """Adds the numbers [n] of the agents `which`."""
+        if name not in self._names:
+            if len(self._names) >= MOST:
+                return
+            self._names.add(name)
+        total, count = self._sums.get(name, (0.0, 0))
+        self._sums[name] = total + float(numbers[which].sum()), count + int(which.sum())
+        self._last.setdefault(env, {})[name] = numbers
 
     def _numbers(self, value: Any) -> Array | None:
         """Returns a value as float64 [n], or None: it is neither a number nor one for each agent."""

@@ -13,7 +13,10 @@ one agent, and
                                                                 a dict or tuple of arrays [n, …] for such a space
 
 The episode is over when every agent has ended. An agent that ended earlier has masked rows until the reset; its
-reward and flags in these rows are dropped.
+reward and flags in these rows are dropped. Where agents come and go, the attribute `live_agents`, [n] bool, says after
+each reset and step who acts next (agents/lives.py): one that is back begins a new episode. With
+`metadata["autoreset_mode"]` same-step, and has_final_obs=False, an agent with a flag begins its next episode in this
+step.
 
 Episode ends are next-step (metta_fast.contracts.env): the row after the last action carries the true last observation,
 masked; the next call ignores the action and gives the new episode's first row. `metadata["autoreset_mode"]`
@@ -35,34 +38,30 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, suppress
 from copy import copy
 from dataclasses import replace
-from functools import partial
-from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from metta_fast.config.action_mask_keys import NAME
-from metta_fast.contracts import batch_state as states
-from metta_fast.contracts import progress
-from metta_fast.contracts.env import Array, EnvError, EnvSpec, Rows
+from metta_fast.contracts.env import EnvError, EnvSpec
 from metta_fast.contracts.errors import UserError
-from metta_fast.envs.actions import ActionDecoder, action_spec
+from metta_fast.envs.actions import action_spec
 from metta_fast.envs.actions.mask_values import MaskReader
 from metta_fast.envs.actions.masks import MaskSource, find_source, is_mask
-from metta_fast.envs.dropped_leaves import without_leaves
+from metta_fast.envs.agents.kinds import kind_of
 from metta_fast.envs.episode_length import episode_length, reward_threshold
-from metta_fast.envs.info_stats import InfoStats
+from metta_fast.envs.observed.dropped_leaves import without_leaves
 from metta_fast.envs.observed.leaf_kinds import with_kinds
-from metta_fast.envs.python_checks import close_env, num_agents
+from metta_fast.envs.python_batch import PythonBatch, env_seed
+from metta_fast.envs.python_checks import close_env
 from metta_fast.envs.python_checks import make_env as made
-from metta_fast.envs.python_slot import DISABLED, NEXT_STEP, SAME_STEP, OneAgent, SeveralAgents
+from metta_fast.envs.python_slot import DISABLED, NEXT_STEP, SAME_STEP
 from metta_fast.envs.spaces import Part, observation_parts
 
 if TYPE_CHECKING:
     from metta_fast.contracts.recording import Recorder
+
+__all__ = ["PythonEnvFactory", "env_seed"]
 
 LOG = logging.getLogger("metta_fast.envs.python_env")
 
@@ -117,17 +116,18 @@ class PythonEnvFactory:
         env = made(make_env, 0)
         try:
             self.autoreset = _autoreset_mode(env)
-            self.observation_space = without_leaves(env.observation_space, drop, drop_if_there)
+            kind = kind_of(env)
+            self.observation_space = without_leaves(kind.observation_space, drop, drop_if_there)
             self.parts = with_kinds(
                 observation_parts(self.observation_space), _metadata(env).get("kinds", {}), leaf_kinds
             )
-            self.action_space = env.action_space
+            self.action_space = kind.action_space
             action = action_spec(self.action_space)
             privileged = _privileged(env, self.parts)
             limit = episode_length(env)
             threshold = reward_threshold(env)
             cheap = hasattr(env, "state_dict") and hasattr(env, "load_state_dict")
-            agents = num_agents(env, self.parts)
+            self.kind = kind = kind.counted(env, self.parts)
             self._reader = MaskReader(action.nvec, self.action_space)
             self.mask = mask = find_source(action_mask, env, self._reader, self.parts, drop)
         finally:
@@ -140,20 +140,26 @@ class PythonEnvFactory:
         self.parts = tuple(part for part in self.parts if not is_mask(part, mask))
         self.kind_reasons = {part.name: part.reason for part in self.parts}
         """Why each leaf has its kind, for --explain."""
-        self.several = agents is not None
+        self.several = kind.slot is not None
         if self.autoreset != SAME_STEP and not has_final_obs:
             raise UserError(f"has_final_obs=False is for same-step environments; {name} is {self.autoreset}")
-        if self.several and self.autoreset != DISABLED:
-            raise UserError(f"{name}: an environment of several agents must not reset itself")
+        self.same_step = self.autoreset == SAME_STEP
+        if self.several and self.autoreset != DISABLED and (not self.same_step or has_final_obs):
+            raise UserError(
+                f"{name}: an environment of several agents that resets itself ({self.autoreset}) must do so in the "
+                "same step and cannot give final observations: make the factory with has_final_obs=False, or let it "
+                "not reset itself"
+            )
         self.spec = EnvSpec(
             name=name,
-            agents_per_env=agents or 1,
+            agents_per_env=kind.agents,
             obs={part.name: part.leaf for part in self.parts},
             action=action,
             privileged=privileged,
             stats=tuple(stats),
             max_steps=limit,
             has_final_obs=has_final_obs,
+            notes=self.several,
             cheap_state=cheap,
             reward_threshold=threshold,
             info_stats=True,
@@ -194,132 +200,12 @@ class PythonEnvFactory:
         return FrameRecorder(env.render) if getattr(env, "render_mode", None) == "rgb_array" else None
 
 
-class PythonBatch:
-    """Steps Python environments one after another (`metta_fast.contracts.env.EnvBatch`)."""
-
-    rows: Rows
-
-    def __init__(self, factory: PythonEnvFactory, first_env: int, num_envs: int) -> None:
-        self.factory, self.spec = factory, factory.spec
-        self._decoder = ActionDecoder(factory.action_space)
-        self.info = InfoStats(self.spec.stats, self.spec.agents_per_env)
-        kind = SeveralAgents if factory.several else OneAgent
-        self.envs: list[Any] = []
-        try:
-            for i in range(num_envs):
-                self.envs.append(kind(factory, first_env + i))
-                self.envs[i].note = partial(self.info.add, i)
-                progress.made()
-        except BaseException:  # one cannot be made, or a signal came
-            with suppress(Exception):
-                self.close()
-            raise
-
-    def bind(self, rows: Rows) -> None:
-        self.rows = rows
-        a = self.spec.agents_per_env
-        for i, env in enumerate(self.envs):
-            env.bind(rows.slice(i * a, (i + 1) * a))
-
-    def reset(self, seed: int, *, stagger: bool = False) -> None:
-        """Resets each environment with its own seed; `stagger` has no effect here."""
-        for env in self.envs:
-            env.guard(env.reset, env_seed(seed, env.index))
-
-    def step(self) -> None:
-        if self.factory.several:
-            for env in self.envs:
-                env.guard(env.restart if env.ended else env.step)
-        else:
-            self._step_each()
-
-    def _step_each(self) -> None:
-        """Steps environments of one agent. Writes the numbers of all environments at once: NumPy is slow for single
-        ones."""
-        rows = self.rows
-        actions = self._decoder.each(rows.action)
-        rows.terminal[:] = rows.truncation[:] = rows.reset[:] = False
-        rows.mask[:] = True
-        rewards = []
-        for env, action in zip(self.envs, actions):
-            try:
-                rewards.append(env.restart(action) if env.ended else env.step(action))
-            except BaseException as error:
-                env.fail(error)
-        rows.reward[:] = rewards
-
-    def native_job(self) -> None:
-        return None
-
-    def info_sums(self) -> dict[str, tuple[float, int]]:
-        return self.info.sums()
-
-    def last_info(self) -> dict[int, dict[str, Array]]:
-        return self.info.last()
-
-    def time_steps(self, seconds: list[float]) -> None:
-        """From now on, appends the seconds of each call of an environment's own `step` to `seconds`."""
-        for env in self.envs:
-            env.call = _timed(env.call, seconds)
-
-    def on_mask(self, call: Callable[[], None]) -> None:
-        """From now on, calls this function for an action mask in info that is not used, in place of an error."""
-        for env in self.envs:
-            env.found_mask = call
-
-    def state_dict(self) -> dict[str, Any]:
-        """Returns what the environments return, uncopied: the vector copies it, or sends it to another process."""
-        self._check_states()
-        return {
-            "env": [env.guarded("state_dict", env.env.state_dict) for env in self.envs],
-            "held": [env.held for env in self.envs],
-            "ended": np.array([env.ended for env in self.envs]),
-            "gone": np.array([env.gone for env in self.envs]),
-        }
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Gives each environment a copy of its state: it may keep the arrays and go on in them."""
-        self._check_states()
-        for i, env in enumerate(self.envs):
-            env.guarded("load_state_dict", env.env.load_state_dict, states.copied(state["env"][i]))
-            env.held, env.ended = states.copied(state["held"][i]), bool(state["ended"][i])
-            env.gone[...] = state["gone"][i]
-
-    def _check_states(self) -> None:
-        if not self.spec.cheap_state:
-            raise UserError(
-                f"{self.spec.name}: its state cannot be saved, for the environment has no state_dict and "
-                "load_state_dict; without them a resumed run starts new episodes"
-            )
-
-    def close(self) -> None:
-        """Closes all environments. Raises EnvError if one raises, after all were closed."""
-        with ExitStack() as stack:
-            for env in self.envs:
-                stack.callback(close_env, env.env, env.index)
-
-
 def _close(env: Any) -> None:
     """Closes the environment whose spaces were read. One that cannot be closed is only reported: it can be trained."""
     try:
         close_env(env, 0)
     except EnvError as error:
         LOG.warning("warning: %s", error)
-
-
-def _timed(step: Callable[[Any], Any], seconds: list[float]) -> Callable[[Any], Any]:
-    def timed(action: Any) -> Any:
-        start = perf_counter()
-        result = step(action)
-        seconds.append(perf_counter() - start)
-        return result
-
-    return timed
-
-
-def env_seed(seed: int, index: int) -> int:
-    """Returns the seed of the environment with this global index: 31 bits hashed from both (by SeedSequence)."""
-    return int(np.random.SeedSequence(seed, spawn_key=(index,)).generate_state(1)[0] >> 1)
 
 
 def _metadata(env: Any) -> Mapping[str, Any]:

@@ -1,6 +1,6 @@
-"""Steps one Python environment and writes the rows of its agents, one or several.
+"""Steps one Python environment and writes the row of its agent. agents/ has the slots for several agents.
 
-Place in the flow: PythonBatch (python_env.py) has one slot per environment.
+Place in the flow: PythonBatch (python_batch.py) has one slot per environment.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from numpy import ndarray
 from metta_fast.config.extension import described
 from metta_fast.contracts.env import Array, EnvError, EnvSpec, Rows
 from metta_fast.contracts.interrupt import is_interrupt
-from metta_fast.envs.actions import ActionDecoder
 from metta_fast.envs.actions.masks import MaskSource, method_of, refuse, unexpected
 from metta_fast.envs.direct_step import direct_step
 from metta_fast.envs.python_checks import make_env, reset_result, step_result
@@ -36,6 +35,7 @@ class Made(Protocol):
     info_may_have_mask: bool
     action_space: Any
     autoreset: str
+    same_step: bool
     make_env: Callable[[int], Any]
 
 
@@ -54,8 +54,7 @@ class Slot:
         self.factory = factory
         self.index = index
         self.agents: tuple[int, ...] = ()
-        self.gone = np.zeros(factory.spec.agents_per_env, np.bool_)
-        """[n] agents that have ended."""
+        """Leading axes of the environment's values: () for one agent, (n,) for n."""
         self.ended = False
         """True: the next call starts a new episode."""
         self.held: Any = None
@@ -108,10 +107,6 @@ class Slot:
     def _hint(self) -> str:
         return ""
 
-    def reset(self, seed: int | None) -> None:
-        """Writes a new episode's first row."""
-        self._first(self._fresh(seed))
-
     def _fresh(self, seed: int | None) -> Any:
         """Returns the first observation of a new episode, and writes its action mask."""
         result = self.env.reset() if seed is None else self.env.reset(seed=seed)
@@ -133,15 +128,6 @@ class Slot:
             return
         source.write(source.find(obs, info, self.method), view, self.agents)
 
-    def _first(self, obs: Any) -> None:
-        rows = self.rows
-        self._write(obs)
-        rows.reward[:] = 0.0
-        rows.terminal[:] = rows.truncation[:] = False
-        rows.mask[:] = rows.reset[:] = True
-        self.gone[:] = False
-        self.ended = False
-
     def _write(self, obs: Any) -> None:
         for part, view in zip(self.factory.parts, self.views):
             part.write(obs, view, self.agents)
@@ -156,11 +142,22 @@ class Slot:
                         f"info of an episode's last step has no {name!r}, which the factory lists in stats"
                     )
                 value = value[key]
-            self.rows.stats[which, column] = np.broadcast_to(value, self.gone.shape)[which]
+            self.rows.stats[which, column] = np.broadcast_to(value, (self.factory.spec.agents_per_env,))[
+                which
+            ]
 
 
 class OneAgent(Slot):
     """Steps an environment with Gymnasium's API. `step` and `restart` write the row and return the reward."""
+
+    def reset(self, seed: int | None) -> None:
+        """Writes a new episode's first row."""
+        rows = self.rows
+        self._write(self._fresh(seed))
+        rows.reward[:] = 0.0
+        rows.terminal[:] = rows.truncation[:] = False
+        rows.mask[:] = rows.reset[:] = True
+        self.ended = False
 
     def step(self, action: Any) -> float:
         """Steps and returns the reward. Writes flags only at an episode's end: the batch has cleared them."""
@@ -225,69 +222,6 @@ class OneAgent(Slot):
         self.rows.reset[0] = True
         self.ended = False
         return 0.0
-
-
-class SeveralAgents(Slot):
-    """Steps an environment of several agents (the protocol in python_env.py's docstring)."""
-
-    def __init__(self, factory: Made, index: int) -> None:
-        super().__init__(factory, index)
-        self.agents = self.gone.shape
-        self._decoder = ActionDecoder(factory.action_space)
-
-    def step(self) -> None:
-        rows = self.rows
-        obs, reward, terminal, truncation, info = step_result(self.call(self._actions()))
-        reward = self._array("reward", reward, "iuf")
-        terminal, truncation = (
-            self._array("terminal", terminal, "b"),
-            self._array("truncation", truncation, "b"),
-        )
-        present = ~self.gone
-        self._write(obs)
-        rows.reward[:] = np.where(present, reward, 0.0)
-        rows.terminal[:] = terminal & present
-        rows.truncation[:] = truncation & present
-        ends = rows.terminal | rows.truncation
-        self.gone |= ends
-        rows.mask[:] = ~self.gone
-        if self.mask is not None:
-            self._write_mask(obs, info, rows.mask)
-        elif self.found_mask is not None and unexpected(info):
-            self.found_mask()
-        rows.reset[:] = False
-        if ends.any():
-            self._stats(info, ends)
-            self.note(info, ends)
-        self.ended = bool(self.gone.all())
-
-    def _hint(self) -> str:
-        """Says why a wrapper may have failed: most of Gymnasium's are for one agent."""
-        if getattr(self.env, "env", None) is None:
-            return ""
-        return f"; perhaps {type(self.env).__name__} is a wrapper for one agent: this environment has several"
-
-    def _actions(self) -> Any:
-        """Returns the actions of all agents, [n, *shape of the action space]; [n, 1] where that is (). A dict or tuple
-        of arrays for such a space."""
-        actions = self._decoder.decode(self.rows.action)
-        if not isinstance(actions, np.ndarray):
-            return actions
-        return actions if actions.ndim > 1 else actions[:, None]
-
-    def restart(self) -> None:
-        self.reset(None)
-
-    def _array(self, name: str, value: Any, kinds: str) -> Array:
-        value = np.asarray(value)
-        if value.shape == ():  # one for all, as a time limit's wrapper gives it
-            value = np.broadcast_to(value, self.agents)
-        if value.shape != self.agents or value.dtype.kind not in kinds:
-            raise FieldError(
-                f"{name} is {value.dtype} {value.shape}, not a {'bool' if kinds == 'b' else 'number'} for "
-                f"each of {self.agents[0]} agents"
-            )
-        return value
 
 
 def _forget(info: Any, which: Array) -> None:

@@ -9,7 +9,7 @@ from gymnasium import spaces
 
 from metta_fast.contracts.errors import UserError
 from metta_fast.envs import make_factory
-from metta_fast.envs.dropped_leaves import without_leaves
+from metta_fast.envs.observed.dropped_leaves import without_leaves
 from metta_fast.resolve.compose import compose
 from metta_fast.vector import make_vector
 

@@ -4,6 +4,7 @@ from tests.mutate.change import in_file
 
 PYTHON = "tests/envs/test_python_env.py tests/envs/test_python_spaces.py"
 PYTHON += " tests/envs/test_python_states.py"
+AGENTS = "tests/agents/test_lives.py"
 REPEAT = "tests/envs/test_repeat.py"
 ROBOT = "tests/robot/test_factory.py tests/robot/test_batch.py tests/robot/test_faults.py"
 ROBOT += " tests/robot/test_privileged.py"
@@ -54,18 +55,38 @@ CHANGES = [
                 "        self.ended = False\n        return 0.0",
                 "a new episode is not marked",
             ),
-            ("rows.terminal[:] = terminal & present", "rows.terminal[:] = terminal", "an agent ends twice"),
-            ("np.where(present, reward, 0.0)", "reward", "an agent that has ended is still rewarded"),
-            (
-                "actions = self._decoder.decode(self.rows.action)",
-                "actions = self.rows.action.copy()",
-                "several agents' actions are not shifted",
-            ),
-            ("        self.gone[:] = False\n", "", "agents stay gone in the next episode"),
         ],
     ),
     *in_file(
-        "envs/python_env.py",
+        "envs/agents/arrays.py",
+        PYTHON,
+        [
+            (
+                "actions = self.decoder.decode(self.rows.action)",
+                "actions = self.rows.action.copy()",
+                "several agents' actions are not shifted",
+            ),
+        ],
+    ),
+    *in_file(
+        "envs/agents/lives.py",
+        AGENTS,
+        [
+            ("            rows.terminal[idle] = False\n", "", "an agent ends twice"),
+            ("            rows.reward[idle] = 0.0\n", "", "an agent that has ended is still rewarded"),
+            ("            rows.terminal[paused] = True\n", "", "an agent that goes does not end its episode"),
+            ("idle | ended, out=rows.reset", "idle, out=rows.reset", "a same-step end begins no episode"),
+            ("        self.acted[:] = False\n", "", "agents that are there at a reset begin no episode"),
+            (
+                'self.acted[:] = ~state["gone"].reshape(-1)',
+                "self.acted[:] = True",
+                "agents that had ended are back after a resume",
+            ),
+            ("        self.returns[ended] = 0.0\n", "", "a return goes on in the next episode"),
+        ],
+    ),
+    *in_file(
+        "envs/python_batch.py",
         PYTHON,
         [
             (
@@ -74,16 +95,17 @@ CHANGES = [
                 "a same-step environment's held observation is not saved",
             ),
             (
-                '            env.gone[...] = state["gone"][i]\n',
-                "",
-                "agents that had ended are back after a resume",
-            ),
-            (
                 "np.random.SeedSequence(seed, spawn_key=(index,))",
                 "np.random.SeedSequence(seed)",
                 "all environments are alike",
             ),
             ("        rows.mask[:] = True\n", "", "rows after an end stay masked"),
+        ],
+    ),
+    *in_file(
+        "envs/python_env.py",
+        PYTHON,
+        [
             ("max_steps=limit,", "max_steps=0,", "the time limit is not known"),
         ],
     ),

@@ -1,0 +1,1 @@
+"""Tests environments of several agents."""
