@@ -299,6 +299,15 @@ class TrainerConfig:
         low=0,
         high=3,
     )
+    random_shift: int = key(
+        0,
+        "random-shift augmentation: in the update the images are shown a second time, moved by up to this many pixels, "
+        "and actions and values are to stay the same; 0: off",
+        low=0,
+    )
+    random_shift_coef: float = key(
+        0.1, "trainer.random_shift: weight of the loss of the moved images", low=0, high=1e6
+    )
     entropy_coef: float = key(0.003, "weight of the entropy bonus", low=0, high=1e6)
     max_grad_norm: float = key(0.5, "gradients are scaled down to at most this norm; 0: never", low=0)
     target_kl: float | None = key(

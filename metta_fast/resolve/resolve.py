@@ -24,6 +24,7 @@ from metta_fast.config.encoders import (
     check_reads,
     own_encoder,
 )
+from metta_fast.config.encoding.image_sides import check_shift
 from metta_fast.config.encoding.leaf_notes import read_notes
 from metta_fast.config.frame_stack import explain as explain_frames
 from metta_fast.config.frame_stack import stacked
@@ -297,11 +298,13 @@ class _Resolve(Defaults):
         self._adjust(path, limit, f"{value} lowered to {what}")
 
     def policy(self, spec: EnvSpec) -> None:
-        """Checks that the policy is known and supports this observation."""
+        """Checks that the policy is known and supports this observation, and so trainer.random_shift."""
         policy = self.config.policy
         check_policy_name(policy.name)
         check_encoder_name(policy.encoder)
         check_no_params(policy)
+        if self.config.trainer.random_shift:
+            self.remarks.append(check_shift(self.config, spec))
         if policy.frame_stack > 1:
             self.remarks.append(explain_frames(spec, policy.frame_stack))
             spec = stacked(spec, policy.frame_stack)

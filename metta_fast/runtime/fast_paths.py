@@ -159,6 +159,11 @@ def action_masks(situation: Situation) -> str | None:
     return "the environment gives action masks" if situation.spec.action_mask else None
 
 
+def random_shift(situation: Situation) -> str | None:
+    pixels = situation.trainer.random_shift
+    return f"trainer.random_shift={pixels} has a loss of its own" if pixels else None
+
+
 def missed(choices: Iterable[Choice]) -> list[str]:
     """Returns `names: reason` of the paths whose absence costs speed, those with one reason together."""
     return [f"{names}: {why}" for why, names in _by_reason(choices, costs_speed=True)]

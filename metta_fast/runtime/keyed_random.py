@@ -14,8 +14,9 @@ from torch import Tensor
 
 from metta_fast.contracts.env import EVAL_SEED_BIT
 
-NOISE, ORDER, ENVS, SAMPLE = range(4)
-"""Keys of the streams: sampling noise, order of segments, environments' seed after a resume, sampling in features."""
+NOISE, ORDER, ENVS, SAMPLE, SHIFT = range(5)
+"""Keys of the streams: sampling noise, order of segments, environments' seed after a resume, sampling in features,
+moves of images."""
 
 
 def mix(seed: int, *key: int) -> int:

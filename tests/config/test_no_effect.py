@@ -30,6 +30,7 @@ def resolved(*words):
         ("trainer.vtrace_rho_clip=2.0", "trainer.advantage=vtrace"),
         ("trainer.vtrace_c_clip=2.0", "trainer.advantage=vtrace"),
         ("trainer.desired_kl=0.1", "trainer.schedule=adaptive"),
+        ("trainer.random_shift_coef=0.2", "trainer.random_shift=4"),
         ("trainer.compile_mode=max-autotune", "trainer.compile=true"),
         ("run.evaluate_episodes=8", "run.evaluate_interval="),
         ("run.evaluate_seed=8", "run.evaluate_interval="),

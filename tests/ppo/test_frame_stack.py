@@ -86,6 +86,7 @@ def both(count: int, pixels: bool, discrete: bool, policy: dict[str, Any], **key
         (3, False, True, {"core": "lstm"}, {"bptt": 8}),
         (6, False, False, {"shared": False}, {"bptt": 4, "update_epochs": 2, "recompute": "pass"}),
         (4, True, True, {}, {"bptt": 2, "recompute": "minibatch", "blocks": 2}),
+        (3, True, False, {"core": "mingru"}, {"bptt": 4, "random_shift": 3, "random_shift_coef": 0.5}),
         (20, False, True, {"core": "mingru"}, {"bptt": 4, "horizon": 12}),
     ],
 )

@@ -103,11 +103,13 @@ def ppo_on_images(**keys: Any) -> PPO:
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("shift", [0, 4])
 @pytest.mark.parametrize(
     "fast", [{"cuda_graphs": True}, {"compile": True}, {"cuda_graphs": True, "compile": True}]
 )
-def test_graphs_and_compiled_updates_give_what_plain_ones_give(fast: dict[str, bool]) -> None:
-    ours, plain = ppo_on_images(**fast), ppo_on_images()
+def test_graphs_and_compiled_updates_give_what_plain_ones_give(fast: dict[str, bool], shift: int) -> None:
+    keys = {"random_shift": shift, "random_shift_coef": 1.0}
+    ours, plain = ppo_on_images(**fast, **keys), ppo_on_images(**keys)
     for ppo in (ours, plain):
         ppo.collect()
     for name in ("action", "reward", "mask", "reset"):

@@ -23,6 +23,7 @@ from metta_fast.runtime.fast_paths import (
     no_graphs,
     only_on_cpu,
     only_on_gpu,
+    random_shift,
     register,
     without_triton,
 )
@@ -61,7 +62,7 @@ def _no_loss_kernels(situation: Situation) -> str | None:
         return why
     if situation.extra_loss:
         return "a feature adds to the loss"
-    return not_fused_loss(situation.policy, situation.trainer)
+    return not_fused_loss(situation.policy, situation.trainer) or random_shift(situation)
 
 
 def _no_step_kernels(situation: Situation) -> str | None:

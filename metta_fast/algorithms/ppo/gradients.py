@@ -1,5 +1,7 @@
 """Computes the gradients of a minibatch: gather ─► policy, loss ─► backward.
 
+With trainer.random_shift the policy runs a second time, over moved images, and a loss for these is added.
+
 If the path LOSS_KERNELS was chosen, three Triton kernels compute everything after the first layer (or after the core,
 if there is one); otherwise torch does, compiled or not. Place in the flow: learner.py chooses the segments, step.py
 uses the gradients.
@@ -16,9 +18,10 @@ from torch import Tensor
 
 from metta_fast.algorithms.hooks import Hooks
 from metta_fast.algorithms.ppo.fast_paths import GATHER_KERNEL, LOSS_KERNELS
-from metta_fast.algorithms.ppo.loss import ppo_loss
+from metta_fast.algorithms.ppo.loss import ppo_loss, shift_loss
 from metta_fast.algorithms.ppo.loss_terms import Loss
 from metta_fast.algorithms.ppo.minibatch import Gather, Minibatch
+from metta_fast.buffers.random_shift import RandomShift
 from metta_fast.buffers.rollout import Buffers
 from metta_fast.config.keys import TrainerConfig
 from metta_fast.policy.base import Policy, PolicyOutput
@@ -49,11 +52,12 @@ class Gradients:
         compile_mode: str | None,
         graphs: bool,
         paths: FastPaths,
+        shift: RandomShift | None = None,
     ) -> None:
-        """compile_mode, graphs, paths: as for Learner."""
+        """compile_mode, graphs, paths, shift: as for Learner."""
         self.policy = policy
         self.buffers, self.config, self.hooks = buffers, config, hooks
-        self._scaler, self._autocast = scaler, autocast
+        self._scaler, self._autocast, self.shift = scaler, autocast, shift
         self.clip = torch.tensor(config.clip_coef, device=device)
         """PPO's clip of the current update. Always a tensor: a compiled or captured step would keep a Python number's
         value."""
@@ -92,8 +96,12 @@ class Gradients:
                 else self._run_core
             )
 
-    def __call__(self, segments: Tensor, weight: Tensor | None) -> Tensor:
-        """Adds the gradients of segments [B], whose advantages are multiplied by weight [B]; None: 1.
+    def __call__(self, segments: Tensor, weight: Tensor | None, offset: Tensor | None = None) -> Tensor:
+        """Adds the gradients of segments [B].
+
+        Args:
+            weight: [B]: multiplies the segments' advantages; None: 1.
+            offset: [B, 2]: how far the segments' images are moved (RandomShift); None: there is no such loss.
 
         Returns:
             The segments' statistics [len(STATS)], on the device.
@@ -106,9 +114,9 @@ class Gradients:
             if self.tail is not None:
                 result, output = self._fused(self.tail, segments, weight), None
             elif batch is None:
-                result, output = self._step_forward(segments, weight)
+                result, output = self._step_forward(segments, weight, offset)
             else:
-                result, output = self._step_forward(batch)
+                result, output = self._step_forward(batch, offset)
             loss = result.loss
             for extra in self.hooks.extra_loss:
                 loss = loss + extra(batch, output)
@@ -122,20 +130,39 @@ class Gradients:
             self.gather.put(self.buffers.value, self.gather.rows(segments), output.value.detach())
         return result.stats
 
-    def _forward(self, batch: Minibatch) -> tuple[Loss, PolicyOutput | None]:
+    def _forward(self, batch: Minibatch, offset: Tensor | None) -> tuple[Loss, PolicyOutput | None]:
         """Returns the loss, and the policy's output if anything needs it."""
         output: PolicyOutput = self.policy(batch.obs, batch.state, batch.reset)
-        params, head = torch.where(batch.mask.unsqueeze(-1), output.params, 0.0), self.policy.head
+        logprob, entropy = self._logprob_entropy(output.params, batch)
+        result = ppo_loss(logprob, entropy, output.value, batch, self.config, self.clip)
+        if offset is not None:
+            result = result._replace(
+                loss=result.loss + self._shifted(batch, offset, output.value, result.ratio)
+            )
+        return result, output if self._wants_output else None
+
+    def _shifted(self, batch: Minibatch, offset: Tensor, value: Tensor, ratio: Tensor) -> Tensor:
+        """Returns the weighted loss of the minibatch's images moved by `offset`."""
+        assert self.shift is not None
+        obs, state = self.shift(batch.obs, batch.state, offset.to(ratio.device, non_blocking=True))
+        moved: PolicyOutput = self.policy(obs, state, batch.reset)
+        logprob, _ = self._logprob_entropy(moved.params, batch)
+        return self.config.random_shift_coef * shift_loss(logprob, moved.value, value, ratio, batch.mask)
+
+    def _logprob_entropy(self, params: Tensor, batch: Minibatch) -> tuple[Tensor, Tensor]:
+        """Returns (log-probability, entropy) [L, B] of the minibatch's actions by `params` [L, B, P]; masked rows
+        hold numbers without a meaning."""
+        params, head = torch.where(batch.mask.unsqueeze(-1), params, 0.0), self.policy.head
         if batch.action_mask is not None:
             assert not isinstance(head, BoxHead)
             params = head.masked(params, batch.action_mask)
-        logprob, entropy = head.logprob_entropy(params, batch.action)
-        result = ppo_loss(logprob, entropy, output.value, batch, self.config, self.clip)
-        return result, output if self._wants_output else None
+        return head.logprob_entropy(params, batch.action)
 
-    def _forward_at(self, segments: Tensor, weight: Tensor | None) -> tuple[Loss, PolicyOutput | None]:
+    def _forward_at(
+        self, segments: Tensor, weight: Tensor | None, offset: Tensor | None
+    ) -> tuple[Loss, PolicyOutput | None]:
         """Calls `_forward` with segments [B] of the buffers."""
-        return self._forward(self.gather.minibatch(segments, self.gather.rows(segments), weight))
+        return self._forward(self.gather.minibatch(segments, self.gather.rows(segments), weight), offset)
 
     def first_at(self, rows: Tensor) -> Tensor:
         """Returns the first layer's output [R, width] for rows [R] of the buffers, in the dtype of its products."""

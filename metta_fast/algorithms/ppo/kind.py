@@ -52,6 +52,10 @@ class PPOKind(AlgorithmKind):
             yield Idle(
                 "trainer.desired_kl", f"trainer.schedule={trainer.schedule}", "trainer.schedule=adaptive"
             )
+        if not trainer.random_shift:
+            yield Idle("trainer.random_shift_coef", "trainer.random_shift=0", "trainer.random_shift=4")
+        elif not trainer.random_shift_coef:
+            yield Idle("trainer.random_shift", "trainer.random_shift_coef=0", "trainer.random_shift_coef=0.1")
         if not trainer.compile:
             yield Idle("trainer.compile_mode", "trainer.compile=false", "trainer.compile=true")
 

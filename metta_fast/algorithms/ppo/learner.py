@@ -25,6 +25,7 @@ from metta_fast.algorithms.ppo.gradients import Gradients
 from metta_fast.algorithms.ppo.revalue import revalue
 from metta_fast.algorithms.ppo.schedule import clip_coef, learning_rate
 from metta_fast.algorithms.ppo.step import SUMS, Step
+from metta_fast.buffers.random_shift import RandomShift
 from metta_fast.buffers.rollout import Buffers
 from metta_fast.config.keys import TrainerConfig
 from metta_fast.contracts.algorithm import POLICY_STATE
@@ -32,7 +33,7 @@ from metta_fast.policy.base import Policy
 from metta_fast.policy.weights import load_weights
 from metta_fast.runtime.cuda_graph import Graph, Say
 from metta_fast.runtime.fast_paths import FastPaths
-from metta_fast.runtime.keyed_random import ORDER, Keyed
+from metta_fast.runtime.keyed_random import ORDER, SHIFT, Keyed
 from metta_fast.runtime.timer import Timer
 from metta_fast.storage.altered import entry
 
@@ -55,10 +56,12 @@ class Learner:
         compile_mode: str | None = None,
         graphs: bool = False,
         paths: FastPaths,
+        shift: RandomShift | None = None,
         say: Say = print,
     ) -> None:
         """compile_mode: torch.compile's mode for the policy's forward and the loss; None: eager.
-        graphs: use CUDA graphs. paths: the run's choices. say: called with notes on parts that are not captured."""
+        graphs: use CUDA graphs. paths: the run's choices. shift: moves images (trainer.random_shift); None: off. say:
+        called with notes on parts that are not captured."""
         self.policy = policy
         self.buffers, self.config, self.device = buffers, config, device
         self.hooks, self.has_final_obs, self.timer = hooks, has_final_obs, timer
@@ -86,6 +89,7 @@ class Learner:
             compile_mode=compile_mode,
             graphs=graphs,
             paths=paths,
+            shift=shift,
         )
         self.gather = self.gradients.gather
         self._keyed = Keyed(seed, buffers.device)
@@ -100,6 +104,12 @@ class Learner:
         self._order = torch.empty(
             (config.update_epochs, buffers.num_segments), dtype=torch.int64, device=buffers.device
         )
+        self._offsets: Tensor | None = None
+        """[update_epochs, minibatches, segments, 2] int64: how far each segment's images are moved, by the segment's
+        place in the minibatch; None: they are not."""
+        if shift is not None:
+            size = config.update_epochs, self._minibatches, self._segments, 2
+            self._offsets = torch.zeros(size, dtype=torch.int64, device=buffers.device)
         self._context: Context | None = None
         self.bad_rollout: Callable[[], Tensor] | None = None
         """Returns a device scalar, 1 if the rollout must not be used to learn; None: the host has checked it."""
@@ -115,13 +125,15 @@ class Learner:
         """Graphs of one minibatch, with and without a step due; None: not used."""
         self._now = torch.empty_like(self._order[0, : self._segments])
         """Segments of the minibatch that those graphs process."""
+        self._now_offset = None if self._offsets is None else torch.zeros_like(self._offsets[0, 0])
+        """How far their images are moved."""
 
     def _make_single(self, say: Say) -> dict[bool, Graph]:
         pool = torch.cuda.graph_pool_handle()
 
         def graph(due: bool) -> Graph:
             def work() -> None:
-                self._minibatch(self._now, None, due)
+                self._minibatch(self._now, None, due, self._now_offset)
 
             return Graph("update's minibatch", work, enabled=True, say=say, pool=pool)
 
@@ -142,6 +154,7 @@ class Learner:
             for number, order in enumerate(self._order):
                 generator = self._keyed(ORDER, context.epoch, number)
                 torch.randperm(len(order), generator=generator, out=order)
+        self._draw_offsets(context.epoch)
         context.segments = self._segments
         self._context = context
         self.step.watching = [hook for hook in self.hooks.on_gradients if hook.due(context.epoch)]
@@ -153,6 +166,14 @@ class Learner:
             self._run()
         self.timer.lap("update")
         self.timer.mark("update")
+
+    def _draw_offsets(self, epoch: int) -> None:
+        if self._offsets is None:
+            return
+        most = self.config.random_shift
+        for number, offsets in enumerate(self._offsets):
+            generator = self._keyed(SHIFT, epoch, number)
+            torch.randint(-most, most + 1, offsets.shape, generator=generator, out=offsets)
 
     def rate(self, steps: int) -> float:
         """Returns the learning rate after `steps` agent steps; adaptive: the current one (waits for the device)."""
@@ -214,19 +235,22 @@ class Learner:
                 segments = self._order[number, i * self._segments : (i + 1) * self._segments]
             else:
                 segments, weight = self.hooks.sample(context)
+            offset = None if self._offsets is None else self._offsets[number, i]
             context.update += 1
             due = context.update % self.config.gradient_accumulation == 0
             if self._single is not None and not self.step.watching:
                 self._now.copy_(segments)
+                if self._now_offset is not None and offset is not None:
+                    self._now_offset.copy_(offset)
                 self._single[due]()
-            elif not self._minibatch(segments, weight, due):
+            elif not self._minibatch(segments, weight, due, offset):
                 return False
         return True
 
-    def _minibatch(self, segments: Tensor, weight: Tensor | None, due: bool) -> bool:
+    def _minibatch(self, segments: Tensor, weight: Tensor | None, due: bool, offset: Tensor | None) -> bool:
         """Computes the gradients of segments [B], and steps if a step is due. Returns False if target_kl stops the
         update."""
-        return self.step(self.gradients(segments, weight), due=due)
+        return self.step(self.gradients(segments, weight, offset), due=due)
 
     def _watched_cpu_pass(self, order: Tensor) -> bool:
         """Runs a pass with `_cpu_update`. It has no gradients for hooks, so hooks get torch's, of the same rows."""

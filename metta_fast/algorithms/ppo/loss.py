@@ -6,8 +6,15 @@ With r = π(a)/π_old(a), A the normalised advantage, all means over unmasked ro
     value    ½ mean max((V−R)², (V_old + clip(V−V_old, ±ε_v) − R)²)
     loss     policy + vf_coef · value − entropy_coef · entropy
 
+trainer.random_shift adds coef · shift_loss: with s' the observation s of which the images are moved,
+
+    shift    −mean r·log π(a|s') + ½ mean (V(s') − V(s))²      r, V(s): constants
+
+The first term has the gradient of the mean KL(π(·|s) ‖ π(·|s')), estimated by the rollout's actions.
+
 Sources: Schulman et al. 2017 (PPO, arXiv:1707.06347); KL estimate k3 = (r−1) − ln r: Schulman 2020,
-"Approximating KL Divergence" (never negative, unbiased).
+"Approximating KL Divergence" (never negative, unbiased); the shift's terms: Raileanu et al. 2021 (DrAC,
+arXiv:2006.12862).
 """
 
 from __future__ import annotations
@@ -86,3 +93,16 @@ def ppo_loss(
     clip_fraction = masked_mean(((ratio - 1).abs() > clip).float(), mask)
     stats = torch.stack([policy_loss, value_loss, entropy_mean, kl, clip_fraction]).detach()
     return Loss(loss, stats, ratio.detach())
+
+
+def shift_loss(logprob: Tensor, value: Tensor, plain: Tensor, ratio: Tensor, mask: Tensor) -> Tensor:
+    """Returns the loss of moved images, [].
+
+    Args:
+        logprob, value: [L, B] float32 under the current policy, of moved images.
+        plain: [L, B] float32: the values of the images as they are.
+        ratio: [L, B] π/π_old of the images as they are, detached.
+        mask: [L, B] bool: False rows are not read.
+    """
+    error = torch.where(mask, value - plain.detach(), 0.0).square()
+    return 0.5 * _mean(error, mask) - _mean(torch.where(mask, logprob, 0.0) * ratio, mask)

@@ -23,7 +23,8 @@ def memory_parts(config: Config, spec: EnvSpec) -> list[MemoryPart]:
     parts = [MemoryPart("rollout", _rollout(config, spec), cuda and not trainer.cpu_offload)]
     saved, agents = saved_by_row(config, spec), env.num_envs * env.agents_per_env
     each = 2 * saved if cuda else saved
-    activations = each * trainer.minibatch_size + saved * -(-agents // config.vector.async_factor)
+    passes = 2 if trainer.random_shift else 1  # images as they are, and moved
+    activations = passes * each * trainer.minibatch_size + saved * -(-agents // config.vector.async_factor)
     parts.append(MemoryPart("activations", activations, cuda))
     graphs = trainer.cuda_graphs or (trainer.compile and trainer.compile_mode == "reduce-overhead")
     if cuda and graphs:  # the warm-up before capture has its own memory

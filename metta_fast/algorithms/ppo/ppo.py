@@ -26,6 +26,7 @@ from metta_fast.algorithms.ppo.learner import Learner
 from metta_fast.algorithms.ppo.loss_terms import STATS
 from metta_fast.algorithms.ppo.schedule import clip_coef, progress
 from metta_fast.algorithms.ppo.step import SUMS
+from metta_fast.buffers.random_shift import RandomShift
 from metta_fast.buffers.rollout import Buffers
 from metta_fast.config.keys import Config
 from metta_fast.contracts.algorithm import POLICY_STATE, Choice, Metrics
@@ -155,6 +156,7 @@ class PPO:
             has_final_obs=self.spec.has_final_obs,
             graphs=self.graphs,
             paths=self.paths,
+            shift=RandomShift(self.spec, self.buffers.frames) if self.config.trainer.random_shift else None,
             say=self.notes.append,
             **self._common,
         )

@@ -59,6 +59,8 @@ IDS = (
     "env=CartPole-v1 env.leaf_kinds.nonesuch=image",
     "env=CartPole-v1 env.leaf_kinds.obs=image", "env=CartPole-v1 env.leaf_kinds.obs=symbols", "env=CartPole-v1 env.leaf_kinds.obs=nonesuch",
     "env=CartPole-v1 env.leaf_kinds.obs=[a]", "env=CartPole-v1 env.leaf_kinds=image", "env=CartPole-v1 env.leaf_kinds={obs:{a:1}}",
+    "env=CartPole-v1 trainer.random_shift=4", "env=metta_fast.envs.sanity.catch:make trainer.random_shift=42",
+    "env=metta_fast.envs.sanity.catch:make trainer.random_shift=-1", "env=metta_fast.envs.sanity.catch:make trainer.random_shift=0.5",
     "env.leaf_kinds.obs=flat", "env=CartPole-v1 env.leaf_kinds.a/b=flat", "env=CartPole-v1 env.leaf_kinds.a[0=flat", "env=CartPole-v1 env.leaf_kinds.=flat",
 )  # fmt: skip
 """Environments of Gymnasium's registry."""
@@ -77,7 +79,8 @@ TOGETHER = (
 IDLE = (
     "policy.squash=true", "policy.state_std=true", "policy.initial_log_std=-1", "trainer.noise_color=1", "vector.num_workers=2",
     "vector.num_threads=2", "vector.worker_timeout_s=5", "env.observation=dense", "env.step_cost=slow", "trainer.vtrace_rho_clip=2",
-    "trainer.vtrace_c_clip=2", "trainer.desired_kl=0.1", "trainer.compile_mode=max-autotune", "run.evaluate_episodes=8",
+    "trainer.vtrace_c_clip=2", "trainer.desired_kl=0.1", "trainer.random_shift_coef=2",
+    "env=metta_fast.envs.sanity.catch:make trainer.random_shift_coef=0 trainer.random_shift=4", "trainer.compile_mode=max-autotune", "run.evaluate_episodes=8",
     "run.evaluate_deterministic=true", "run.evaluate_seed=8", "run.keep_replays=8", "run.checkpoint_interval=0 run.checkpoint_max_s=8",
     "wandb.project=mine", "wandb.entity=mine", "wandb.group=mine", "vector.restart_workers=1",
 )  # fmt: skip

@@ -27,7 +27,14 @@ from metta_fast.policy.grid.sparse_layer import SCALE
 from metta_fast.policy.heads import ActionHead
 from metta_fast.policy.plan import Plan, Trunk, plan_of
 from metta_fast.runtime.adam import Adam
-from metta_fast.runtime.fast_paths import FastPath, Situation, action_masks, only_on_cpu, register
+from metta_fast.runtime.fast_paths import (
+    FastPath,
+    Situation,
+    action_masks,
+    only_on_cpu,
+    random_shift,
+    register,
+)
 
 ACTIVATIONS = {"relu": 0, "tanh": 1, "elu": 2}
 """Activations → their numbers in runtime/c/dense_layers.h."""
@@ -53,7 +60,9 @@ def why_not(situation: Situation) -> str | None:
         return plan
     if any(not p.requires_grad for p in plan.parameters()):
         return "frozen weights"
-    return _other_head(plan) or _other_trunks(plan, spec, trainer) or odd_weights(plan)
+    if why := _other_head(plan) or _other_trunks(plan, spec, trainer) or odd_weights(plan):
+        return why
+    return random_shift(situation)
 
 
 def _other_head(plan: Plan) -> str | None:
