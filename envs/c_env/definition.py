@@ -47,8 +47,9 @@ class CEnv:
     """Names of the statistics that ENV_finish writes, in order."""
     agents: int | None = 1
     """Agents of an environment; None: any number (env.agents_per_env)."""
-    reward_threshold: float | None = None
-    """The mean return at which it counts as solved (trainer.stop_at_return=solved)."""
+    reward_threshold: float | Callable[[Params], float] | None = None
+    """The mean return at which it counts as solved (trainer.stop_at_return=solved); a function of the parameters where
+    they change it."""
     lanes: bool = False
     """True: ENV_reset and ENV_observe share their work among the lanes of a warp (contract.h), for speed on a GPU."""
     render: Callable[[Array, Array], Array] | None = None
@@ -74,6 +75,7 @@ class CEnv:
                 f"env.agents_per_env={agents_per_env}: {self.name} has {self.agents}; give {self.agents}"
             )
         values = dict(self.params) | {name: self._checked(name, value) for name, value in params.items()}
+        solved = self.reward_threshold
         spec = EnvSpec(
             name=self.name,
             agents_per_env=agents_per_env,
@@ -84,7 +86,7 @@ class CEnv:
             native=True,
             cheap_state=True,
             stagger=True,
-            reward_threshold=self.reward_threshold,
+            reward_threshold=solved(values) if callable(solved) else solved,
         )
         path = library.compile_rules(header, self.name, list(self.params))
         members = {

@@ -40,6 +40,7 @@ env = CEnv(
     params={"repeat": 4, "lives": 5},
     limits={"repeat": (1, 16), "lives": (1, 100)},
     stats=("score", "bricks"),
+    reward_threshold=800.0,  # of 864
     lanes=True,
     render=draw,
 )
