@@ -54,6 +54,11 @@ class Facts:
         """Returns whether the policy may be recurrent: it has a core, or is a user's own."""
         return self.core != "none" or self.own_policy
 
+    @property
+    def on_gpu(self) -> bool:
+        """Returns whether the user wants environments on the GPU, which can step there."""
+        return self.given.get("env.device") == "cuda" and (self.spec.gpu or self.spec.device_rows)
+
 
 class Scale(NamedTuple):
     """Holds the sizes for budgets from `steps` on."""
@@ -76,6 +81,13 @@ SCALES = (
 )
 """The rollout is 1/25 of a short budget and less of a long one: a policy that is updated often learns in fewer steps,
 larger batches only save time."""
+GPU_SCALES = (
+    Scale(0, 8192, 256, 1024),
+    Scale(3_000_000, 32768, 1024, 4096),
+    Scale(20_000_000, 131072, 4096, 16384),
+    Scale(100_000_000, 262144, 8192, 32768),
+)
+"""The same for environments on a GPU, where a thousand steps take hardly longer than one."""
 LARGEST = {"cheap": 32768, "medium": 16384, "slow": 8192}
 """The largest batch by step cost: where stepping takes the time, small batches cost none."""
 LEAST_HORIZON = 64
@@ -105,16 +117,27 @@ def derive(facts: Facts) -> Values:
 
 def _sizes(facts: Facts) -> Values:
     total, each = facts.total_timesteps, facts.spec.agents_per_env
-    fitting = [s for s in SCALES if s.steps <= total and s.batch <= LARGEST[facts.step_cost]]
-    scale = fitting[-1]
+    if facts.on_gpu:
+        scale = [s for s in GPU_SCALES if s.steps <= total][-1]
+    else:
+        scale = [s for s in SCALES if s.steps <= total and s.batch <= LARGEST[facts.step_cost]][-1]
     envs = facts.given.get("env.num_envs", max(1, scale.agents // each))
-    segment = envs * each * (SEGMENT if facts.remembers else 1)
+    segment = envs * each * (SEGMENT if facts.remembers or facts.on_gpu else 1)
     batch = max(scale.batch, min(envs * each * LEAST_HORIZON, total // LEAST_UPDATES), segment)
-    budget = f"trainer.total_timesteps={total} and a {facts.step_cost} step"
+    where = "env.device=cuda" if facts.on_gpu else f"a {facts.step_cost} step"
+    budget = f"trainer.total_timesteps={total} and {where}"
     values: Values = {
         "env.num_envs": (envs, f"{budget}: {scale.agents} agents"),
         "trainer.batch_size": (batch, f"{budget}: often updated, about {-(-total // batch)} times"),
     }
+    if facts.on_gpu:
+        values["trainer.minibatch_size"] = scale.minibatch, "env.device=cuda: few, large minibatches"
+        values["trainer.bptt_horizon"] = SEGMENT, "env.device=cuda: whole segments are faster to gather"
+        values["trainer.update_epochs"] = (
+            2,
+            "env.device=cuda: new rows are cheaper than more passes over old ones",
+        )
+        return values
     if facts.step_cost == "cheap" and envs * each <= ONE_BLOCK:
         values["vector.async_factor"] = (
             1,
@@ -147,9 +170,8 @@ def _minibatch(facts: Facts, scale: Scale) -> tuple[int, str]:
 
 
 def _learning(facts: Facts) -> Values:
-    larger = facts.remembers or not _in_c(facts)
     values: Values = {
-        "trainer.learning_rate": (1e-3, "larger minibatches") if larger else (3e-4, "small minibatches"),
+        "trainer.learning_rate": _learning_rate(facts),
         "trainer.schedule": ("linear", "falls to 0 at the end of the budget"),
         "trainer.recompute": ("pass", "advantages use the value as learned in earlier passes"),
         "trainer.normalize_advantage": (False, "rewards are normalized instead (trainer.normalize_reward)"),
@@ -163,6 +185,15 @@ def _learning(facts: Facts) -> Values:
     if facts.spec.action.kind == "box":
         values["trainer.noise_color"] = _noise_color(facts.episode_length)
     return values
+
+
+def _learning_rate(facts: Facts) -> tuple[float, str]:
+    if facts.on_gpu:
+        rows = _sizes(facts)["trainer.minibatch_size"][0]
+        return (1e-3 if rows <= 4096 else 2e-3 if rows <= 16384 else 3e-3), f"minibatches of {rows} rows"
+    if facts.remembers or not _in_c(facts):
+        return 1e-3, "larger minibatches"
+    return 3e-4, "small minibatches"
 
 
 def _gamma(length: int | None) -> tuple[float, str]:

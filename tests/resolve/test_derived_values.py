@@ -1,5 +1,6 @@
 """Checks the values derived for an environment of one's own: what they depend on, and that every reason is given."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -115,3 +116,17 @@ def test_bytes_are_learned_from_in_larger_minibatches() -> None:
     assert value("trainer.minibatch_size") == 64
     assert value("trainer.minibatch_size", obs=symbols) == 256
     assert value("trainer.learning_rate", obs=symbols) > value("trainer.learning_rate")
+
+
+@given(total=st.integers(1, 10**10), agents=st.integers(1, 9))
+def test_many_environments_step_on_a_gpu_that_was_typed(total: int, agents: int) -> None:
+    typed = {"env.device": "cuda"}
+    plain = facts(agents=agents, total_timesteps=total, given=typed)
+    here = replace(plain, spec=replace(plain.spec, gpu=True))
+    chosen = {path: value for path, (value, _) in derive(here).items()}
+    rows = chosen["env.num_envs"] * agents
+    assert chosen["trainer.batch_size"] >= rows * chosen["trainer.bptt_horizon"]
+    assert chosen["trainer.batch_size"] >= 4 * chosen["trainer.minibatch_size"]
+    assert rows > 150 and "trainer.device" not in chosen
+    assert derive(plain)["env.num_envs"][0] <= 128, "it cannot step there"
+    assert derive(replace(here, given={}))["env.num_envs"][0] <= 128, "the machine decides nothing"
