@@ -1,6 +1,8 @@
 """Tests comparisons with other libraries: advantage kernels, CartPole in every vector backend, training."""
 
 import importlib.util
+import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -89,6 +91,49 @@ def test_a_peer_is_stopped_between_its_turns():
         assert state() == "T"
         assert child.alone(20.0, do="y") == {}
     assert child._process.poll() is not None
+
+
+SERVES = """
+import subprocess, sys
+from metta_fast.bench.harness.child_loop import serve
+class Peer:
+    def __init__(self): self.worker = subprocess.Popen([sys.executable, '-c', 'while True: pass'])
+    def ready(self): return {'worker': self.worker.pid}
+    def close(self): self.worker.kill()
+serve(Peer)
+"""
+MEASURES = """
+import os, signal, sys, threading
+from metta_fast.bench.harness.child_handle import Child
+def start():
+    global child
+    child = Child('peer', command=[sys.executable, '-c', sys.argv[1]])
+thread = threading.Thread(target=start)  # a thread that ends does not end the child
+thread.start()
+thread.join()
+print(child._process.pid, child.alone(20.0, do='build')['worker'], flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux only")
+def test_a_killed_benchmark_leaves_no_process():
+    done = subprocess.run([sys.executable, "-c", MEASURES, SERVES], stdout=subprocess.PIPE, text=True)
+    assert done.returncode == -signal.SIGKILL
+    left = [Path(f"/proc/{pid}/stat") for pid in done.stdout.split()]
+    assert len(left) == 2
+    end = time.monotonic() + 5
+    while any(running(path) for path in left) and time.monotonic() < end:
+        time.sleep(0.01)
+    assert not any(running(path) for path in left)
+
+
+def running(stat: Path) -> bool:
+    """Whether the process is there and not only unreaped."""
+    try:
+        return stat.read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
 
 
 # ---- trainers ----

@@ -38,6 +38,8 @@ TURN_LIMIT_S = 90.0
 """Time limit for other answers."""
 PATIENCE_S = 5.0
 """Seconds that a child has to exit after its pipe was closed."""
+_STARTER = ThreadPoolExecutor(1, "starts children")
+"""Starts all children: the kernel ends a child with the thread that started it (child_loop.py), and this one lasts."""
 WORKER = (sys.executable, "-m", "metta_fast.bench.gpu.child_program")
 
 
@@ -64,7 +66,8 @@ class Child(Closing):
         threads = str(max(1, hardware.allowed_cores() // beside))
         with contextlib.ExitStack() as unless_started:
             self._stderr = unless_started.enter_context(tempfile.TemporaryFile("w+"))
-            self._process = subprocess.Popen(
+            self._process = _STARTER.submit(
+                subprocess.Popen,
                 command,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -72,7 +75,7 @@ class Child(Closing):
                 bufsize=0,
                 start_new_session=True,
                 env={"TORCHINDUCTOR_COMPILE_THREADS": threads} | os.environ,
-            )
+            ).result()
             unless_started.pop_all()  # close() closes it
         self._received = b""
         self._closed = False
