@@ -103,14 +103,9 @@ class Peer:
 serve(Peer)
 """
 MEASURES = """
-import os, signal, sys, threading
+import os, signal, sys
 from metta_fast.bench.harness.child_handle import Child
-def start():
-    global child
-    child = Child('peer', command=[sys.executable, '-c', sys.argv[1]])
-thread = threading.Thread(target=start)  # a thread that ends does not end the child
-thread.start()
-thread.join()
+child = Child('peer', command=[sys.executable, '-c', sys.argv[1]])
 print(child._process.pid, child.alone(20.0, do='build')['worker'], flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """

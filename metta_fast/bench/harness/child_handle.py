@@ -38,8 +38,9 @@ TURN_LIMIT_S = 90.0
 """Time limit for other answers."""
 PATIENCE_S = 5.0
 """Seconds that a child has to exit after its pipe was closed."""
-_STARTER = ThreadPoolExecutor(1, "starts children")
-"""Starts all children: the kernel ends a child with the thread that started it (child_loop.py), and this one lasts."""
+KILL_AT_END = ("sh", "-c", 'read line; kill -KILL "-$0"')
+"""A program that kills the process group in its first argument when its input ends: if this process dies, however
+that happens. A stopped child would not notice."""
 WORKER = (sys.executable, "-m", "metta_fast.bench.gpu.child_program")
 
 
@@ -66,8 +67,7 @@ class Child(Closing):
         threads = str(max(1, hardware.allowed_cores() // beside))
         with contextlib.ExitStack() as unless_started:
             self._stderr = unless_started.enter_context(tempfile.TemporaryFile("w+"))
-            self._process = _STARTER.submit(
-                subprocess.Popen,
+            self._process = subprocess.Popen(
                 command,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -75,7 +75,11 @@ class Child(Closing):
                 bufsize=0,
                 start_new_session=True,
                 env={"TORCHINDUCTOR_COMPILE_THREADS": threads} | os.environ,
-            ).result()
+            )
+            unless_started.callback(end_group, self._process, 0.0)
+            self._guard = subprocess.Popen(
+                (*KILL_AT_END, str(self._process.pid)), stdin=subprocess.PIPE, start_new_session=True
+            )
             unless_started.pop_all()  # close() closes it
         self._received = b""
         self._closed = False
@@ -102,7 +106,7 @@ class Child(Closing):
                 raise Failed(f"no answer within {limit_s:.0f} s", self._printed())
             piece = os.read(pipe, 1 << 16)
             if not piece:
-                code = end_group(self._process, PATIENCE_S)
+                code = self._end()
                 raise Failed(f"its process ended with exit code {code}", self._printed())
             self._received += piece
         line, _, self._received = self._received.partition(b"\n")
@@ -137,8 +141,14 @@ class Child(Closing):
             if pipe is not None:
                 with contextlib.suppress(BrokenPipeError):
                     pipe.close()
-        end_group(self._process, PATIENCE_S)
+        self._end()
         self._stderr.close()
+
+    def _end(self) -> int:
+        """Ends the group, and before it the guard, which would kill a group of the same number later."""
+        self._guard.kill()
+        self._guard.communicate()
+        return end_group(self._process, PATIENCE_S)
 
 
 def all_at_once(work: Sequence[Callable[[], T]]) -> list[T | Failed]:

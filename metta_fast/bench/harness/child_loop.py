@@ -10,7 +10,6 @@ import traceback
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from metta_fast.envs.native._sync import die_with_parent
 from metta_fast.machine.idle_threads import let_idle_threads_sleep
 
 
@@ -33,7 +32,6 @@ def one_line(error: BaseException) -> str:
 def serve(build: Callable[..., Served]) -> None:
     """Builds the object that the first message describes, then answers messages until the pipe ends."""
     let_idle_threads_sleep()
-    die_with_parent()  # also one that is stopped; the kernel then wakes and ends its processes, an orphaned group
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # output of libraries must not mix with the answers
     built: Served | None = None
