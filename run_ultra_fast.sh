@@ -171,6 +171,10 @@ install_dev() {
     local tools=()
     while IFS= read -r need; do tools+=("$need"); done < <(needs project.optional-dependencies.dev)
     pip_install "${tools[@]}"
+    tools=()
+    while IFS= read -r need; do tools+=("$need"); done < <(needs tool.metta_fast.alone)
+    pip_install --no-deps --only-binary :all: "${tools[@]}" ||
+        echo "no wheel of ${tools[0]} for this Python: its tests are skipped"
 }
 
 # The extensions are there already; here pip only takes them from the cache.
