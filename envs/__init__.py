@@ -10,6 +10,7 @@
     gymnasium, minigrid,       what env.id names in Gymnasium's registry (envs/adapters/)
     atari
     breakout, cartpole, snake  games in C (envs/games)
+    pufferlib                  env=pufferlib env.factory=module:make: a PufferEnv (envs/adapters/pufferlib.py)
     c                          your own in C: env.path names its folder (envs/c_env)
     package.module:function    your own: called with the EnvConfig, it returns an EnvFactory or a callable
                                that makes environment i in Gymnasium's API (see envs/python_env.py):
@@ -75,6 +76,8 @@ def _factory(config: EnvConfig) -> EnvFactory | DeviceFactory:
             f"env.path={config.path} has no effect with env.factory={name}; leave it out, or leave out env and "
             "env.factory"
         )
+    if config.interface == "pufferlib":
+        return _pufferlib(config)
     if name in _ADAPTERS:
         return _ADAPTERS[name](config)
     _check_no_id(config)
@@ -205,10 +208,17 @@ def _atari(config: EnvConfig) -> EnvFactory:
     return atari_factory(config)
 
 
+def _pufferlib(config: EnvConfig) -> EnvFactory:
+    from metta_fast.envs.adapters.pufferlib import pufferlib_factory
+
+    return pufferlib_factory(config)
+
+
 _ADAPTERS: dict[str, Callable[[Any], EnvFactory]] = {
     "gymnasium": _gymnasium,
     "minigrid": _minigrid,
     "atari": _atari,
+    "pufferlib": _pufferlib,
 }
 """Environments of other libraries."""
 _KNOWN: dict[str, Callable[[Any], EnvFactory]] = {"grid": _grid, "counter": _counter, "robot": _robot}

@@ -22,6 +22,7 @@ from metta_fast.contracts.env import EnvError
 from metta_fast.contracts.interrupt import is_interrupt
 from metta_fast.contracts.progress import watched
 from metta_fast.envs.episode_length import layers
+from metta_fast.envs.puffer.placed import is_puffer
 from metta_fast.envs.spaces import FieldError, Part
 
 API = "observation_space, action_space, reset(seed=…), step(action)"
@@ -88,10 +89,10 @@ def _other_kind(env: Any, name: str) -> str:
     packages = {kind.__module__.partition(".")[0] for kind in type(env).__mro__}
     if "pettingzoo" in packages or hasattr(env, "possible_agents"):
         return f"is the PettingZoo environment {name}, which is not supported yet: wrap it, {SEVERAL}"
-    if "pufferlib" in packages:
+    if "pufferlib" in packages or is_puffer(env):
         return (
-            f"is the PufferEnv {name}, which steps a batch of its own and is not supported yet: give the environment "
-            f"that it is made of (a GymnasiumPufferEnv's .env), or wrap it, {SEVERAL}"
+            f"is the PufferEnv {name}: type env=pufferlib env.factory=module:make, where make(buf=None, seed=0) "
+            "returns it (docs/pufferlib.md)"
         )
     if isinstance(env, gymnasium.vector.VectorEnv) or hasattr(env, "single_action_space"):
         return (

@@ -82,12 +82,10 @@ class PlacedEnv:
         self.env = creator(*args, buf=self.buf, seed=seed, **kwargs)
         if wrong := lacks(self.env) or like.differs(Shape.of(self.env)):
             raise FieldError(wrong)
-        self.copy_out()
-
-    @property
-    def done(self) -> bool:
+        self.emulated = is_emulated(self.env)
+        self.done = False
         """Whether the next step resets the environment."""
-        return bool(getattr(self.env, "done", False))
+        self.copy_out()
 
     def reset(self, seed: int | None) -> list[Any]:
         """Resets the environment. Returns its infos."""
@@ -110,8 +108,9 @@ class PlacedEnv:
         return listed(result[4])
 
     def copy_out(self) -> None:
-        """Copies arrays that are not the buffers to the buffers."""
+        """Copies arrays that are not the buffers to the buffers, and asks whether the environment is done."""
         env = self.env
+        self.done = bool(getattr(env, "done", False))
         for name in WRITTEN:
             to = self.buf[name]
             given = getattr(env, name, to)

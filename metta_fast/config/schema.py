@@ -27,6 +27,12 @@ class EnvConfig:
         "package.module:function",
         names_code=True,
     )
+    interface: str = key(
+        "metta_fast",
+        "how env.factory=package.module:function is called: metta_fast (with the configuration), or pufferlib (makes a "
+        "PufferEnv, with buf, seed and env.kwargs; env=pufferlib sets it)",
+        ("metta_fast", "pufferlib"),
+    )
     id: str | None = key(
         None,
         "the environment's id in Gymnasium's registry, for env.factory=gymnasium, minigrid or atari; package:id "
@@ -35,7 +41,7 @@ class EnvConfig:
         null=True,
         names_code=True,
     )
-    kwargs: dict[str, Any] = key({}, "arguments of the constructor of env.id")
+    kwargs: dict[str, Any] = key({}, "arguments of the constructor of env.id, or of a PufferEnv's creator")
     wrappers: list[str] = key(
         [],
         "your own wrappers of env.id as [module:Class, …]: each is called with the environment, the innermost first",

@@ -57,6 +57,8 @@ OWN = {
 }
 """Text that messages add to the names of a group."""
 NAMED, NAMED_BY_ID = "named after env.factory", "named after env.id"
+NAMED_BY_FACTORY = ("custom", "pufferlib")
+"""Recipes whose environment is named after env.factory."""
 NAMED_BY_PATH = "the name of env.path's folder"
 """Origins of env.name for a user's own environment, one of Gymnasium's registry, and one in C."""
 MAKERS = (
@@ -186,7 +188,7 @@ def compose(
         several = path + "." == LEAF_KINDS and isinstance(value, Mapping) and value
         for name, item in value.items() if several else [("", value)]:
             give(f"{LEAF_KINDS}{name}" if several else path, item, "", COMMAND_LINE)
-    if groups.get("env") == "custom" and origins["env.name"] == "env/custom":
+    if groups.get("env") in NAMED_BY_FACTORY and origins["env.name"] == f"env/{groups['env']}":
         factories = [value for path, value in arguments.values if path == "env.factory"]
         if factories and isinstance(factories[-1], str):
             give("env.name", own_name(factories[-1]), "", NAMED)

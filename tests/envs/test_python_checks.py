@@ -105,7 +105,7 @@ def vectors() -> Any:
             Parallel,
             "is the PettingZoo environment Parallel, which is not supported yet: wrap it, docs/environments",
         ),
-        (Puffer, r"is the PufferEnv Puffer, .* GymnasiumPufferEnv's \.env"),
+        (Puffer, "is the PufferEnv Puffer: type env=pufferlib env.factory=module:make"),
         (DeepMind, "is the dm_env environment DeepMind, .*shimmy"),
         (Old, "is Old with spaces of the package gym, which Gymnasium has replaced: .*shimmy"),
         (

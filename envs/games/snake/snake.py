@@ -32,7 +32,9 @@ env = CEnv(
     params={"size": 8, "death_reward": -1.0},
     limits={"size": (4, 16)},
     stats=("eaten",),
-    reward_threshold=lambda params: params["size"] ** 2 / 2 - 3,  # half of the board filled; three cells at the start
+    reward_threshold=lambda params: (
+        params["size"] ** 2 / 2 - 3
+    ),  # half of the board filled; three cells at the start
     lanes=True,
     render=draw,
 )

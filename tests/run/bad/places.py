@@ -21,6 +21,13 @@ MODULES = {
     "        return [True] * 9\n\ndef make(config):\n    return lambda index: Masked(gymnasium.make('CartPole-v1'))\n",
     "this_raises": "def make(config):\n    raise RuntimeError('no luck')\n",
     "this_takes_none": "def make():\n    return None\n",
+    "this_puffer_none": "def make(buf=None, seed=0):\n    return None\n",
+    "this_puffer_gym": "import gymnasium\n\ndef make(buf=None, seed=0):\n    return gymnasium.make('CartPole-v1')\n",
+    "this_puffer_missing": "raise ModuleNotFoundError(\"No module named 'pufferlib'\", name='pufferlib')\n",
+    "this_puffer_wide": "import gymnasium, metta_fast.compat.pufferlib as p\n\nclass make(p.PufferEnv):\n"
+    "    def __init__(self, buf=None, seed=0):\n"
+    "        self.single_observation_space = gymnasium.spaces.Box(0, 1, (2,))\n"
+    "        self.single_action_space, self.num_agents = gymnasium.spaces.Dict(), 2\n        super().__init__(buf)\n",
     "this_recursive": "def make(config):\n    return make(config)\n",
 }
 """Modules of a user, by name; they are found through sys.path."""
