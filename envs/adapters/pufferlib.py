@@ -62,7 +62,7 @@ def pufferlib_factory(config: EnvConfig) -> EnvFactory:
     where = f"env.factory={config.factory}"
     if ":" not in config.factory:
         raise UserError(
-            "env=pufferlib needs what makes your PufferEnv, for example env=pufferlib env.factory=my_module:make, "
+            f"{where}: env=pufferlib needs what makes your PufferEnv, for example env=pufferlib env.factory=my_module:make, "
             "where make(buf=None, seed=0) returns it"
         )
     _check_keys(config)
@@ -121,7 +121,10 @@ def _check_call(creator: Creator, where: str) -> None:
     own = {"buf": None, "seed": 0}
     for name in own:
         if name in creator.kwargs:
-            raise UserError(f"env.kwargs.{name} cannot be given: each environment gets its own; leave it out")
+            given = shown(creator.kwargs[name])
+            raise UserError(
+                f"env.kwargs.{name}={given} cannot be given: each environment gets its own; leave it out"
+            )
     if not takes(creator.make, **own, **creator.kwargs):
         if takes(creator.make, **own):
             keywords(creator.make, {**own, **creator.kwargs}, "env.kwargs", 0)

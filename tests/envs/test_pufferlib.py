@@ -235,7 +235,7 @@ def test_what_is_no_creator_is_named(says, monkeypatch):
     [
         ({"factory": "pufferlib"}, "env=pufferlib needs what makes your PufferEnv"),
         ({"kwargs": {"agnets": 3}}, r"env.kwargs.agnets: unknown key; did you mean 'agents'"),
-        ({"kwargs": {"seed": 3}}, "env.kwargs.seed cannot be given"),
+        ({"kwargs": {"seed": 3}}, "env.kwargs.seed=3 cannot be given"),
         ({"params": {"agents": 3}}, r"env.params={agents: 3} has no effect .* env.kwargs"),
         ({"id": "CartPole-v1"}, "env.id=CartPole-v1 has no effect"),
         ({"leaf_kinds": {"nonesuch": "image"}}, "nonesuch"),

@@ -127,6 +127,7 @@ def test_many_environments_step_on_a_gpu_that_was_typed(total: int, agents: int)
     rows = chosen["env.num_envs"] * agents
     assert chosen["trainer.batch_size"] >= rows * chosen["trainer.bptt_horizon"]
     assert chosen["trainer.batch_size"] >= 4 * chosen["trainer.minibatch_size"]
-    assert rows > 150 and "trainer.device" not in chosen
+    assert rows > 150
+    assert "trainer.device" not in chosen
     assert derive(plain)["env.num_envs"][0] <= 128, "it cannot step there"
     assert derive(replace(here, given={}))["env.num_envs"][0] <= 128, "the machine decides nothing"
