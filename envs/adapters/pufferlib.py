@@ -62,8 +62,8 @@ def pufferlib_factory(config: EnvConfig) -> EnvFactory:
     where = f"env.factory={config.factory}"
     if ":" not in config.factory:
         raise UserError(
-            f"{where}: env=pufferlib needs what makes your PufferEnv, for example env=pufferlib env.factory=my_module:make, "
-            "where make(buf=None, seed=0) returns it"
+            f"{where}: env=pufferlib needs what makes your PufferEnv, for example env=pufferlib "
+            "env.factory=my_module:make, where make(buf=None, seed=0) returns it"
         )
     _check_keys(config)
     creator = Creator(_loaded(config, where), dict(config.kwargs))

@@ -60,7 +60,7 @@ IDS = (
     "env=pufferlib env.factory=this_none:make", "env=pufferlib env.factory=this_exits:make", "env=pufferlib env.factory=this_puffer_none:make",
     "env=pufferlib env.factory=this_puffer_gym:make", "env=pufferlib env.factory=this_puffer_missing:make", "env=pufferlib env.factory=this_puffer_wide:make",
     "env=pufferlib env.factory=this_puffer_none:make env.kwargs.nonesuch=3", "env=pufferlib env.factory=tests.envs.puffer_tasks:make env.agents_per_env=3",
-    "env=pufferlib env.factory=tests.envs.puffer_tasks:make env.params.nonesuch=3", "env=pufferlib env.factory=tests.envs.puffer_tasks:make trainer.batch_size=64 env.max_steps=3",
+    "env=pufferlib env.factory=tests.envs.puffer_tasks:make env.params.nonesuch=3", "env=pufferlib env.factory=tests.envs.puffer_tasks:make trainer.batch_size=64 env.limit_is_terminal=true",
     "env=pufferlib env.factory=tests.envs.puffer_tasks:make env.kwargs.seed=3", "env=pufferlib env.factory=tests.envs.puffer_tasks:make env.drop=[nonesuch]",
     "env=pufferlib env.factory=tests.envs.puffer_tasks:make env.action_mask=method", "env.interface=pufferlib", "env.interface=nonesuch",
     "env=CartPole-v1 env.leaf_kinds.nonesuch=image",
