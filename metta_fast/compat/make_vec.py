@@ -9,8 +9,13 @@ steps it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
+from statistics import median
+from time import perf_counter
 from typing import Any
+
+import numpy as np
 
 from metta_fast.config.extension import takes
 from metta_fast.config.keys import did_you_mean
@@ -26,6 +31,8 @@ from metta_fast.vector.choose import choose
 from metta_fast.vector.first_look import look
 
 APIS = ("metta_fast", "gymnasium")
+MEASURED = 16
+"""Native environments whose step is timed."""
 
 
 def make_vec(
@@ -46,9 +53,10 @@ def make_vec(
     Args:
         env: what `env=…` takes on the command line (a recipe, an id of Gymnasium, "my_module:make"), an EnvFactory, an
             environment's class, or a function that makes one, with the environment's index as its argument or without.
-        backend: "serial", "threads", "workers" (processes), or "auto": threads for native environments and for Python
-            environments whose step waits (for a clock, a socket, another process), else workers. To find that out, one
-            environment is made and stepped for a moment in another process; a typed number leaves that out.
+        backend: "serial", "threads", "workers" (processes), or "auto": serial if all steps together take less than
+            0.1 ms, threads for native environments and for Python environments whose step waits (for a clock, a
+            socket, another process), else workers. To find that out, environments are made and stepped for a moment,
+            those in Python in another process; a typed number leaves that out.
         api: "metta_fast" gives the vector contract (metta_fast.VectorEnv): blocks that are sent and received one by
             one. "gymnasium" gives a gymnasium.vector.VectorEnv, for environments of one agent. Its autoreset mode is
             NEXT_STEP, as `metadata["autoreset_mode"]` says; its infos are empty.
@@ -68,13 +76,15 @@ def make_vec(
             f"num_blocks={num_blocks}: api='gymnasium' steps all environments together; leave it out"
         )
     factory = _factory(env, dict(kwargs or {}), tuple(wrappers))
-    waits = "no"
-    open_ = backend == "auto" and num_workers is None and num_threads is None
-    if open_ and isinstance(factory, PythonEnvFactory):
-        waits = look(factory).waits
-    choice = choose(
-        factory.spec, num_envs if isinstance(num_envs, int) else 1, allowed_cores(), waits, backend
-    )
+    waits, seconds = "no", math.inf
+    count = num_envs if isinstance(num_envs, int) else 1
+    if backend == "auto" and num_workers is None and num_threads is None:
+        if isinstance(factory, PythonEnvFactory):
+            seen = look(factory)
+            waits, seconds = seen.waits, seen.seconds or math.inf
+        elif factory.spec.native:
+            seconds = _step_seconds(factory, max(1, min(count, MEASURED)))
+    choice = choose(factory.spec, count, allowed_cores(), waits, backend, seconds)
     vec = make_vector(
         factory,
         num_envs,
@@ -93,6 +103,21 @@ def make_vec(
     except BaseException:
         vec.close()
         raise
+
+
+def _step_seconds(factory: EnvFactory, num_envs: int) -> float:
+    """Returns the seconds of a step of one native environment: the median of a few, with an action of zeros."""
+    with make_vector(factory, num_envs) as vec:
+        vec.async_reset(0)
+        vec.hold_all()
+        actions, each = np.zeros_like(vec.rows.action), []
+        for _ in range(9):
+            begin = perf_counter()
+            for block in vec.hold_all():
+                vec.send(block, actions[block.start : block.stop])
+            vec.hold_all()
+            each.append(perf_counter() - begin)
+    return median(each) / num_envs
 
 
 def _factory(env: Any, kwargs: dict[str, Any], wrappers: tuple[Callable[[Any], Any], ...]) -> EnvFactory:

@@ -3,6 +3,7 @@
     choice = choose(spec, num_envs=64, cores=2, waits="threads")
     choice.backend, choice.num_workers, choice.num_threads, choice.why
 
+    environments that all step in a moment     serial, where the caller knows how long they take
     native environments                        threads, one for each core
     Python environments that compute           workers, one for each core
     … that wait, and threads overlap           threads, one for each environment
@@ -13,6 +14,7 @@ Place in the flow: resolve/ and compat/make_vec.py ask; first_look/waiting.py ha
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from metta_fast.contracts.env import EnvSpec
@@ -22,6 +24,9 @@ WAITS = ("no", "threads", "workers")
 processes do."""
 MOST_THREADS = 512
 """Threads for environments that wait: they share Python's lock (the GIL), which so many keep busy."""
+MOMENT_S = 100e-6
+"""Seconds that all environments' step takes, one after another, below which waking threads or processes for it takes
+longer than they save (docs/benchmark.md, "Vectors beside others")."""
 WORKERS_PER_CORE = 16
 """Workers for environments that wait: each takes memory and time to start."""
 
@@ -39,14 +44,26 @@ class Choice:
     """Why so many threads or workers."""
 
 
-def choose(spec: EnvSpec, num_envs: int, cores: int, waits: str = "no", backend: str = "auto") -> Choice:
+def choose(
+    spec: EnvSpec,
+    num_envs: int,
+    cores: int,
+    waits: str = "no",
+    backend: str = "auto",
+    seconds: float = math.inf,
+) -> Choice:
     """Returns the backend and its numbers.
 
     Args:
         waits: one of WAITS, as measured or typed; ignored for native environments.
         backend: "auto", or the one to find the numbers for.
+        seconds: of one environment's step. A run leaves it out: there a worker also shields it from the environment,
+            and stepping overlaps the policy.
     """
     waits = "no" if spec.native else waits
+    if backend == "auto" and num_envs * seconds < MOMENT_S:
+        why = f"{num_envs} steps take {num_envs * seconds * 1e6:.0f} µs: other threads would be woken for too little"
+        return Choice("serial", 1, 1, why, why)
     if backend == "auto":
         backend = "threads" if spec.native or waits == "threads" else "workers"
     kind = "a native environment" if spec.native else "a Python environment"

@@ -12,6 +12,7 @@ import metta_fast
 from metta_fast.contracts.errors import UserError
 from metta_fast.envs.counter import CounterFactory
 from metta_fast.envs.python_env import PythonEnvFactory, env_seed
+from metta_fast.vector.first_look import Seen
 from tests.strangers import Cheap
 
 
@@ -281,3 +282,18 @@ def test_a_wrapped_factory_keeps_its_settings():
     vec = metta_fast.make_vec(factory, 2, backend="serial", wrappers=[gymnasium.Wrapper])
     assert (vec.spec.name, list(vec.spec.obs)) == ("told", ["x"])
     vec.close()
+
+
+def test_environments_that_step_in_a_moment_step_here(monkeypatch):
+    seconds = {"value": 5e-6}
+    monkeypatch.setattr(
+        "metta_fast.compat.make_vec.look", lambda factory: Seen(seconds=seconds["value"], waits="no")
+    )
+    for num_envs, expected in ((8, "SerialVector"), (64, "WorkersVector")):
+        with metta_fast.make_vec("CartPole-v1", num_envs) as vec:
+            assert type(vec).__name__ == expected
+    seconds["value"] = 0.0  # could not be measured
+    with metta_fast.make_vec("CartPole-v1", 2) as vec:
+        assert type(vec).__name__ == "WorkersVector"
+    with metta_fast.make_vec("grid", 2) as vec:
+        assert type(vec).__name__ == "SerialVector"
