@@ -9,6 +9,7 @@
     robot                      robots on MuJoCo (envs/robot): env.params.task names one
     gymnasium, minigrid,       what env.id names in Gymnasium's registry (envs/adapters/)
     atari
+    pettingzoo                 several agents, by PettingZoo's id or module (envs/adapters/pettingzoo.py)
     breakout, cartpole, snake  games in C (envs/games)
     pufferlib                  env=pufferlib env.factory=module:make: a PufferEnv (envs/adapters/pufferlib.py)
     c                          your own in C: env.path names its folder (envs/c_env)
@@ -18,6 +19,7 @@
         def make(config):                                # env.factory=my_module:make
             return lambda index: gymnasium.make("CartPole-v1")
 
+                               or PettingZoo's; there the function may also return the environment itself
     a name                     the entry point of this name in an installed package (metta_fast/config/extension.py)
 """
 
@@ -75,6 +77,12 @@ def _factory(config: EnvConfig) -> EnvFactory | DeviceFactory:
         raise UserError(
             f"env.path={config.path} has no effect with env.factory={name}; leave it out, or leave out env and "
             "env.factory"
+        )
+    of_others = name in _KNOWN or (name in _ADAPTERS and name != "pettingzoo")
+    if config.pad and (of_others or config.interface == "pufferlib"):
+        raise UserError(
+            f"env.pad=true has no effect with env.factory={name}: it is for several agents of different spaces in "
+            "Python (PettingZoo); leave it out"
         )
     if config.interface == "pufferlib":
         return _pufferlib(config)
@@ -214,11 +222,18 @@ def _pufferlib(config: EnvConfig) -> EnvFactory:
     return pufferlib_factory(config)
 
 
+def _pettingzoo(config: EnvConfig) -> EnvFactory:
+    from metta_fast.envs.adapters.pettingzoo import pettingzoo_factory
+
+    return pettingzoo_factory(config)
+
+
 _ADAPTERS: dict[str, Callable[[Any], EnvFactory]] = {
     "gymnasium": _gymnasium,
     "minigrid": _minigrid,
     "atari": _atari,
     "pufferlib": _pufferlib,
+    "pettingzoo": _pettingzoo,
 }
 """Environments of other libraries."""
 _KNOWN: dict[str, Callable[[Any], EnvFactory]] = {"grid": _grid, "counter": _counter, "robot": _robot}
@@ -271,6 +286,7 @@ def _params(config: EnvConfig, *taken: str) -> dict[str, Any]:
 def _custom(config: EnvConfig) -> EnvFactory | DeviceFactory:
     """Makes a factory by module:name, or by an entry point of an installed package."""
     from metta_fast.envs.adapters.packages import load_function
+    from metta_fast.envs.agents.zoo import Again, is_maker, is_zoo
     from metta_fast.envs.noted_config import OF_FACTORY, note
 
     where = f"env.factory={config.factory}"
@@ -296,12 +312,23 @@ def _custom(config: EnvConfig) -> EnvFactory | DeviceFactory:
                 f"{_first_kind(config)} has no effect: {where} gives a factory of its own, {type(made).__name__}; set "
                 "the kind there, as in Leaf(…, kind=…) or PythonEnvFactory(…, leaf_kinds=config.leaf_kinds)"
             )
+        if config.pad and "env.pad" in unread(OF_FACTORY):
+            raise UserError(
+                f"env.pad=true has no effect: {where} gives a factory of its own, {type(made).__name__}; pad the "
+                "spaces there, as in PythonEnvFactory(…, pad=config.pad)"
+            )
         factory = made
         if config.action_mask in ("info", *WITHOUT) and getattr(made, "mask_unknown", False):
             factory = made.with_mask(config.action_mask)  # type: ignore[attr-defined]
-    elif callable(made) and (isinstance(made, type) or not hasattr(made, "action_space")):
+    elif is_maker(made) or is_zoo(made):
         from metta_fast.envs.python_env import PythonEnvFactory
 
+        if not is_maker(
+            made
+        ):  # make(config) is itself the maker: PettingZoo's parallel_env() are such functions
+            with suppress(Exception):
+                made.close()
+            made = Again(function, config)
         wrong = check_call(made, "a function of the environment's index, as in return lambda index: MyEnv()")
         if wrong:
             raise UserError(f"{where} gave a maker of environments that does not fit: {wrong}")
@@ -312,6 +339,7 @@ def _custom(config: EnvConfig) -> EnvFactory | DeviceFactory:
                 drop=config.drop,
                 action_mask=config.action_mask,
                 leaf_kinds=config.leaf_kinds,
+                pad=config.pad,
             )
         except EnvError as error:
             raise UserError(f"{where}: {error}") from error

@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
-ATTRIBUTES = ("_max_episode_steps", "max_episode_steps", "max_steps")
-"""Attributes of an environment or wrapper that give a limit: Gymnasium's TimeLimit, and customary names."""
+ATTRIBUTES = ("_max_episode_steps", "max_episode_steps", "max_steps", "max_cycles")
+"""Attributes of an environment or wrapper that give a limit: Gymnasium's TimeLimit, and customary names (max_cycles:
+PettingZoo's)."""
 MOST_WRAPPERS = 100
 
 
@@ -44,14 +45,16 @@ def reward_threshold(env: Any) -> float | None:
 
 
 def layers(env: Any) -> Iterator[Any]:
-    """Yields an environment and those that it wraps, from the outside."""
+    """Yields an environment and those that it wraps or converts (PettingZoo's aec_env), from the outside."""
     for _ in range(MOST_WRAPPERS):
         if env is None:
             return
         yield env
         inside = None
-        with suppress(Exception):
-            inside = env.env
+        for name in ("env", "aec_env"):
+            with suppress(Exception):
+                inside = getattr(env, name)
+                break
         env = inside
 
 

@@ -19,7 +19,7 @@ from metta_fast.config.keys import EnvConfig
 
 NOTED = ("max_steps", "limit_is_terminal")
 """Keys whose only effect on an environment that is not ours is what its function makes of them."""
-OF_FACTORY = ("drop", "leaf_kinds")
+OF_FACTORY = ("drop", "leaf_kinds", "pad")
 """Likewise, where the function returns a factory of its own."""
 FIELDS = frozenset(field.name for field in dataclasses.fields(EnvConfig))
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from functools import partial
 from time import perf_counter
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -18,7 +18,6 @@ from metta_fast.contracts import progress
 from metta_fast.contracts.env import Array, Rows
 from metta_fast.contracts.errors import UserError
 from metta_fast.envs.actions import ActionDecoder
-from metta_fast.envs.agents.kinds import Kind
 from metta_fast.envs.agents.lives import Lives
 from metta_fast.envs.agents.slot import AgentsSlot
 from metta_fast.envs.info_stats import InfoStats
@@ -26,18 +25,12 @@ from metta_fast.envs.python_checks import close_env
 from metta_fast.envs.python_slot import Made, OneAgent
 
 
-class Factory(Made, Protocol):
-    """Declares the attributes of PythonEnvFactory that a batch reads."""
-
-    kind: Kind
-
-
 class PythonBatch:
     """Steps Python environments one after another (`metta_fast.contracts.env.EnvBatch`)."""
 
     rows: Rows
 
-    def __init__(self, factory: Factory, first_env: int, num_envs: int) -> None:
+    def __init__(self, factory: Made, first_env: int, num_envs: int) -> None:
         self.factory, self.spec = factory, factory.spec
         self._decoder = ActionDecoder(factory.action_space)
         self.info = InfoStats(self.spec.stats, self.spec.agents_per_env)
@@ -46,7 +39,9 @@ class PythonBatch:
         slot = kind.slot or OneAgent
         self.lives: Lives | None = None
         if kind.slot is not None:
-            self.lives = Lives(num_envs, agents, same_step=factory.same_step, names=kind.names)
+            self.lives = Lives(
+                num_envs, agents, same_step=factory.same_step, names=[str(n) for n in kind.names]
+            )
         self.envs: list[Any] = []
         try:
             for i in range(num_envs):

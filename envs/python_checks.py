@@ -21,6 +21,7 @@ from metta_fast.config.extension import described, takes
 from metta_fast.contracts.env import EnvError
 from metta_fast.contracts.interrupt import is_interrupt
 from metta_fast.contracts.progress import watched
+from metta_fast.envs.agents.zoo import is_zoo, wrong_zoo
 from metta_fast.envs.episode_length import layers
 from metta_fast.envs.puffer.placed import is_puffer
 from metta_fast.envs.spaces import FieldError, Part
@@ -81,14 +82,14 @@ def check_env(env: Any) -> str:
         )
     if inspect.isroutine(env):
         return "is a function, not an environment: the maker must call it and return what it returns"
+    if is_zoo(env):
+        return wrong_zoo(env)
     return _other_kind(env, name) or _lacks(env, name)
 
 
 def _other_kind(env: Any, name: str) -> str:
     """Returns the message for an environment of another library's kind, or ""."""
     packages = {kind.__module__.partition(".")[0] for kind in type(env).__mro__}
-    if "pettingzoo" in packages or hasattr(env, "possible_agents"):
-        return f"is the PettingZoo environment {name}, which is not supported yet: wrap it, {SEVERAL}"
     if "pufferlib" in packages or is_puffer(env):
         return (
             f"is the PufferEnv {name}: type env=pufferlib env.factory=module:make, where make(buf=None, seed=0) "

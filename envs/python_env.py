@@ -1,4 +1,5 @@
-"""Makes an `EnvFactory` from any Python environment: Gymnasium's API for one agent, or the protocol below for several.
+"""Makes an `EnvFactory` from any Python environment: Gymnasium's API for one agent; for several PettingZoo's, or the
+protocol below.
 
     factory = PythonEnvFactory(lambda index: gymnasium.make("CartPole-v1"), name="cartpole")
 
@@ -17,6 +18,9 @@ reward and flags in these rows are dropped. Where agents come and go, the attrib
 each reset and step who acts next (agents/lives.py): one that is back begins a new episode. With
 `metadata["autoreset_mode"]` same-step, and has_final_obs=False, an agent with a flag begins its next episode in this
 step.
+
+PettingZoo's environments of several agents, parallel ones and those whose agents take turns, are taken as they are
+(agents/parallel.py).
 
 Episode ends are next-step (metta_fast.contracts.env): the row after the last action carries the true last observation,
 masked; the next call ignores the action and gives the new episode's first row. `metadata["autoreset_mode"]`
@@ -83,6 +87,7 @@ class PythonEnvFactory:
         drop_if_there: others that are left out if the environment has them.
         leaf_kinds: kinds of leaves by name, image, symbols or flat (env.leaf_kinds); they override
             `metadata["kinds"]`.
+        pad: agents of different spaces are padded (env.pad; agents/joint_space.py); False: they are refused.
     """
 
     def __init__(
@@ -97,6 +102,7 @@ class PythonEnvFactory:
         drop: Sequence[str] = (),
         drop_if_there: Sequence[str] = (),
         leaf_kinds: Mapping[str, str] | None = None,
+        pad: bool = False,
     ) -> None:
         self.make_env = make_env
         self._settings: dict[str, Any] = {
@@ -106,6 +112,7 @@ class PythonEnvFactory:
             "drop": tuple(drop),
             "drop_if_there": tuple(drop_if_there),
             "leaf_kinds": dict(leaf_kinds or {}),
+            "pad": pad,
         }
         if num_envs is not None:
             LOG.info(
@@ -116,7 +123,7 @@ class PythonEnvFactory:
         env = made(make_env, 0)
         try:
             self.autoreset = _autoreset_mode(env)
-            kind = kind_of(env)
+            kind = kind_of(env, pad=pad)
             self.observation_space = without_leaves(kind.observation_space, drop, drop_if_there)
             self.parts = with_kinds(
                 observation_parts(self.observation_space), _metadata(env).get("kinds", {}), leaf_kinds
@@ -129,7 +136,9 @@ class PythonEnvFactory:
             cheap = hasattr(env, "state_dict") and hasattr(env, "load_state_dict")
             self.kind = kind = kind.counted(env, self.parts)
             self._reader = MaskReader(action.nvec, self.action_space)
-            self.mask = mask = find_source(action_mask, env, self._reader, self.parts, drop)
+            self.mask = mask = find_source(
+                action_mask, env, self._reader, self.parts, drop, checked=kind.fits is None
+            )
         finally:
             _close(env)
         if action_mask == "auto" and NAME in drop:
@@ -163,7 +172,7 @@ class PythonEnvFactory:
             cheap_state=cheap,
             reward_threshold=threshold,
             info_stats=True,
-            action_mask=mask is not None,
+            action_mask=mask is not None or kind.masked,
         )
 
     def around(self, make_env: Callable[[int], Any]) -> PythonEnvFactory:
@@ -181,8 +190,13 @@ class PythonEnvFactory:
         factory._settings = self._settings | {"action_mask": given}
         factory.info_may_have_mask = given == "absent"
         factory.mask = MaskSource("info", self._reader) if given == "info" else None
-        factory.spec = replace(self.spec, action_mask=given == "info")
+        factory.spec = replace(self.spec, action_mask=given == "info" or self.kind.masked)
         return factory
+
+    @property
+    def pads_choices(self) -> bool:
+        """Whether agents lack choices that others have (env.pad), so that rows have an action mask in any case."""
+        return self.kind.masked
 
     def has_state(self) -> bool:
         """Returns whether the environment can be saved (state_dict, load_state_dict)."""

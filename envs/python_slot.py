@@ -36,6 +36,8 @@ class Made(Protocol):
     action_space: Any
     autoreset: str
     same_step: bool
+    kind: Any
+    """What it found out about the environment (agents/kinds.py: Kind)."""
     make_env: Callable[[int], Any]
 
 

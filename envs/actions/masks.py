@@ -83,13 +83,20 @@ def method_of(env: Any) -> Callable[[], Any] | None:
 
 
 def find_source(
-    given: str, env: Any, reader: MaskReader, parts: Sequence[Part], drop: Sequence[str] = ()
+    given: str,
+    env: Any,
+    reader: MaskReader,
+    parts: Sequence[Part],
+    drop: Sequence[str] = (),
+    *,
+    checked: bool = True,
 ) -> MaskSource | None:
     """Returns where the environment's mask is, or None: it has none, or with "auto" perhaps one in `info`.
 
     Args:
         given: env.action_mask.
         drop: leaves that env.drop leaves out. Of a mask: there is none, with "auto".
+        checked: a leaf's space is compared with the actions; False: agents have masks of different sizes.
 
     Raises:
         UserError: an unknown value, a source that is not there, or actions that have no mask.
@@ -119,7 +126,8 @@ def find_source(
                 f"env.action_mask=obs:{leaf}: no such leaf; the observation has "
                 f"{', '.join(sorted(paths)) or 'obs alone'}"
             )
-        return _checked_leaf(MaskSource("obs", reader, paths[leaf]), given, parts)
+        source = MaskSource("obs", reader, paths[leaf])
+        return _checked_leaf(source, given, parts) if checked else source
     if given == "info":
         return MaskSource("info", reader)
     if given == "method":
@@ -127,7 +135,8 @@ def find_source(
             raise UserError("env.action_mask=method: the environment has no method action_masks()")
         return MaskSource("method", reader)
     if any(part.path[:1] == (NAME,) for part in parts):
-        return _checked_leaf(MaskSource("obs", reader, (NAME,)), given, parts)
+        source = MaskSource("obs", reader, (NAME,))
+        return _checked_leaf(source, given, parts) if checked else source
     return None if method_of(env) is None else MaskSource("method", reader)
 
 

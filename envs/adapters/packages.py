@@ -1,4 +1,4 @@
-"""Knows the packages that bring Gymnasium environments, and the command that installs each.
+"""Knows the packages that bring environments of Gymnasium and PettingZoo, and the command that installs each.
 
 register("ALE/Breakout-v5", where)     # imports ale_py, which registers its games; UserError if it is missing
 missing_package(error, where)          # "… needs Box2D: type …", or ""
@@ -26,10 +26,25 @@ BRINGS = {
     "BabyAI-": ("minigrid", "minigrid"),
 }
 """How ids begin → the module that registers them and our extra that installs it."""
-EXTRAS = {"Box2D": "box2d", "mujoco": "robots", "ale_py": "atari", "minigrid": "minigrid"}
+EXTRAS = {
+    "Box2D": "box2d",
+    "mujoco": "robots",
+    "ale_py": "atari",
+    "minigrid": "minigrid",
+    "pettingzoo": "pettingzoo",
+    "pymunk": "pettingzoo",
+}
 """Modules → our extra."""
-PACKAGES = {"imageio": "imageio", "pygame": "pygame", "jax": "gymnasium[jax]", "cv2": "opencv-python"}
-"""Modules that Gymnasium's environments import → the package."""
+PACKAGES = {
+    "imageio": "imageio",
+    "pygame": "pygame",
+    "jax": "gymnasium[jax]",
+    "cv2": "opencv-python",
+    "chess": "chess",
+    "rlcard": "rlcard",
+    "multi_agent_ale_py": "multi-agent-ale-py",
+}
+"""Modules that environments of Gymnasium and PettingZoo import → the package."""
 
 
 def register(name: str, where: str) -> None:

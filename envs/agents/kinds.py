@@ -9,14 +9,20 @@ and a slot beside arrays.py.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from gymnasium import spaces
 
+from metta_fast.config.extension import described
+from metta_fast.contracts.env import EnvError
+from metta_fast.contracts.interrupt import is_interrupt
 from metta_fast.envs.agents.arrays import Arrays
+from metta_fast.envs.agents.joint_space import Fit, joined_spaces
+from metta_fast.envs.agents.parallel import Parallel
 from metta_fast.envs.agents.slot import AgentsSlot
+from metta_fast.envs.agents.zoo import is_zoo
 from metta_fast.envs.python_checks import num_agents
 from metta_fast.envs.spaces import Part
 
@@ -32,6 +38,10 @@ class Kind:
     names: tuple[str, ...] = ()
     """The agents' names, in order of their rows; (): they have none."""
     agents: int = 1
+    fits: tuple[Fit, ...] | None = None
+    """How each agent's own values fit into the rows; None: all are alike."""
+    masked: bool = False
+    """True: some agent lacks choices that others have, so that rows have an action mask in any case."""
 
     def counted(self, env: Any, parts: Sequence[Part]) -> Kind:
         """Returns the kind with its number of agents and its slot.
@@ -45,6 +55,37 @@ class Kind:
         return self if count is None else replace(self, slot=Arrays, agents=count)
 
 
-def kind_of(env: Any) -> Kind:
-    """Returns the kind of an environment that passed python_checks.check_env."""
-    return Kind(env.observation_space, env.action_space)
+def kind_of(env: Any, *, pad: bool = False) -> Kind:
+    """Returns the kind of an environment that passed python_checks.check_env.
+
+    Args:
+        pad: agents of different spaces are padded (env.pad).
+
+    Raises:
+        UserError: agents of different spaces without `pad`, or which cannot be padded.
+        EnvError: the environment gave something that is no space.
+    """
+    if not is_zoo(env):
+        return Kind(env.observation_space, env.action_space)
+    found = {
+        agent: (_space(env.observation_space, agent), _space(env.action_space, agent))
+        for agent in env.possible_agents
+    }
+    joint = joined_spaces(found, pad)
+    return Kind(joint.observation, joint.action, Parallel, tuple(found), len(found), joint.fits, joint.masked)
+
+
+def _space(ask: Callable[[Any], Any], agent: Any) -> spaces.Space[Any]:
+    """Returns the space that the environment gives for an agent. Raises EnvError."""
+    name = getattr(ask, "__name__", "observation_space")
+    try:
+        space = ask(agent)
+    except BaseException as error:
+        if is_interrupt(error):
+            raise
+        raise EnvError(f"environment 0: {name}({agent!r}) raised {described(error)}", 0) from error
+    if not isinstance(space, spaces.Space):
+        raise EnvError(
+            f"environment 0: {name}({agent!r}) gave {type(space).__name__}, expected a space of Gymnasium", 0
+        )
+    return space

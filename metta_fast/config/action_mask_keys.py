@@ -29,6 +29,8 @@ def check_masks(config: EnvConfig, factory: EnvFactory) -> None:
             f"env.action_mask={given} has no effect on {factory.spec.name}: it is for Python environments, whose masks "
             "are in an observation, in info or in a method; leave it out"
         )
+    if getattr(factory, "pads_choices", False) and getattr(factory, "mask", None) is None:
+        return  # env.pad: what an agent lacks is masked whatever the environment gives, and alike in every step
     if given in WITHOUT and factory.spec.action_mask:
         raise UserError(
             f"env.action_mask={given} has no effect on {factory.spec.name}, whose factory gives the masks itself; "

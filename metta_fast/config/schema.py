@@ -23,7 +23,7 @@ class EnvConfig:
     name: str = key("grid", "name of the recipe; the run's name begins with it")
     factory: str = key(
         "grid",
-        "what makes the environments: grid, counter, robot, gymnasium, minigrid, atari, or your own as "
+        "what makes the environments: grid, counter, robot, gymnasium, minigrid, atari, pettingzoo, or your own as "
         "package.module:function",
         names_code=True,
     )
@@ -35,8 +35,8 @@ class EnvConfig:
     )
     id: str | None = key(
         None,
-        "the environment's id in Gymnasium's registry, for env.factory=gymnasium, minigrid or atari; package:id "
-        "imports the package first",
+        "the environment's id in Gymnasium's registry, for env.factory=gymnasium, minigrid or atari, or in "
+        "PettingZoo's (or the module that has it), for pettingzoo; package:id imports the package first",
         kind="str",
         null=True,
         names_code=True,
@@ -64,6 +64,11 @@ class EnvConfig:
         {},
         "kinds of leaves of a Python environment's observation by name, as env.leaf_kinds.camera=image: image, symbols "
         "or flat (plain numbers); the others' follow from the environment's own word, shape and dtype",
+    )
+    pad: bool = key(
+        False,
+        "true: agents of different spaces (PettingZoo) are padded: observations with zeros, and choices that an agent "
+        "lacks are masked; false: they are refused",
     )
     num_envs: int = key(64, "number of environments", low=1)
     agents_per_env: int = key(4, "agents in each environment; num_agents = num_envs * agents_per_env", low=1)

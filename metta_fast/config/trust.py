@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from metta_fast.config.extension import place_of
-from metta_fast.config.gymnasium_id import is_gymnasium_id
+from metta_fast.config.gymnasium_id import is_gymnasium_id, names_module
 from metta_fast.config.keys import find_key, keys, path_parts
 from metta_fast.contracts.errors import UserError
 from metta_fast.machine.user_token import VARIABLE, is_signed, shared_token, signature, user_token
@@ -48,6 +48,8 @@ class Named(NamedTuple):
     def module(self) -> str:
         if self.key == PATH:
             return os.path.realpath(self.name)
+        if self.key == "env.id" and ":" not in self.name:
+            return self.name
         return self.name.partition(":")[0] if ":" in self.name else self.name.rpartition(".")[0]
 
     @property
@@ -281,7 +283,10 @@ def _of_leaf(path: str, value: Any) -> Iterator[Named]:
         for item in value:
             yield from _of_leaf(path, item)
     elif isinstance(value, str) and (
-        ":" in value or ("." in value and path != "env.id") or (value and path == PATH)
+        ":" in value
+        or ("." in value and path != "env.id")
+        or (path == "env.id" and names_module(value))
+        or (value and path == PATH)
     ):
         yield Named(path, value)
 

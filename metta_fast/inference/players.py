@@ -49,9 +49,9 @@ class Episodes:
 
     agents_per_env: int
     returns: Array
-    """[n] float64: sum of rewards."""
+    """[n] float64: sum of rewards; NaN for an agent that its environment's episode did not have."""
     lengths: Array
-    """[n] int64: actions taken."""
+    """[n] int64: actions taken; 0 for such an agent."""
     stats: dict[str, Array]
     """{name: [n] float64}: the environment's statistics at the episode's end."""
     unfinished: int
@@ -59,16 +59,19 @@ class Episodes:
 
     def values(self) -> dict[str, Array]:
         """Returns all results by name: return, length, and each statistic."""
-        return {"return": self.returns, "length": self.lengths.astype(np.float64), **self.stats}
+        lengths = np.where(np.isnan(self.returns) & (self.lengths == 0), np.nan, self.lengths)
+        return {"return": self.returns, "length": lengths, **self.stats}
 
     def means(self) -> dict[str, float]:
-        """Returns each result's mean over agents. A statistic's mean is over the agents that have it (NaN: none)."""
+        """Returns each result's mean over the agents that have it (NaN: none has it)."""
         return {name: _mean(values) for name, values in self.values().items()}
 
     def error(self, name: str) -> float:
         """Returns the standard error of a result's mean. Environments are independent; agents of one environment are
         not."""
-        each = self.values()[name].reshape(-1, self.agents_per_env).mean(axis=1)
+        by_env = self.values()[name].reshape(-1, self.agents_per_env)
+        each = np.array([_mean(agents) for agents in by_env])
+        each = each[~np.isnan(each)]
         return float(each.std(ddof=1) / math.sqrt(len(each))) if len(each) > 1 else math.nan
 
 
@@ -124,6 +127,11 @@ def play(
             if spec.info_stats and ended.any():
                 _take_info(batch, ended, spec.agents_per_env, found)
             alive &= ~ended
+            if spec.agents_per_env > 1:
+                over = ~rows.mask.reshape(num_envs, -1).any(axis=1)
+                never = alive & (lengths == 0) & np.repeat(over, spec.agents_per_env)
+                returns[never] = np.nan
+                alive &= ~never
             if not alive.any():
                 break
         for text in cast("NotingBatch", batch).notes().values() if spec.notes else ():

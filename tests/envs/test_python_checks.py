@@ -32,7 +32,7 @@ class Good(gymnasium.Env):
 
 
 class Parallel:
-    """As PettingZoo's ParallelEnv."""
+    """The beginning of a ParallelEnv of PettingZoo."""
 
     possible_agents = ("a", "b")
     num_agents = 2
@@ -103,7 +103,7 @@ def vectors() -> Any:
         (StableVec, "is the vector environment StableVec, which is not supported"),
         (
             Parallel,
-            "is the PettingZoo environment Parallel, which is not supported yet: wrap it, docs/environments",
+            r"is Parallel without action_space\(\) and reset\(\) and step\(\), so neither a ParallelEnv",
         ),
         (Puffer, "is the PufferEnv Puffer: type env=pufferlib env.factory=module:make"),
         (DeepMind, "is the dm_env environment DeepMind, .*shimmy"),

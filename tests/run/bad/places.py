@@ -19,6 +19,38 @@ MODULES = {
     "this_none": "def make(config):\n    return None\n",
     "this_wrong_mask": "import gymnasium\n\nclass Masked(gymnasium.Wrapper):\n    def action_masks(self):\n"
     "        return [True] * 9\n\ndef make(config):\n    return lambda index: Masked(gymnasium.make('CartPole-v1'))\n",
+    "this_zoo": """from gymnasium.spaces import Box, Discrete
+
+class Two:
+    possible_agents, agents = ["a", "b"], []
+    def observation_space(self, agent):
+        return Box(0, 1, (2 if agent == "a" else 3,))
+    def action_space(self, agent):
+        return Discrete(2)
+    def reset(self, seed=None, options=None):
+        raise RuntimeError("it must not start")
+    def step(self, actions):
+        raise RuntimeError("it must not start")
+
+class Nameless(Two):
+    possible_agents = None
+
+class Kinds(Two):
+    def observation_space(self, agent):
+        return Box(0, 1, (2,)) if agent == "a" else Discrete(2)
+
+def parallel_env():
+    return object()
+
+def different(config):
+    return Two()
+
+def nameless(config):
+    return lambda index: Nameless()
+
+def kinds(config):
+    return lambda index: Kinds()
+""",
     "this_raises": "def make(config):\n    raise RuntimeError('no luck')\n",
     "this_takes_none": "def make():\n    return None\n",
     "this_puffer_none": "def make(buf=None, seed=0):\n    return None\n",

@@ -72,6 +72,16 @@ IDS = (
 )  # fmt: skip
 """Environments of Gymnasium's registry."""
 
+ZOO = (
+    "env=pettingzoo", "env=pettingzoo env.id=''", "env=pettingzoo env.id=pettingzoo.butterfly.pistonbal_v6", "env=butterfly/pistonball_v99",
+    "env=pettingzoo env.id=nonesuch.game_v0", "env=pettingzoo env.id=os.path", "env=pettingzoo env.id=this_zoo", "env=pettingzoo env.id=CartPole-v1",
+    "env=pettingzoo env.id=this_broken", "env=pettingzoo env.id=this_exits", "env=pettingzoo env.id=this_zoo env.kwargs.nonesuch=1",
+    "env=pettingzoo env.id=this_zoo env.params.nonesuch=1", "env=pettingzoo env.id=this_zoo env.wrappers=[nonesuch:Wrap]",
+    "env=this_zoo:different", "env=this_zoo:nameless", "env=this_zoo:kinds", "env=this_zoo:kinds env.pad=true", "env=this_zoo:parallel_env",
+    "env.pad=true", "env=CartPole-v1 env.pad=true", "env=this_zoo:different env.pad=nonesuch",
+)  # fmt: skip
+"""Several agents: PettingZoo's ids, and environments with its API."""
+
 TOGETHER = (
     "trainer.batch_size=33", "trainer.minibatch_size=5", "trainer.bptt_horizon=7", "trainer.gradient_accumulation=7",
     "vector.async_factor=3", "vector.backend=threads vector.num_threads=9", "vector.backend=workers vector.num_workers=9",
@@ -139,7 +149,7 @@ SHOW = (
 
 def cases() -> Iterator[Case]:
     """Yields the cases."""
-    for table in (SYNTAX, CODE, IDS, TOGETHER, RUNS, PLACES):
+    for table in (SYNTAX, CODE, IDS, ZOO, TOGETHER, RUNS, PLACES):
         for text in table:
             words = (text,) if table is SYNTAX or "\n" in text or "a b" in text else tuple(text.split())
             yield Case(
