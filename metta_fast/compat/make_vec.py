@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from statistics import median
 from time import perf_counter
 from typing import Any
@@ -107,7 +108,7 @@ def make_vec(
 
 def _step_seconds(factory: EnvFactory, num_envs: int) -> float:
     """Returns the seconds of a step of one native environment: the median of a few, with an action of zeros."""
-    with make_vector(factory, num_envs) as vec:
+    with closing(make_vector(factory, num_envs)) as vec:
         vec.async_reset(0)
         vec.hold_all()
         actions, each = np.zeros_like(vec.rows.action), []
