@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from typing import Any
 
 import gymnasium
@@ -19,6 +20,7 @@ from metta_fast.algorithms.ppo import PPO
 from metta_fast.algorithms.ppo.advantage import compute_advantage
 from metta_fast.algorithms.ppo.c.mlp_update import C_UPDATE
 from metta_fast.algorithms.ppo.kind import PPOKind
+from metta_fast.algorithms.ppo.loss import MOST_APART, shift_loss
 from metta_fast.buffers.random_shift import RandomShift
 from metta_fast.config.encoding.image_sides import check_shift
 from metta_fast.config.keys import PolicyConfig
@@ -162,7 +164,7 @@ def test_images_of_a_row_move_alike_and_nothing_else_moves() -> None:
 
 
 def moved_loss(ppo: PPO, segments: Tensor, offset: Tensor) -> Tensor:
-    """DrAC's terms, segment by segment and row by row, of the learner's minibatch."""
+    """The terms, segment by segment and row by row, of the learner's minibatch."""
     gather, head = ppo.learner.gather, ppo.policy.head
     batch = gather.minibatch(segments, gather.rows(segments))
     policy, value, count = torch.zeros(()), torch.zeros(()), 0
@@ -179,7 +181,8 @@ def moved_loss(ppo: PPO, segments: Tensor, offset: Tensor) -> Tensor:
             if batch.action_mask is not None:
                 params = [head.masked(one, batch.action_mask[t, b]) for one in params]  # type: ignore[union-attr]
             mine, moved = (head.logprob_entropy(one, batch.action[t, b])[0] for one in params)
-            policy = policy - (mine - batch.logprob[t, b]).exp().detach() * moved
+            other = (moved - mine).exp().clamp(max=math.exp(MOST_APART)).detach() - 1
+            policy = policy + (mine - batch.logprob[t, b]).exp().detach() * other * moved
             value = value + 0.5 * (now.value[t, 0] - seen.value[t, 0].detach()).square()
             count += 1
     return (policy + value) / count
@@ -199,7 +202,7 @@ def gradient(ppo: PPO) -> Tensor:
         ("heads", True, {"core": "mingru"}, {"gradient_accumulation": 2}),
         ("box", False, {"normalize_obs": True, "shared": False, "state_std": True}, {}),
         ("box", False, {"squash": True}, {"vf_clip_coef": 0.1}),
-        ("mixed", False, {"core": "lstm"}, {}),
+        ("mixed", False, {}, {}),
     ],
 )
 def test_the_gradient_is_that_of_the_terms_written_out(
@@ -231,20 +234,36 @@ def test_the_gradient_is_that_of_the_terms_written_out(
     ppo.vec.close()
 
 
-def test_a_shift_of_nothing_pulls_at_no_value() -> None:
-    """Of images that stay, V(s') = V(s): what is left is the score of the rollout's actions."""
+def test_a_move_of_nothing_changes_nothing() -> None:
+    """Not even by chance: each action's weight is 0."""
     ppo = shifted()
     ppo.collect()
     compute_advantage(ppo.buffers, ppo.config.trainer, True)
     segments = torch.arange(6)
-    batch = ppo.learner.gather.minibatch(segments, ppo.learner.gather.rows(segments))
     gradient(ppo)
-    shift = ppo.learner.gradients._shifted
-    out = ppo.policy(batch.obs, batch.state, batch.reset)
-    shift(batch, torch.zeros(6, 2, dtype=torch.int64), out.value, torch.ones_like(out.value)).backward()
-    assert all(p.grad is None or not p.grad.any() for p in ppo.policy.critic.parameters())  # type: ignore[union-attr]
-    assert gradient(ppo).any()
+    ppo.learner.gradients(segments, None)
+    without = gradient(ppo)
+    ppo.learner.gradients(segments, None, torch.zeros(6, 2, dtype=torch.int64))
+    assert (gradient(ppo) - without).norm() < 1e-5 * without.norm()
     ppo.vec.close()
+
+
+def test_over_all_actions_the_gradient_is_that_of_the_kl() -> None:
+    here, moved = (
+        torch.randn(2, 4, 6),
+        torch.randn(2, 4, 6).mul(0.5).requires_grad_(),
+    )  # logits [L, B, actions]
+    mask, zero = torch.ones(2, 4, dtype=torch.bool), torch.zeros(2, 4)
+    before, after = here.log_softmax(-1), moved.log_softmax(-1)
+    old = torch.full((2, 4), 1 / 6)  # a rollout's policy that tries every action alike
+    loss = sum(
+        shift_loss(after[..., a], zero, before[..., a], zero, before[..., a].exp() / old, mask) / 6
+        for a in range(6)
+    )
+    assert float((after - before).max()) < MOST_APART
+    (estimate,) = torch.autograd.grad(loss, moved, retain_graph=True)  # type: ignore[arg-type]
+    kl = (before.exp() * (before - after)).sum(-1).mean()
+    torch.testing.assert_close(estimate, torch.autograd.grad(kl, moved)[0])
 
 
 # ---- the update ----

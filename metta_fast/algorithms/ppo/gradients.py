@@ -137,17 +137,21 @@ class Gradients:
         result = ppo_loss(logprob, entropy, output.value, batch, self.config, self.clip)
         if offset is not None:
             result = result._replace(
-                loss=result.loss + self._shifted(batch, offset, output.value, result.ratio)
+                loss=result.loss + self._shifted(batch, offset, logprob, output.value, result.ratio)
             )
         return result, output if self._wants_output else None
 
-    def _shifted(self, batch: Minibatch, offset: Tensor, value: Tensor, ratio: Tensor) -> Tensor:
+    def _shifted(
+        self, batch: Minibatch, offset: Tensor, logprob: Tensor, value: Tensor, ratio: Tensor
+    ) -> Tensor:
         """Returns the weighted loss of the minibatch's images moved by `offset`."""
         assert self.shift is not None
         obs, state = self.shift(batch.obs, batch.state, offset.to(ratio.device, non_blocking=True))
         moved: PolicyOutput = self.policy(obs, state, batch.reset)
-        logprob, _ = self._logprob_entropy(moved.params, batch)
-        return self.config.random_shift_coef * shift_loss(logprob, moved.value, value, ratio, batch.mask)
+        other, _ = self._logprob_entropy(moved.params, batch)
+        return self.config.random_shift_coef * shift_loss(
+            other, moved.value, logprob, value, ratio, batch.mask
+        )
 
     def _logprob_entropy(self, params: Tensor, batch: Minibatch) -> tuple[Tensor, Tensor]:
         """Returns (log-probability, entropy) [L, B] of the minibatch's actions by `params` [L, B, P]; masked rows

@@ -8,9 +8,10 @@ With r = π(a)/π_old(a), A the normalised advantage, all means over unmasked ro
 
 trainer.random_shift adds coef · shift_loss: with s' the observation s of which the images are moved,
 
-    shift    −mean r·log π(a|s') + ½ mean (V(s') − V(s))²      r, V(s): constants
+    shift    mean r·(r' − 1)·log π(a|s') + ½ mean (V(s') − V(s))²      r' = π(a|s')/π(a|s); r, r', V(s): constants
 
-The first term has the gradient of the mean KL(π(·|s) ‖ π(·|s')), estimated by the rollout's actions.
+The first term has on average the gradient of KL(π(·|s) ‖ π(·|s')), by the rollout's actions: −r·log π(a|s') alone has
+that of the cross-entropy; r·r' adds nothing to it (Σ π' ∇log π' = 0) but takes its noise away where r' is nearly 1.
 
 Sources: Schulman et al. 2017 (PPO, arXiv:1707.06347); KL estimate k3 = (r−1) − ln r: Schulman 2020,
 "Approximating KL Divergence" (never negative, unbiased); the shift's terms: Raileanu et al. 2021 (DrAC,
@@ -25,6 +26,9 @@ from torch import Tensor
 from metta_fast.algorithms.ppo.loss_terms import EPSILON, LEAST_DEVIATION, Loss
 from metta_fast.algorithms.ppo.minibatch import Minibatch
 from metta_fast.config.keys import TrainerConfig
+
+MOST_APART = 2.3
+"""Most by which log π(a|s') counts as above log π(a|s): r' is at most 10, so that no row outweighs all others."""
 
 
 def masked_mean(x: Tensor, mask: Tensor) -> Tensor:
@@ -95,14 +99,18 @@ def ppo_loss(
     return Loss(loss, stats, ratio.detach())
 
 
-def shift_loss(logprob: Tensor, value: Tensor, plain: Tensor, ratio: Tensor, mask: Tensor) -> Tensor:
+def shift_loss(
+    moved: Tensor, moved_value: Tensor, logprob: Tensor, value: Tensor, ratio: Tensor, mask: Tensor
+) -> Tensor:
     """Returns the loss of moved images, [].
 
     Args:
-        logprob, value: [L, B] float32 under the current policy, of moved images.
-        plain: [L, B] float32: the values of the images as they are.
+        moved, moved_value: [L, B] float32: log-probabilities and values of moved images under the current policy.
+        logprob, value: [L, B] float32: those of the images as they are.
         ratio: [L, B] π/π_old of the images as they are, detached.
         mask: [L, B] bool: False rows are not read.
     """
-    error = torch.where(mask, value - plain.detach(), 0.0).square()
-    return 0.5 * _mean(error, mask) - _mean(torch.where(mask, logprob, 0.0) * ratio, mask)
+    apart = torch.where(mask, moved - logprob, 0.0).detach()
+    weight = ratio * apart.clamp(max=MOST_APART).expm1()
+    error = torch.where(mask, moved_value - value.detach(), 0.0).square()
+    return _mean(torch.where(mask, moved, 0.0) * weight, mask) + 0.5 * _mean(error, mask)
