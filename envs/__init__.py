@@ -19,13 +19,16 @@
         def make(config):                                # env.factory=my_module:make
             return lambda index: gymnasium.make("CartPole-v1")
 
-                               or PettingZoo's; there the function may also return the environment itself
+                               or PettingZoo's; there the function may also return the environment itself, as it
+                               does of batched ones: VectorEnv, EnvPool, tensors, JAX (envs/batched)
+
     a name                     the entry point of this name in an installed package (metta_fast/config/extension.py)
 """
 
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -290,6 +293,7 @@ def _custom(config: EnvConfig) -> EnvFactory | DeviceFactory:
     from metta_fast.envs.noted_config import OF_FACTORY, note
 
     where = f"env.factory={config.factory}"
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # JAX would take most of the GPU
     function = (
         load_function(config.factory)
         if ":" in config.factory
@@ -298,10 +302,11 @@ def _custom(config: EnvConfig) -> EnvFactory | DeviceFactory:
     noted, unread = note(config)
     made = _called(function, noted, where)
     del noted
-    if isinstance(made, DeviceFactory) and not isinstance(made, EnvFactory):
-        check_device_factory(made)
-        return made  # environments only on the learner's device
-    if isinstance(made, EnvFactory):
+    batched = _batched(made, config)
+    if batched is not None:
+        batched.unread_keys = unread()  # type: ignore[attr-defined]
+        return batched
+    if isinstance(made, (EnvFactory, DeviceFactory)):
         if config.drop and "env.drop" in unread(OF_FACTORY):
             raise UserError(
                 f"env.drop={shown(config.drop)} has no effect: {where} gives a factory of its own, "
@@ -317,6 +322,11 @@ def _custom(config: EnvConfig) -> EnvFactory | DeviceFactory:
                 f"env.pad=true has no effect: {where} gives a factory of its own, {type(made).__name__}; pad the "
                 "spaces there, as in PythonEnvFactory(…, pad=config.pad)"
             )
+        if not isinstance(made, EnvFactory):  # environments only on the learner's device
+            check_device_factory(made)
+            with suppress(AttributeError, TypeError):
+                made.unread_keys = unread()  # type: ignore[attr-defined]
+            return made
         factory = made
         if config.action_mask in ("info", *WITHOUT) and getattr(made, "mask_unknown", False):
             factory = made.with_mask(config.action_mask)  # type: ignore[attr-defined]
@@ -351,12 +361,33 @@ def _custom(config: EnvConfig) -> EnvFactory | DeviceFactory:
     else:
         raise UserError(
             f"{where} gave {type(made).__name__}, expected an EnvFactory or a callable that makes environment i: "
-            "return a maker, as in return lambda index: MyEnv()"
+            "return a maker, as in return lambda index: MyEnv(), or a batched environment (docs/batched.md)"
         )
     check_factory(factory)
     with suppress(AttributeError, TypeError):  # a user's own class may allow no attribute
         factory.unread_keys = unread()  # type: ignore[attr-defined]
     return factory
+
+
+def _batched(made: Any, config: EnvConfig) -> DeviceFactory | None:
+    """Returns the factory of a batched environment; None for anything else."""
+    from metta_fast.envs.batched.interface import interface_of
+
+    if isinstance(made, (EnvFactory, DeviceFactory)) or not interface_of(made):
+        return None
+    from metta_fast.envs.batched.factory import BatchedEnvFactory
+
+    if config.pad:
+        raise UserError(
+            "env.pad=true has no effect: a batched environment has one space for all; leave it out"
+        )
+    return BatchedEnvFactory(
+        made,
+        name=config.name,
+        drop=config.drop,
+        leaf_kinds=config.leaf_kinds,
+        action_mask=config.action_mask,
+    )
 
 
 def _called(function: Callable[..., Any], config: EnvConfig, where: str) -> Any:
@@ -372,5 +403,9 @@ def _called(function: Callable[..., Any], config: EnvConfig, where: str) -> Any:
             raise
         if isinstance(error, EnvError):
             raise UserError(f"{where}: {error}") from error
+        from metta_fast.envs.adapters.packages import lacking
+
+        if lacks := lacking(error, where):
+            raise UserError(lacks) from error
         name = getattr(function, "__name__", config.factory)
         raise UserError(f"{where}: {name}(config) failed: {described(error)}") from error

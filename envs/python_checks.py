@@ -97,8 +97,8 @@ def _other_kind(env: Any, name: str) -> str:
         )
     if isinstance(env, gymnasium.vector.VectorEnv) or hasattr(env, "single_action_space"):
         return (
-            f"is the vector environment {name}, which is not supported: give a maker of one environment "
-            "(gymnasium.make, not gymnasium.make_vec); env.num_envs sets how many are made"
+            f"is the vector environment {name}: return it from make(config) itself (docs/batched.md), or give a maker "
+            "of one environment (gymnasium.make, not gymnasium.make_vec); env.num_envs then sets how many are made"
         )
     if hasattr(env, "step_async") and hasattr(env, "step_wait"):
         return (

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from metta_fast.contracts.vector import VectorError as VectorError
     from metta_fast.contracts.vector import WorkerError as WorkerError
     from metta_fast.envs import make_factory as make_factory
+    from metta_fast.envs.batched.factory import BatchedEnvFactory as BatchedEnvFactory
     from metta_fast.envs.c_env.definition import CEnv as CEnv
     from metta_fast.envs.c_env.folder import folder_factory as folder_factory
     from metta_fast.envs.frame_recorder import FrameRecorder as FrameRecorder
@@ -57,6 +58,7 @@ from metta_fast.version import __version__ as __version__  # noqa: E402
 _PLACES = {
     "ActionSpec": "metta_fast.contracts.env",
     "AlgorithmKind": "metta_fast.algorithms.registry",
+    "BatchedEnvFactory": "metta_fast.envs.batched.factory",
     "CEnv": "metta_fast.envs.c_env.definition",
     "Callback": "metta_fast.run.callbacks",
     "CallbackError": "metta_fast.run.callbacks",

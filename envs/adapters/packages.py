@@ -45,6 +45,17 @@ PACKAGES = {
     "multi_agent_ale_py": "multi-agent-ale-py",
 }
 """Modules that environments of Gymnasium and PettingZoo import → the package."""
+BATCHED = {
+    "craftax": "craftax",
+    "envpool": "envpool",
+    "flax": "flax",
+    "gymnax": "gymnax",
+    "jax": "jax",
+    "mani_skill": "mani_skill",
+    "rsl_rl": "rsl-rl-lib",
+    "tensordict": "tensordict",
+}
+"""Modules that bring batched environments (envs/batched), and that those import → the package."""
 
 
 def register(name: str, where: str) -> None:
@@ -113,6 +124,8 @@ def load_function(named: str) -> Any:
     try:
         return load_named(named, "env.factory")
     except UserError as error:
+        if lacks := lacking(error.__cause__, f"env.factory={named}"):
+            raise UserError(lacks) from error
         hint = meant_id(named) if package.partition(".")[0] in sys.modules else ""
         if not hint:
             raise
@@ -152,6 +165,17 @@ def missing_package(error: BaseException, where: str) -> str:
     if isinstance(error, gymnasium.error.DependencyNotInstalled):
         return f"{where}: {' '.join(str(error).split())}"
     return ""
+
+
+def lacking(error: BaseException | None, where: str) -> str:
+    """Returns the message for code of the user's that lacks a package of BATCHED, with the command that installs it;
+    "" if the error is another."""
+    if not isinstance(error, ModuleNotFoundError) or not error.name:
+        return ""
+    module = error.name.partition(".")[0]
+    if module not in BATCHED:
+        return ""
+    return f"{where} needs {module}, which is not installed: type {install_packages(BATCHED[module])}"
 
 
 def _has(begin: str) -> bool:

@@ -68,6 +68,18 @@ def has_state(factory: EnvFactory) -> bool:
     return found
 
 
+def fixed_num_envs(factory: EnvFactory) -> int:
+    """Returns the number of environments that a batched environment was made with; 0: any number can be made."""
+    found: int = _ask(factory, "fixed_num_envs", 0)
+    return found
+
+
+def tensors_device(factory: EnvFactory) -> str:
+    """Returns the type of the device that an environment's tensors are on, cpu or cuda; "": it has none of its own."""
+    found: str = _ask(factory, "tensors_device", "")
+    return found
+
+
 def unread_keys(factory: EnvFactory) -> frozenset[str]:
     """Returns keys ("env.max_steps", "env.params.goal") that the user's function was given and certainly does not
     read."""

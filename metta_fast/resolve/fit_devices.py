@@ -10,7 +10,8 @@ from __future__ import annotations
 from typing import Any
 
 from metta_fast.config.keys import config_from_dict, config_to_dict, put, shown
-from metta_fast.contracts.env import EnvSpec
+from metta_fast.contracts.env import EnvFactory, EnvSpec
+from metta_fast.contracts.env_answers import fixed_num_envs, tensors_device
 from metta_fast.contracts.errors import UserError
 from metta_fast.envs import is_ours
 from metta_fast.machine.hardware import Machine
@@ -46,6 +47,28 @@ class Devices:
         self.origins[path] = f"auto: {why} ({source})"
         if tell and not source.startswith(DERIVED):
             self.notes.append(f"{path}={shown(value)} ({source}: {why})")
+
+    def batched(self, factory: EnvFactory) -> None:
+        """Takes over what a batched environment was made with: how many environments, and where its tensors are."""
+        env, trainer, name = self.config.env, self.config.trainer, factory.spec.name
+        count, there = fixed_num_envs(factory), tensors_device(factory)
+        if count and count != env.num_envs and self.typed("env.num_envs"):
+            raise UserError(
+                f"env.num_envs={env.num_envs}, but {env.factory} made a batch of {count} environments; leave "
+                "env.num_envs out, or make config.num_envs of them there"
+            )
+        if count and not self.typed("env.num_envs"):
+            env.num_envs = count
+            self.origins["env.num_envs"] = (
+                f"{name} was made with this many"  # not auto: nothing is derived then
+            )
+        if there and trainer.device == "auto":
+            self._set("trainer.device", there, f"the tensors of {name} are there")
+        elif there and trainer.device != there:
+            raise UserError(
+                f"trainer.device={trainer.device}, but the tensors of {name} are on {there}; leave trainer.device out, "
+                f"or make the environment on {trainer.device}"
+            )
 
     def device(self) -> None:
         """Chooses where the policy runs, and its precision."""

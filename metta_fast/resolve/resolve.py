@@ -159,6 +159,7 @@ class _Resolve(Defaults):
                     f"{spec.agents_per_env}; remove it or give env.agents_per_env={spec.agents_per_env}"
                 )
             self._adjust("env.agents_per_env", spec.agents_per_env, f"{env.factory} has this many")
+        self.batched(factory)
         self.seen = first_look(env, factory, patience)
         return self._action_mask(factory)
 

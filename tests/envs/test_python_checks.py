@@ -98,7 +98,7 @@ def vectors() -> Any:
         (lambda: lambda: Good(), "is a function, not an environment"),
         (
             vectors,
-            r"is the vector environment \w+, which is not supported: .*gymnasium\.make, .*env\.num_envs",
+            r"is the vector environment \w+: return it from make.*gymnasium\.make, .*env\.num_envs",
         ),
         (StableVec, "is the vector environment StableVec, which is not supported"),
         (
