@@ -90,7 +90,7 @@ def check_env(env: Any) -> str:
 def _other_kind(env: Any, name: str) -> str:
     """Returns the message for an environment of another library's kind, or ""."""
     packages = {kind.__module__.partition(".")[0] for kind in type(env).__mro__}
-    if "pufferlib" in packages or is_puffer(env):
+    if ("pufferlib" in packages and hasattr(env, "single_action_space")) or is_puffer(env):
         return (
             f"is the PufferEnv {name}: type env=pufferlib env.factory=module:make, where make(buf=None, seed=0) "
             "returns it (docs/pufferlib.md)"

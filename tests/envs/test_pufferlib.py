@@ -6,6 +6,8 @@ import json
 import signal
 import sys
 import warnings
+from pathlib import Path
+from textwrap import dedent
 from typing import Any
 
 import numpy as np
@@ -27,6 +29,8 @@ from tests.compat import puffer_envs
 from tests.compat.puffer_envs import tracks
 from tests.envs import puffer_tasks
 from tests.tiny import trained
+
+PAGE = Path(__file__).resolve().parents[2] / "docs/pufferlib.md"
 
 
 def config(function: str, **kwargs: Any) -> EnvConfig:
@@ -172,9 +176,11 @@ def test_infos_become_statistics():
     vec.close()
 
 
-def test_emulated_environments_are_taken_apart(monkeypatch):
+@pytest.mark.parametrize("which", ["ours", "wheel"])
+def test_emulated_environments_are_taken_apart(which, monkeypatch):
     """The policy sees leaves, not the bytes of a struct, and time limits bootstrap."""
-    monkeypatch.setattr(puffer_tasks, "mixed", puffer_envs.mixed(), raising=False)
+    lib = ours if which == "ours" else pytest.importorskip("pufferlib")
+    monkeypatch.setattr(puffer_tasks, "mixed", puffer_envs.mixed(lib), raising=False)
     made = make_factory(config("mixed"))
     assert isinstance(made, PythonEnvFactory)
     assert sorted(made.spec.obs) == ["bytes", "number", "pair/0", "pair/1"]
@@ -200,6 +206,21 @@ def test_one_that_is_derived_from_an_emulated_one_is_taken_as_it_is(monkeypatch)
     assert ended
     assert all(not found[step][4].any() for step in ended)  # the last observation
     assert all(found[step + 1][5].all() for step in ended if step + 1 < len(found))
+
+
+def test_the_example_of_the_page_runs():
+    block = PAGE.read_text().partition("## Training a PufferEnv")[2].partition("- **Sizes.**")[0]
+    found: dict[str, Any] = {}
+    exec(dedent(block.strip("\n")), found)
+    vec = make_vector(factory(found["make"], size=5), 2)
+    vec.async_reset(0)
+    for _ in range(3):
+        (block,) = vec.hold_all()
+        vec.send(block, vec.rows.obs["obs"].argmax(1).astype(np.int32)[:, None])
+    vec.hold_all()
+    assert vec.rows.reward.all()
+    assert vec.num_agents == 32
+    vec.close()
 
 
 def test_a_look_before_the_start_measures_the_step():
