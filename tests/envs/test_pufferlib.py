@@ -20,6 +20,7 @@ from metta_fast.contracts.env import EnvError
 from metta_fast.contracts.errors import UserError
 from metta_fast.contracts.slab import new_rows
 from metta_fast.envs import make_factory
+from metta_fast.envs.puffer.infos import InfoSums
 from metta_fast.envs.puffer.native import Creator, NativeFactory
 from metta_fast.envs.python_batch import env_seed
 from metta_fast.envs.python_env import PythonEnvFactory
@@ -174,6 +175,16 @@ def test_infos_become_statistics():
     (note,) = vec.notes()
     assert "agent 0 went away" in note
     vec.close()
+
+
+def test_numbers_in_infos_are_averaged():
+    infos = InfoSums()
+    infos.add(
+        [{"score": [1, 2, 6], "a": {"b": np.array([2.0, 4.0]), "c": True}, "length": 3, "odd": [[1], [1, 2]]}]
+    )
+    infos.add([{"score": 3, "text": "x", "nan": np.nan, "none": None, "empty": []}])
+    assert infos.sums() == {"score": (12.0, 4), "a/b": (6.0, 2), "a/c": (1.0, 1)}
+    assert infos.sums() == {}
 
 
 @pytest.mark.parametrize("which", ["ours", "wheel"])
