@@ -27,7 +27,7 @@ AEC = ("last", "observe", "step", "reset")
 def is_zoo(env: Any) -> bool:
     """Returns whether the environment has PettingZoo's API, or is derived from it."""
     packages = {kind.__module__.partition(".")[0] for kind in type(env).__mro__}
-    if "pufferlib" in packages:
+    if hasattr(env, "single_observation_space"):  # a PufferEnv, of a parallel environment or not
         return False
     if "pettingzoo" in packages:
         return True

@@ -199,6 +199,37 @@ def test_emulated_environments_are_taken_apart(which, monkeypatch):
     assert made.spec.action.nvec == (2, 3)
 
 
+@pytest.mark.parametrize("which", ["ours", "wheel"])
+def test_parallel_environments_are_taken_apart(which, monkeypatch):
+    """Also behind the package's own wrapper, which has no possible_agents of its own."""
+    lib = ours if which == "ours" else pytest.importorskip("pufferlib")
+    monkeypatch.setattr(puffer_tasks, "herd", puffer_envs.herd(lib), raising=False)
+    made = make_factory(config("herd"))
+    plain = PythonEnvFactory(lambda index: puffer_envs.Herd(), name="mine")
+    assert made.spec == plain.spec
+    assert made.spec.agents_per_env == 3
+    for one, two in zip(*(played(make_vector(f, 2), 30) for f in (made, plain)), strict=True):
+        for a, b in zip(one, two, strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("kind", ["mixed", "herd"])
+def test_the_package_s_emulated_environments_train(kind, tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        puffer_tasks, kind, puffer_envs.MAKERS[kind](pytest.importorskip("pufferlib")), raising=False
+    )
+    run = trained(
+        tmp_path,
+        *("env=pufferlib", f"env.factory=tests.envs.puffer_tasks:{kind}", "env.num_envs=4"),
+        *("env.step_cost=cheap", "vector.backend=serial", "trainer.bptt_horizon=8"),
+        *("trainer.batch_size=384", "trainer.minibatch_size=96", "trainer.total_timesteps=768"),
+    )
+    last = json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])
+    assert last["train/steps"] == 768
+    assert np.isfinite(last["loss/value"])
+    assert last["env/episode_length"] == pytest.approx(last["env/length"], abs=0.5)
+
+
 def test_one_that_is_derived_from_an_emulated_one_is_taken_as_it_is(monkeypatch):
     class Scaled(ours.emulation.GymnasiumPufferEnv):
         def step(self, action: Any) -> Any:

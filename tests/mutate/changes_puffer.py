@@ -22,7 +22,7 @@ CHANGES = [
         "envs/puffer/native.py",
         NATIVE,
         [
-            ('        rows.mask[:] = self._flags["masks"]\n', "        rows.mask[:] = True\n", "an absent agent counts"),
+            ('        rows.mask[:] = self._flags["masks"]\n', "        rows.mask[:] = True\n", "an absent agent acts"),
             ("            if env.done or env.emulated:", "            if False:", "a last observation is trained on"),
             ("        if self._decoder is None:\n            self._actions = rows",
              "        if False:\n            self._actions = rows", "actions do not reach the environment"),
