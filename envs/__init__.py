@@ -10,6 +10,7 @@
     gymnasium, minigrid,       what env.id names in Gymnasium's registry (envs/adapters/)
     atari
     pettingzoo                 several agents, by PettingZoo's id or module (envs/adapters/pettingzoo.py)
+    mettagrid                  MettaGrid's own simulator (envs/mettagrid): env.recipe names a configuration
     breakout, cartpole, snake  games in C (envs/games)
     pufferlib                  env=pufferlib env.factory=module:make: a PufferEnv (envs/adapters/pufferlib.py)
     c                          your own in C: env.path names its folder (envs/c_env)
@@ -80,6 +81,10 @@ def _factory(config: EnvConfig) -> EnvFactory | DeviceFactory:
         raise UserError(
             f"env.path={config.path} has no effect with env.factory={name}; leave it out, or leave out env and "
             "env.factory"
+        )
+    if config.recipe is not None and name != "mettagrid":
+        raise UserError(
+            f"env.recipe={config.recipe} has no effect with env.factory={name}: it is for env=mettagrid; leave it out"
         )
     of_others = name in _KNOWN or (name in _ADAPTERS and name != "pettingzoo")
     if config.pad and (of_others or config.interface == "pufferlib"):
@@ -231,12 +236,19 @@ def _pettingzoo(config: EnvConfig) -> EnvFactory:
     return pettingzoo_factory(config)
 
 
+def _mettagrid(config: EnvConfig) -> EnvFactory:
+    from metta_fast.envs.mettagrid.config import mettagrid_factory
+
+    return mettagrid_factory(config)
+
+
 _ADAPTERS: dict[str, Callable[[Any], EnvFactory]] = {
     "gymnasium": _gymnasium,
     "minigrid": _minigrid,
     "atari": _atari,
     "pufferlib": _pufferlib,
     "pettingzoo": _pettingzoo,
+    "mettagrid": _mettagrid,
 }
 """Environments of other libraries."""
 _KNOWN: dict[str, Callable[[Any], EnvFactory]] = {"grid": _grid, "counter": _counter, "robot": _robot}

@@ -23,8 +23,8 @@ class EnvConfig:
     name: str = key("grid", "name of the recipe; the run's name begins with it")
     factory: str = key(
         "grid",
-        "what makes the environments: grid, counter, robot, gymnasium, minigrid, atari, pettingzoo, or your own as "
-        "package.module:function",
+        "what makes the environments: grid, counter, robot, gymnasium, minigrid, atari, pettingzoo, mettagrid, or your "
+        "own as package.module:function",
         names_code=True,
     )
     interface: str = key(
@@ -41,7 +41,17 @@ class EnvConfig:
         null=True,
         names_code=True,
     )
-    kwargs: dict[str, Any] = key({}, "arguments of the constructor of env.id, or of a PufferEnv's creator")
+    recipe: str | None = key(
+        None,
+        "env=mettagrid: what gives the MettaGridConfig: arena, or a function as package.module:function; env.kwargs "
+        "are its arguments",
+        kind="str",
+        null=True,
+        names_code=True,
+    )
+    kwargs: dict[str, Any] = key(
+        {}, "arguments of the constructor of env.id, of a PufferEnv's creator, or of env.recipe"
+    )
     wrappers: list[str] = key(
         [],
         "your own wrappers of env.id as [module:Class, …]: each is called with the environment, the innermost first",
