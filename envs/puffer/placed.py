@@ -79,6 +79,7 @@ class PlacedEnv:
         like: Shape,
     ) -> None:
         self.buf = dict(buf)
+        self._written = tuple(self.buf[name] for name in WRITTEN)
         self.env = creator(*args, buf=self.buf, seed=seed, **kwargs)
         if wrong := lacks(self.env) or like.differs(Shape.of(self.env)):
             raise FieldError(wrong)
@@ -109,8 +110,16 @@ class PlacedEnv:
 
     def copy_out(self) -> None:
         """Copies arrays that are not the buffers to the buffers, and asks whether the environment is done."""
-        env = self.env
+        env, (observations, rewards, terminals, truncations, masks) = self.env, self._written
         self.done = bool(getattr(env, "done", False))
+        if (
+            env.observations is observations
+            and env.rewards is rewards
+            and env.terminals is terminals
+            and env.truncations is truncations
+            and getattr(env, "masks", masks) is masks
+        ):
+            return
         for name in WRITTEN:
             to = self.buf[name]
             given = getattr(env, name, to)

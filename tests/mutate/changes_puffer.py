@@ -59,7 +59,7 @@ CHANGES = [
         VECTOR,
         [
             ("else seed + self.first_env + i", "else seed + i", "workers reset with the same seeds"),
-            ("            self._notify[:] = 0", "            pass", "notify is repeated"),
+            ("        self._notify[:] = 0", "        pass", "notify is repeated"),
         ],
     ),
     *in_file(

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -84,11 +84,10 @@ class RawBatch:
         parts = [rows.slice(i * agents, (i + 1) * agents) for i in range(self.num_envs)]
         self._actions = [part.obs["actions"] for part in parts]
         self._boxes = [part.obs["infos"].reshape(-1) for part in parts]
-        self._notify = rows.obs["notify"]
+        self._notify, self._told = rows.obs["notify"], [False] * self.num_envs
         try:
             for i, part in enumerate(parts):
-                with self._named(i, "could not be made:"):
-                    self.envs.append(self._make(i, part))
+                self.envs.append(self._make(i, part))
                 progress.made()
         except BaseException:
             with suppress(Exception):
@@ -108,33 +107,55 @@ class RawBatch:
             "teacher_actions": rows.obs["teacher_actions"],
         }
         seed, like = how.seed + index, self.factory.shape
-        return PlacedEnv(how.creators[index], how.args[index], how.kwargs[index], buf, seed, like)
-
-    def _named(self, i: int, what: str) -> _Named:
-        return _Named(self.first_env + i, what)
+        try:
+            return PlacedEnv(how.creators[index], how.args[index], how.kwargs[index], buf, seed, like)
+        except BaseException as error:
+            self._fail(i, error, "could not be made:")
 
     def reset(self, seed: int, *, stagger: bool = False) -> None:
         self.infos = []
         for i, env in enumerate(self.envs):
-            with self._named(i, "raised"):
+            try:
                 self._tell(i, env.reset(None if seed == NO_SEED else seed + self.first_env + i))
+            except BaseException as error:
+                self._fail(i, error)
 
     def step(self) -> None:
         self.infos = []
-        told = self._notify.any()
+        if self._notify.any():
+            self._notify_each()
+        i = 0
+        try:
+            for i, env in enumerate(self.envs):
+                infos = env.step(self._actions[i])
+                if infos or self._told[i]:
+                    self._tell(i, infos)
+        except BaseException as error:
+            self._fail(i, error)
+
+    def _notify_each(self) -> None:
         for i, env in enumerate(self.envs):
-            with self._named(i, "raised"):
-                if told and self._notify[i * self.factory.agents]:
+            if self._notify[i * self.factory.agents]:
+                try:
                     env.env.notify()
-                self._tell(i, env.step(self._actions[i]))
-        if told:
-            self._notify[:] = 0
+                except BaseException as error:
+                    self._fail(i, error)
+        self._notify[:] = 0
 
     def _tell(self, i: int, infos: list[Any]) -> None:
         if self.factory.folder is None:
             self.infos += infos
         else:
             info_box.put(self._boxes[i], infos, self.factory.folder)
+            self._told[i] = bool(infos)
+
+    def _fail(self, i: int, error: BaseException, what: str = "raised") -> NoReturn:
+        """Raises EnvError for an error in a call, with the environment's index. The user's Ctrl-C stays what it is."""
+        if is_interrupt(error):
+            raise error
+        index = self.first_env + i
+        told = str(error) if isinstance(error, FieldError) else described(error)
+        raise EnvError(f"environment {index} {what} {told}", index) from error
 
     def native_job(self) -> None:
         return None
@@ -150,19 +171,3 @@ class RawBatch:
         with ExitStack() as stack:
             for i, env in enumerate(self.envs):
                 stack.callback(close_env, env, self.first_env + i)
-
-
-class _Named:
-    """Names the environment in what it raises."""
-
-    def __init__(self, index: int, what: str) -> None:
-        self.index, self.what = index, what
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, _: Any, error: BaseException | None, trace: Any) -> None:
-        if error is None or is_interrupt(error):
-            return
-        told = str(error) if isinstance(error, FieldError) else described(error)
-        raise EnvError(f"environment {self.index} {self.what} {told}", self.index) from error

@@ -32,6 +32,7 @@ from metta_fast.compat.pufferlib.emulated_spaces import (
 from metta_fast.compat.pufferlib.errors import APIUsageError, InvalidAgentError
 from metta_fast.compat.pufferlib.puffer_env import set_buffers
 from metta_fast.config.extension import takes
+from metta_fast.envs.direct_step import direct_step
 
 __all__ = [
     "GymnasiumPufferEnv",
@@ -69,16 +70,10 @@ class _Emulated:
             "emulated_observation_dtype": self.obs_dtype,
         }
         self.initialized = False
-        self._checked: set[str] = set()
+        self._checked_observation = self._checked_action = False
         set_buffers(self, buf)
         self._rows = Rows(observation_space, self.obs_dtype, self.observations)
         self._actions = Actions(action_space, self.is_atn_emulated)
-
-    def _check(self, what: str, value: Any, space: Any) -> None:
-        """Checks the first value of its kind."""
-        if what not in self._checked:
-            check_space(value, space)
-            self._checked.add(what)
 
     def _ready(self, done: bool) -> None:
         if not self.initialized:
@@ -110,6 +105,7 @@ class GymnasiumPufferEnv(_Emulated, gymnasium.Env):  # type: ignore[misc]
         self._take(self.env.observation_space, self.env.action_space, 1, buf)
         self.observation_space, self.action_space = self.single_observation_space, self.single_action_space
         self.render_modes = ["human", "rgb_array"]
+        self._step = direct_step(self.env)
 
     @property
     def render_mode(self) -> Any:  # type: ignore[override]
@@ -124,20 +120,25 @@ class GymnasiumPufferEnv(_Emulated, gymnasium.Env):  # type: ignore[misc]
 
     def step(self, action: Any) -> tuple[Any, Any, Any, Any, Any]:  # type: ignore[override]
         """Steps. Returns (observations [1, *shape], reward, terminated, truncated, info)."""
-        self._ready(self.done)
+        if self.done:
+            self._ready(self.done)
         if isinstance(action, np.ndarray):
             action = action.reshape(-1)
         action = self._actions.decode(action)
-        self._check("action", action, self.env.action_space)
-        obs, reward, terminal, truncation, info = self.env.step(action)
-        reward = float(np.sum(reward))  # a team's rewards add up
-        terminal, truncation = bool(np.any(terminal)), bool(np.any(truncation))
+        if not self._checked_action:
+            self._checked_action = check_space(action, self.env.action_space)
+        obs, reward, terminal, truncation, info = self._step(action)
+        if type(reward) is not float:
+            reward = float(np.sum(reward))  # a team's rewards add up
+        if type(terminal) is not bool or type(truncation) is not bool:
+            terminal, truncation = bool(np.any(terminal)), bool(np.any(truncation))
         self._write(obs, reward, terminal, truncation)
         self.done = terminal or truncation
         return self.observations, reward, terminal, truncation, info
 
     def _write(self, obs: Any, reward: float, terminal: bool, truncation: bool) -> None:
-        self._check("observation", obs, self.env.observation_space)
+        if not self._checked_observation:
+            self._checked_observation = check_space(obs, self.env.observation_space)
         self._rows.write(0, obs)
         self.rewards[0], self.masks[0] = reward, True
         self.terminals[0], self.truncations[0] = terminal, truncation
@@ -227,8 +228,8 @@ class PettingZooPufferEnv(_Emulated):
             self._check_agent(agent)
             if agent in live:
                 chosen[agent] = self._actions.decode(action)
-        if chosen:
-            self._check("action", next(iter(chosen.values())), self.env_single_action_space)
+        if chosen and not self._checked_action:
+            self._checked_action = check_space(next(iter(chosen.values())), self.env_single_action_space)
         obs, rewards, terminals, truncations, infos = self.env.step(chosen)
         for i, agent in enumerate(self.possible_agents):
             here = self._write(i, agent, obs)
@@ -247,7 +248,8 @@ class PettingZooPufferEnv(_Emulated):
         """Writes an agent's observation and mask. Returns whether it is there."""
         here = agent in obs
         if here:
-            self._check("observation", obs[agent], self.env.observation_space(agent))
+            if not self._checked_observation:
+                self._checked_observation = check_space(obs[agent], self.env.observation_space(agent))
             self._rows.write(i, obs[agent])
         else:
             self.observations[i] = 0
