@@ -84,7 +84,9 @@ def make_vec(
             seen = look(factory)
             waits, seconds = seen.waits, seen.seconds or math.inf
         elif factory.spec.native:
-            seconds = _step_seconds(factory, max(1, min(count, MEASURED)))
+            seconds = (_step_seconds(factory, MEASURED) - _step_seconds(factory, 1)) / (
+                MEASURED - 1
+            )  # less the call's
     choice = choose(factory.spec, count, allowed_cores(), waits, backend, seconds)
     vec = make_vector(
         factory,
@@ -107,7 +109,7 @@ def make_vec(
 
 
 def _step_seconds(factory: EnvFactory, num_envs: int) -> float:
-    """Returns the seconds of a step of one native environment: the median of a few, with an action of zeros."""
+    """Returns the seconds of a step of so many native environments: the median of a few, with actions of zeros."""
     with closing(make_vector(factory, num_envs)) as vec:
         vec.async_reset(0)
         vec.hold_all()
@@ -118,7 +120,7 @@ def _step_seconds(factory: EnvFactory, num_envs: int) -> float:
                 vec.send(block, actions[block.start : block.stop])
             vec.hold_all()
             each.append(perf_counter() - begin)
-    return median(each) / num_envs
+    return median(each)
 
 
 def _factory(env: Any, kwargs: dict[str, Any], wrappers: tuple[Callable[[Any], Any], ...]) -> EnvFactory:

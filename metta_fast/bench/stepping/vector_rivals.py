@@ -35,6 +35,7 @@ from metta_fast.contracts.env import Array, EnvFactory
 from metta_fast.envs import make_factory
 from metta_fast.envs.python_env import PythonEnvFactory
 from metta_fast.resolve.compose import compose
+from metta_fast.vector.serial import SerialVector
 
 HALF, EACH = ", half the cores", ", one each"
 """Endings of PufferLib's variants: so many processes."""
@@ -50,16 +51,19 @@ class Ours(Stepper):
     """Steps environments through one of our backends, or through the one that make_vec chooses."""
 
     def __init__(self, task: Task, backend: str, num_envs: int, cores: int) -> None:
-        blocks = 1 if backend == "serial" else min(2, num_envs)
         count = None if backend == "auto" else min(cores, num_envs)
-        vec = make_vec(
+        make = partial(
+            make_vec,
             factory(task),
             num_envs,
             backend=backend,
             num_workers=count if backend == "workers" else None,
             num_threads=count if backend == "threads" else None,
-            num_blocks=blocks,
         )
+        vec = make()
+        if not isinstance(vec, SerialVector):
+            vec.close()
+            vec = make(num_blocks=min(2, num_envs))
         tape = [row.astype(np.int32)[:, None] for row in actions(num_envs)]
         self._turner = Turner(vec, tape)
         vec.hold_all()
