@@ -28,7 +28,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from metta_fast.config.extension import described, load_module, load_named
-from metta_fast.config.gymnasium_id import ZOO, package_and_id
+from metta_fast.config.gymnasium_id import ZOO, is_gymnasium_id, package_and_id
 from metta_fast.config.keys import EnvConfig, nearest, shown
 from metta_fast.contracts.env import EnvError
 from metta_fast.contracts.errors import UserError
@@ -159,7 +159,7 @@ def _found(text: str, where: str) -> tuple[str | Callable[..., Any], dict[str, A
         )
     module = f"pettingzoo.{name.replace('/', '.')}" if "/" in name else name
     if not _is_module(module):
-        raise UserError(f"{where}: PettingZoo has no such environment; {_meant(short)}")
+        raise UserError(f"{where}: {_meant(short, module)}")
     brought = _imported(module, where)
     for function in FUNCTIONS:
         if callable(getattr(brought, function, None)):
@@ -209,17 +209,20 @@ def _function(entry: str | Callable[..., Any], where: str) -> Callable[..., Any]
     return function
 
 
-def _meant(short: str) -> str:
-    """Returns a hint for an id that is not there."""
+def _meant(short: str, module: str) -> str:
+    """Returns what is wrong with an id that is not there, and a hint."""
+    if is_gymnasium_id(short) and not ZOO.fullmatch(short):
+        return f"that is an id of Gymnasium, for one agent: give env={short}"
     known = sorted(_ids())
+    missing = f"PettingZoo has no such environment, and there is no module {module}"
     stem = re.sub(r"_v\d+$", "", short.rpartition("/")[2])
     same = [id for id in known if re.sub(r"_v\d+$", "", id.rpartition("/")[2]) == stem]
     near = same[-1] if same else nearest(short, known)
     if near:
-        return f"did you mean '{near}'?"
+        return f"{missing}; did you mean '{near}'?"
     if not known:
-        return f"PettingZoo is not installed: type {install_extra('pettingzoo')}"
-    return f"an id looks like {EXAMPLE}, and your own module has parallel_env() or env()"
+        return f"there is no module {module}; PettingZoo's own need it installed: type {install_extra('pettingzoo')}"
+    return f"{missing}; an id looks like {EXAMPLE}, and your own module has parallel_env() or env()"
 
 
 def _ids() -> Iterator[str]:

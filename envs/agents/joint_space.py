@@ -92,7 +92,7 @@ class _Differ:
         first, space = next(iter(given.items()))
         other, another = next((a, s) for a, s in given.items() if not like_first(s))
         cure = (
-            "these cannot be padded: wrap the environment so that they are alike"
+            "env.pad=true cannot pad these: wrap the environment so that they are alike"
             if self._pad
             else "env.pad=true (in Python: pad=True) pads the smaller ones, or wrap the environment"
         )

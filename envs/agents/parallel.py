@@ -87,6 +87,7 @@ class Parallel(AgentsSlot):
         if not np.any(self.present):
             raise FieldError("reset() left nobody in agents: there is nobody to act")
         self.begin(self.present)
+        self.steady = self.present is True
         self._write_agents(obs)
         self._write_masks(obs, infos)
 
@@ -101,12 +102,16 @@ class Parallel(AgentsSlot):
                 self._check(value, f"{what} of step()")
         self._find_present()
         rows.reward[:] = self._numbers("reward", rewards, 0.0, "iufb")
-        rows.terminal[:] = self._numbers("termination", terminations, False, "b")
-        rows.truncation[:] = self._numbers("truncation", truncations, False, "b")
-        if rows.truncation.any():
-            self._without_last(obs)
-        rows.mask[:] = self.present
-        if self.turns is not None and (rows.terminal | rows.truncation).any():
+        flags = _any(terminations) or _any(truncations)
+        calm = self.present is True and not flags
+        if not (calm and self.steady):  # else these rows hold what would be written
+            rows.terminal[:] = self._numbers("termination", terminations, False, "b")
+            rows.truncation[:] = self._numbers("truncation", truncations, False, "b")
+            if flags:
+                self._without_last(obs)
+            rows.mask[:] = self.present
+        self.steady = calm
+        if flags and self.turns is not None:
             # the conversion observed before the agents that ended left: who is on turn may be another one now
             obs = {**obs, **{agent: self.turns.observe(agent) for agent in self.env.agents}}
         self.info = infos if isinstance(infos, Mapping) else NOTHING
@@ -186,29 +191,36 @@ class Parallel(AgentsSlot):
 
     def _write_agents(self, obs: Mapping[Any, Any]) -> None:
         """Writes all agents' observations, zeros for those without one."""
-        for agent in np.flatnonzero(self.acting()).tolist():
-            if obs.get(self.names[agent]) is None:
-                raise FieldError(
-                    f"agent {self.names[agent]!r} is in agents, but there is no observation of it"
-                )
-        if self.fits is not None:
-            for i, (name, own) in enumerate(zip(self.names, self.fits)):
-                own.write(obs.get(name), [view[i, ...] for view in self.views])
-            return
         given = [obs.get(name) for name in self.names]
+        if unseen := [i for i, value in enumerate(given) if value is None]:
+            acting = self.acting()
+            for i in unseen:
+                if acting[i]:
+                    raise FieldError(
+                        f"agent {self.names[i]!r} is in agents, but there is no observation of it"
+                    )
+        if self.fits is not None:
+            for i, (value, own) in enumerate(zip(given, self.fits)):
+                own.write(value, [view[i, ...] for view in self.views])
+            return
         for leaf in self.leaves:
-            values = [leaf.absent if value is None else _inside(value, leaf.part) for value in given]
-            if leaf.whole is not None and all(_fits(value, leaf) for value in values):
-                np.concatenate(values, out=leaf.whole)
-                continue
-            for i, (value, found) in enumerate(zip(given, values)):
+            values, part = given, leaf.part
+            if unseen or part.path:
+                values = [leaf.absent if value is None else part.find(value) for value in given]
+            if leaf.whole is not None:
+                dtype, shape = part.dtype, part.shape
+                for value in values:
+                    if type(value) is not np.ndarray or value.dtype is not dtype or value.shape != shape:
+                        break
+                else:
+                    np.concatenate(values, out=leaf.whole)
+                    continue
+            for i, value in enumerate(given):
                 row = leaf.view[i, ...]
                 if value is None:
                     row[...] = 0
-                elif _fits(found, leaf) and not leaf.part.nvec and not leaf.part.binary:
-                    row[...] = found
                 else:
-                    leaf.part.write(value, row, ())
+                    part.write(value, row, ())
 
     # ---- action masks ----
 
@@ -291,13 +303,12 @@ def _nvec(fit: Fit) -> tuple[int, ...]:
     return action_spec(fit.action).nvec
 
 
-def _inside(value: Any, part: Part) -> Any:
-    """Returns the leaf's value in one agent's observation."""
-    return value if not part.path else part.find(value)
-
-
-def _fits(value: Any, leaf: Leaf) -> bool:
-    return type(value) is np.ndarray and value.dtype is leaf.part.dtype and value.shape == leaf.part.shape
+def _any(flags: Mapping[Any, Any]) -> bool:
+    """Returns whether one of these may be set."""
+    try:
+        return any(flags.values())
+    except ValueError:  # an array, which is named later
+        return True
 
 
 def _given(result: Any) -> str:

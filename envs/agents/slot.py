@@ -22,6 +22,8 @@ class AgentsSlot(Slot):
         self.agents = (factory.spec.agents_per_env,)
         self.info: Any = None
         """What came with the last step: `finish` reads statistics from it."""
+        self.steady = False
+        """The rows' flags and mask are those of a step in which nobody ended, came or went; a slot may use it."""
         self.decoder = ActionDecoder(factory.action_space)
         self.own_results: Callable[[Array], Iterable[tuple[int, Mapping[str, Any]]]] = _none
         """Returns (agent, numbers) of the agents whose episode ends: Lives.results of this environment."""
