@@ -27,7 +27,6 @@ from metta_fast.envs.puffer.placed import is_puffer
 from metta_fast.envs.spaces import FieldError, Part
 
 API = "observation_space, action_space, reset(seed=…), step(action)"
-SEVERAL = "docs/environments.md shows how an environment of several agents looks (Several agents)"
 OLD_API = (
     "this is Gym's API before 0.26. Return (obs, reward, terminated, truncated, info) from step and (obs, info) from "
     "reset(seed=…), or wrap an environment of the package gym: shimmy.GymV21CompatibilityV0(env=…)"

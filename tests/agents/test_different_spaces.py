@@ -167,5 +167,5 @@ def test_different_spaces_are_refused_without_pad(a, b, message):
     ],
 )
 def test_what_cannot_be_padded_is_refused(a, b):
-    with pytest.raises(UserError, match="env.pad=true cannot pad these: wrap the environment"):
+    with pytest.raises(UserError, match=r"env\.pad=true cannot pad these: wrap the environment"):
         PythonEnvFactory(lambda index: Two((a, D), (b, D)), pad=True)

@@ -92,6 +92,10 @@ def refused(*words):
         ("my_package:space/MyEnv", True),
         ("my_module:make", False),
         ("my.module:make_v1", False),
+        ("butterfly/pistonball_v6", True),
+        ("my_package:family/game_v0", True),
+        ("pettingzoo.butterfly.pistonball_v6", True),
+        ("my_package.my_game_v0", False),
         ("my.py:make", False),
         ("CartPole", False),
         ("../env/grid", False),
@@ -117,6 +121,29 @@ def test_what_an_id_sets():
     assert compose(["env=CartPole-v1", "env.name=mine"]).config.env.name == "mine"
     assert compose(["env=grid"]).config.env.id is None
     assert folder_name("my_package:a b/c-v0") == "a-b-c-v0"
+
+
+def test_what_an_id_of_pettingzoo_sets():
+    done = compose(["env=pettingzoo.butterfly.pistonball_v6"]).config.env
+    assert (done.factory, done.id) == ("pettingzoo", "pettingzoo.butterfly.pistonball_v6")
+    assert done.name == "butterfly-pistonball_v6"
+    assert compose(["env=butterfly/pistonball_v6"]).config.env.factory == "pettingzoo"
+    assert compose(["env=ALE/Pong-v5"]).config.env.factory == "gymnasium"
+
+
+@pytest.mark.parametrize(
+    ("text", "module"),
+    [
+        ("my_package.my_game_v0", "my_package.my_game_v0"),
+        ("my_package:family/game_v0", "my_package"),
+        ("pettingzoo.butterfly.pistonball_v6", None),
+        ("butterfly/pistonball_v6", None),
+        ("CartPole-v1", None),
+    ],
+)
+def test_a_module_in_an_id_is_code_that_a_stranger_may_have_named(text, module):
+    found = code_named({"env": {"id": text}})
+    assert [named.module for named in found] == ([] if module is None else [module])
 
 
 def test_a_recipe_of_this_name_comes_first(tmp_path):
