@@ -191,7 +191,7 @@ class Parallel(AgentsSlot):
 
     def _write_agents(self, obs: Mapping[Any, Any]) -> None:
         """Writes all agents' observations, zeros for those without one."""
-        given = [obs.get(name) for name in self.names]
+        given: list[Any] = [obs.get(name) for name in self.names]
         if unseen := [i for i, value in enumerate(given) if value is None]:
             acting = self.acting()
             for i in unseen:

@@ -25,6 +25,7 @@ def test_agents_that_pause_learn_and_have_statistics_of_their_own(tmp_path: Path
         run__dashboard="none",
         vector__backend="serial",
         env__step_cost="cheap",
+        env__action_mask="none",
     )
     results = metta_fast.evaluate(found.folder, episodes=20, deterministic=True)
     print(results, found)

@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from metta_fast.contracts.env import EnvError
 from metta_fast.contracts.vector import WorkerError
 from metta_fast.envs.python_env import PythonEnvFactory
+from metta_fast.envs.repeat import repeated
+from metta_fast.inference.players import play
 from metta_fast.vector import make_vector
 from tests.agents.games import Game, assert_same, drawn, expected, played
 
@@ -89,6 +91,38 @@ def test_statistics_by_agent():
         vec.async_reset(0)
         played(vec, np.zeros((3, 2), int))
         assert vec.info_stats()["time"] == 1.5
+
+
+def test_an_evaluation_leaves_out_agents_that_an_episode_does_not_have():
+    found = play(factory_of("L.", "LL", "CC", "L.", "C."), Zeros(), 1, seed=0)
+    assert found.lengths.tolist() == [2, 1]
+    found = play(factory_of("L..", "L..", "CL.", ".C."), Zeros(), 2, seed=0)
+    assert found.lengths.tolist() == [2, 1, 0] * 2
+    assert np.isnan(found.returns).tolist() == [False, False, True] * 2
+    assert found.unfinished == 0
+    assert found.means()["length"] == 1.5
+    assert np.isfinite(found.error("return"))
+
+
+class Zeros:
+    """Takes the first action."""
+
+    def act(self, rows, batch):
+        return np.zeros_like(rows.action)
+
+
+def test_repeated_actions_end_where_an_agent_goes_or_comes():
+    """Steps 1 and 2 are one row; in step 3 agent 1 goes, which ends the repetition, and in step 4 it comes."""
+    with make_vector(repeated(factory_of("LL", "LL", "LL", "L.", "LL", "LL", "CC"), 2), 1) as vec:
+        vec.async_reset(0)
+        rows = played(vec, np.zeros((4, 2), int))
+    assert [step["obs"][0, 1] for step in rows] == [0, 2, 3, 4, 6]
+    assert [step["mask"].tolist() for step in rows] == [[True, True]] * 2 + [
+        [True, False],
+        [True] * 2,
+        [False] * 2,
+    ]
+    assert rows[3]["reset"].tolist() == [False, True]
 
 
 def test_the_environment_is_closed():
