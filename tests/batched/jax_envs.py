@@ -1,6 +1,6 @@
 """Small environments in JAX of gymnax's interface, in its old form (done) and its new one (terminated, truncated).
 
-env=tests.batched.jax_envs:guess
+env=tests.batched.jax_envs:name
 """
 
 from __future__ import annotations
@@ -142,5 +142,26 @@ class Guess:
         return Box(-1.0, 1.0, (2,))
 
 
-def guess(config: Any) -> Any:
-    return Guess()
+class Name(Guess):
+    """Shows one of four numbers; naming it pays 1."""
+
+    def reset_env(self, key: Any, params: Any) -> Any:
+        state = State(jax.random.randint(key, (), 0, 4), 0, 0, 0)
+        return jax.nn.one_hot(state.total, 4), state
+
+    reset = reset_env
+
+    def step_env(self, key: Any, state: State, action: Any, params: Any) -> Any:
+        reward = (action == state.total).astype(float)
+        state = State(jax.random.randint(key, (), 0, 4), state.time + 1, 0, 0)
+        done = state.time >= params.max_steps_in_episode
+        return jax.nn.one_hot(state.total, 4), state, reward, done, {}
+
+    step = step_env
+
+    def action_space(self, params: Any = None) -> Any:
+        return Discrete(4)
+
+
+def name(config: Any) -> Any:
+    return Name()

@@ -6,6 +6,7 @@ PYTHONPATH=… python -m pytest tests/batched/test_jax.py        # jax, and gymn
 from __future__ import annotations
 
 import os
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -31,19 +32,24 @@ def vector_of(env: Any, num_envs: int, first_env: int = 0, total_envs: int = 0) 
     )
 
 
-def keys_of(seed: int, env: int, number: int) -> Any:
-    """By jax_source.py's docstring."""
+def keys_of(seed: int, env: int, numbers: Any) -> Any:
+    """[n, 2] the keys of an environment's steps, by jax_source.py's docstring."""
     key = jax.random.fold_in(jax.random.PRNGKey(seed & 0xFFFFFFFF), seed >> 32)
-    return jax.random.fold_in(jax.random.fold_in(key, env), number)
+    return jax.vmap(jax.random.fold_in, (None, 0))(jax.random.fold_in(key, env), numbers)
+
+
+@cache
+def jitted(env: Any) -> tuple[Any, Any]:
+    return jax.jit(env.reset_env), jax.jit(env.step_env)
 
 
 def plain_loop(env: Any, params: Any, seed: int, index: int, tape: Any) -> list[dict[str, Any]]:
     """One environment along its actions: Tally's ends are told apart by hand."""
-    reset, step = jax.jit(env.reset_env), jax.jit(env.step_env)
-    _, state = reset(keys_of(seed, index, 0), params)
+    reset, step = jitted(env)
+    keys = jax.vmap(jax.random.split)(keys_of(seed, index, np.arange(1, 1 + len(tape))))
+    _, state = reset(keys_of(seed, index, np.arange(1))[0], params)
     rows = []
-    for number, action in enumerate(tape, 1):
-        one, two = jax.random.split(keys_of(seed, index, number))
+    for (one, two), action in zip(np.asarray(keys), tape):
         obs, state, reward, *_ = step(one, state, np.int32(action), params)
         fell, late = bool(state.total > state.most), bool(state.time >= params.max_steps_in_episode)
         row = {"reward": reward, "terminal": fell, "truncation": late and not fell, "final": obs}
@@ -69,8 +75,9 @@ def test_rows_are_those_of_a_plain_loop(kind: type, params: Any) -> None:
     b, tape = attached(vec), tape_for(vec.spec, envs, 4 * HORIZON)
     vec.async_reset(seed)
     rows, ends = play(vec, b, tape), 0
+    wordless = Wordless()
     for n in range(envs):
-        plain = plain_loop(Wordless(), params or Tally.default_params, seed, n, tape[:, n, 0].tolist())
+        plain = plain_loop(wordless, params or Tally.default_params, seed, n, tape[:, n, 0].tolist())
         for want, found in zip(plain, rows):
             for name, leaf in want["obs"].items():
                 assert np.array_equal(found[name][n].numpy().reshape(np.shape(leaf)), np.asarray(leaf)), name
@@ -141,11 +148,11 @@ def test_gymnax_itself(name: str) -> None:
     b, tape = attached(vec), tape_for(vec.spec, 5, 3 * HORIZON)
     vec.async_reset(9)
     rows = play(vec, b, tape)
-    reset, step = jax.jit(env.reset_env), jax.jit(env.step_env)
+    reset, step = jitted(env)
     for n in range(5):
-        _, state = reset(keys_of(9, n, 0), params)
-        for number, (found, action) in enumerate(zip(rows, tape[:, n]), 1):
-            one, two = jax.random.split(keys_of(9, n, number))
+        keys = np.asarray(jax.vmap(jax.random.split)(keys_of(9, n, np.arange(1, 1 + len(tape)))))
+        _, state = reset(keys_of(9, n, np.arange(1))[0], params)
+        for found, action, (one, two) in zip(rows, tape[:, n], keys):
             given = np.int32(action[0]) if vec.spec.action.kind == "discrete" else action.numpy()
             obs, state, reward, ended, _ = step(one, state, given, params)
             late = bool(env.is_truncated(state, params))
