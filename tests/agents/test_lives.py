@@ -114,6 +114,17 @@ def test_an_agent_that_comes_late_begins_its_episode_then():
     assert notes == []
 
 
+def test_a_reset_in_the_middle_begins_all_episodes():
+    with make_vector(PythonEnvFactory(lambda index: GoesAndComes()), 1) as vec:
+        vec.async_reset(0)
+        list(played(vec, 2))
+        vec.async_reset(0)
+        assert list(played(vec, 1)) == [
+            ([T, T], [T, T], [0, 0], [F, F], [F, F]),
+            ([T, F], [F, F], [1, 10], [F, T], [F, F]),
+        ]
+
+
 def test_agents_that_are_reset_in_the_same_step():
     rows, _, _ = rows_of(SameStep, 3, has_final_obs=False)
     assert rows == [

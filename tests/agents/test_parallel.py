@@ -77,10 +77,10 @@ def factory_of(*script, **keys):
 def test_statistics_by_agent():
     with make_vector(factory_of("LL", "LT", "CC", stats=("time",)), 1) as vec:
         vec.async_reset(0)
-        rows = played(vec, np.zeros((3, 2), int))
+        rows = played(vec, np.zeros((5, 2), int))  # two episodes of the environment, which are alike
         stats = vec.info_stats()
         assert vec.rows.stats.shape == (2, 1)
-    sums = np.sum([step["reward"] for step in rows], 0)
+    sums = np.sum([step["reward"] for step in rows], 0) / 2
     assert stats == {
         "return/agent_0": sums[0],
         "return/agent_1": sums[1],

@@ -150,9 +150,35 @@ def test_masks_reach_the_rows_and_those_who_wait_have_one_choice(kind):
         assert episodes.unfinished == 0
         with make_vector(factory, 1) as vec:
             vec.async_reset(0)
+            for _ in range(3):  # all have acted, in the round whose only legal action is 0
+                vec.send(vec.recv(), np.zeros((3, 1), np.int32))
             vec.recv()
-            assert vec.rows.action_mask.tolist() == [[True, False, False]] * 3
+            assert vec.rows.action_mask.tolist() == [[False, True, False]] + [[True, False, False]] * 2
             assert vec.rows.mask.all()
+
+
+def test_pistonball_gives_its_own_pixels_and_rewards():
+    pytest.importorskip("pygame")
+    pytest.importorskip("pymunk")
+    from pettingzoo.butterfly.pistonball.pistonball import parallel_env
+
+    words = ["env=pettingzoo", "env.id=pettingzoo.butterfly.pistonball_v6"]
+    kwargs = {"n_pistons": 3, "max_cycles": 5}
+    factory = make_factory(config(*words, *(f"env.kwargs.{key}={value}" for key, value in kwargs.items())))
+    assert factory.spec.max_steps == 5
+    tape = np.random.default_rng(1).uniform(-1, 1, (5, 3, 1)).astype(np.float32)
+    game = parallel_env(**kwargs)
+    obs, _ = game.reset(seed=env_seed(2, 0))
+    with make_vector(factory, 1) as vec:
+        vec.async_reset(2)
+        block = vec.recv()
+        for t, actions in enumerate(tape):
+            vec.send(block, actions)
+            block = vec.recv()
+            obs, rewards, _, cuts, _ = game.step(dict(zip(game.possible_agents, actions)))
+            np.testing.assert_array_equal(vec.rows.obs["obs"], np.stack(list(obs.values())))
+            np.testing.assert_array_equal(vec.rows.reward, np.array(list(rewards.values()), np.float32))
+            assert vec.rows.truncation.tolist() == list(cuts.values()) == [t == 4] * 3
 
 
 def config(*words):

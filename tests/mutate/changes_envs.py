@@ -5,6 +5,9 @@ from tests.mutate.change import in_file
 PYTHON = "tests/envs/test_python_env.py tests/envs/test_python_spaces.py"
 PYTHON += " tests/envs/test_python_states.py"
 AGENTS = "tests/agents/test_lives.py"
+PARALLEL = (
+    "tests/agents/test_parallel.py tests/agents/test_different_spaces.py tests/agents/test_pettingzoo.py"
+)
 REPEAT = "tests/envs/test_repeat.py"
 ROBOT = "tests/robot/test_factory.py tests/robot/test_batch.py tests/robot/test_faults.py"
 ROBOT += " tests/robot/test_privileged.py"
@@ -82,7 +85,35 @@ CHANGES = [
                 "self.acted[:] = True",
                 "agents that had ended are back after a resume",
             ),
-            ("        self.returns[ended] = 0.0\n", "", "a return goes on in the next episode"),
+        ],
+    ),
+    *in_file(
+        "envs/agents/lives.py",
+        PARALLEL,
+        [("        self.returns[ended] = 0.0\n", "", "a return goes on in the next episode")],
+    ),
+    *in_file(
+        "envs/agents/parallel.py",
+        PARALLEL,
+        [
+            ("                rows.terminal[agent] = True\n", "", "a cut without an observation bootstraps"),
+            ("not (calm and self.steady)", "not calm", "flags of the step before stay"),
+            ("            rows.mask[:] = self.present\n", "", "an agent that goes is still there"),
+            ("                view[agent] = self.waiting\n", "", "who waits has a choice"),
+            ("self.present) if there}", "self.present)}", "absent agents get actions"),
+            ("view[agent] = own.legal", "pass", "choices that an agent lacks are legal"),
+        ],
+    ),
+    *in_file(
+        "envs/agents/joint_space.py",
+        "tests/agents/test_different_spaces.py",
+        [
+            (
+                "legal[starts[len(own.nvec) : heads]] = True",
+                "pass",
+                "a head that an agent lacks has no legal choice",
+            ),
+            ("low[inside] = np.minimum(low[inside], space.low)", "pass", "padded bounds are those of zeros"),
         ],
     ),
     *in_file(
