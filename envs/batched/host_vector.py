@@ -41,6 +41,10 @@ class HostVector(BatchedVector):
 
     def async_reset(self, seed: int, *, stagger: bool = False) -> None:
         """`stagger` has no effect: these environments begin at their beginning."""
+        if self.device.type == "cuda":
+            torch.cuda.current_stream(
+                self.device
+            ).synchronize()  # copies of the last row still read its memory
         self._guard(self.batch.reset, seed, self.first_env)
         self._ready = True
         self._show(self.buffers.horizon)

@@ -115,11 +115,15 @@ class TensorVector(BatchedVector):
             return super().snapshot()
         b, t = self.buffers, self.buffers.horizon
         rows = {name: leaf[t].clone() for name, leaf in b.obs.items()}
-        reset, wait = b.reset[t].clone(), self.source.state()  # type: ignore[attr-defined]
+        others = {"reset": b.reset[t].clone()}
+        if b.action_mask is not None:
+            others["action_mask"] = b.action_mask[t].clone()
+        wait = self.source.state()  # type: ignore[attr-defined]
 
         def state() -> dict[str, Any]:
             saved = {name: leaf.cpu().numpy() for name, leaf in rows.items()}
-            return {"obs": saved, "reset": reset.cpu().numpy(), "source": wait()}
+            kept = {name: array.cpu().numpy() for name, array in others.items()}
+            return {"obs": saved, **kept, "source": wait()}
 
         return state
 
@@ -133,6 +137,8 @@ class TensorVector(BatchedVector):
         for name, leaf in b.obs.items():
             leaf[b.horizon].copy_(torch.from_numpy(state["obs"][name]))
         b.reset[b.horizon].copy_(torch.from_numpy(state["reset"]))
+        if b.action_mask is not None:
+            b.action_mask[b.horizon].copy_(torch.from_numpy(state["action_mask"]))
         b.mask[b.horizon].fill_(True)
         self.ended.fill_(False)
         self._ready = True

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import gymnasium
 import pytest
 import torch
 from torch import Tensor
@@ -100,6 +101,10 @@ def test_what_they_are_made_of() -> None:
         8,
         (),
     )
+    wrapped = BatchedEnvFactory(
+        gymnasium.wrappers.OrderEnforcing(IsaacLabStandIn(ENVS))
+    )  # as gymnasium.make does
+    assert (wrapped.interface, wrapped.fixed_num_envs(), wrapped.spec.obs) == ("torch", ENVS, spec.obs)
     vec = vector_of(BatchedEnvFactory(RslRlStandIn(ENVS)))
     assert "no reset (RSL-RL's interface)" in vec.notes()[0]
     assert vec.notes() == []
