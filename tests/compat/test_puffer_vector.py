@@ -185,6 +185,19 @@ def test_wrong_arguments_are_named(says):
     assert says in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("module", "name", "says"),
+    [
+        (ours.vector, "autotune", 'num_workers="auto"'),
+        (ours.vector, "Ray", "Multiprocessing"),
+        (ours, "pufferl", "metta_fast trains"),
+    ],
+)
+def test_names_that_are_not_here_say_what_is(module, name, says):
+    with pytest.raises(AttributeError, match=says):
+        getattr(module, name)
+
+
 def test_the_order_of_calls_is_checked():
     vec = ours.vector.make(tracks(), num_envs=1, backend="Serial")
     with pytest.raises(ours.APIUsageError, match="recv was called before"):

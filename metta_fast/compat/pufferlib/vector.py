@@ -287,3 +287,12 @@ def _alone(creator: Any, args: Any, kwargs: Any, num_envs: int, seed: int, optio
     if options.get("teacher_actions"):
         env.teacher_in_recv = True
     return env
+
+
+def __getattr__(name: str) -> Any:
+    """Says what to use in place of names of PufferLib's that are not here."""
+    cures = {
+        "Ray": ": Multiprocessing steps in processes of this machine",
+        "autotune": ': make(…, num_workers="auto") takes the cores that are allowed',
+    }
+    raise AttributeError(f"metta_fast.compat.pufferlib.vector has no {name!r}{cures.get(name, '')}")
