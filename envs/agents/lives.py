@@ -27,7 +27,7 @@ import numpy as np
 
 from metta_fast.contracts.env import Array, Rows
 
-MOST_NAMES = 16
+MOST_NAMES = 24
 """Agents, or kinds of agents, that have statistics of their own."""
 
 

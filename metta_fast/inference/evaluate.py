@@ -39,6 +39,7 @@ from metta_fast.contracts.player import Player
 from metta_fast.contracts.printable import printable
 from metta_fast.contracts.slab import slab_size
 from metta_fast.envs import make_factory
+from metta_fast.inference.eval_table import table
 from metta_fast.inference.players import Episodes, PolicyPlayer, RandomPlayer, play, sampled_or_likely
 from metta_fast.inference.saved_state import policy_state, saved_config
 from metta_fast.machine import hardware
@@ -142,7 +143,7 @@ def run_eval_command(words: Sequence[str]) -> int:
             print(f"note: {episodes.unfinished} agents' episodes did not end and were cut", file=sys.stderr)
         standings.append(Standing.of(name, episodes))
     result = _result(str(found.path), config, given, standings) | {"unseen": unseen(factory)}
-    print(json.dumps(result, indent=1) if given.json else printable(_table(result)))
+    print(json.dumps(result, indent=1) if given.json else printable(table(result)))
     return 0
 
 
@@ -326,27 +327,3 @@ def _number(value: float) -> float | None:
 
 def _finite(values: dict[str, float]) -> dict[str, float | None]:
     return {name: _number(value) for name, value in values.items()}
-
-
-def _table(result: dict[str, Any]) -> str:
-    """Returns the result as a table."""
-    players, measure = result["players"], result["score"]
-    how = sampled_or_likely(result["deterministic"])
-    columns = {name: max(len(name) + 2, 10) for name in list(next(iter(players.values())))[:-1]}
-    lines = [
-        f"{result['checkpoint']}",
-        f"{result['env']}: {result['episodes']} {result['unseen']} (seed {result['seed']}, unused in training), {how}; "
-        "means per agent",
-        "",
-        f"{'':10}" + "".join(f"{name:>{width}}" for name, width in columns.items()) + f"  ± {measure}",
-    ]
-    for name, figures in players.items():
-        cells = "".join(f"{_cell(figures.get(column)):>{width}}" for column, width in columns.items())
-        lines.append(f"{name:10}{cells}  ± {_cell(figures['score_error'])}")
-    lines.append("")
-    lines += [f"{measure}: policy / {other} = {value:.2f}" for other, value in result["policy_to"].items()]
-    return "\n".join(lines)
-
-
-def _cell(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3g}" if abs(value) < 1000 else f"{value:.0f}"

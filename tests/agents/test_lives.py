@@ -155,14 +155,15 @@ def test_a_resumed_run_goes_on_with_the_same_lives(kind):
     ("names", "found"),
     [
         (["a_0", "a_1"], ("a_0", "a_1")),
-        ([f"piston_{i}" for i in range(20)], ()),
+        ([f"piston_{i}" for i in range(20)], tuple(f"piston_{i}" for i in range(20))),
+        ([f"piston_{i}" for i in range(30)], ()),
         (
-            [f"archer_{i}" for i in range(9)] + [f"knight_{i}" for i in range(9)],
-            ("archer",) * 9 + ("knight",) * 9,
+            [f"archer_{i}" for i in range(19)] + [f"knight_{i}" for i in range(9)],
+            ("archer",) * 19 + ("knight",) * 9,
         ),
         (["first", "second"] * 1, ("first", "second")),
         (["only"], ()),
-        ([f"{c}x" for c in "abcdefghijklmnopqrst"], ()),
+        ([f"{c}x" for c in "abcdefghijklmnopqrstuvwxyz"], ()),
         ([], ()),
     ],
 )
