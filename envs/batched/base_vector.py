@@ -14,6 +14,7 @@ from metta_fast.config.extension import described as in_words
 from metta_fast.contracts.device_vector import DeviceRows, DeviceVector
 from metta_fast.contracts.env import EnvError, EnvSpec
 from metta_fast.contracts.interrupt import is_interrupt
+from metta_fast.contracts.vector import VectorError
 from metta_fast.envs.spaces import FieldError
 
 
@@ -35,6 +36,7 @@ class BatchedVector(DeviceVector):
         self.first_env, self.total_envs = first_env, total_envs
         self._ready = False
         self._told: set[str] = set()
+        self._closed = False
 
     @property
     def ready(self) -> bool:
@@ -74,6 +76,20 @@ class BatchedVector(DeviceVector):
             if isinstance(error, FieldError):
                 raise EnvError(f"{self.spec.name} gave a wrong value: {error}") from None
             raise EnvError(f"{self.spec.name} raised {in_words(error)}") from error
+
+    def close(self) -> None:
+        """Closes the environments. Raises VectorError if that fails: nothing depends on it any more."""
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            self._guard(self._close)
+        except EnvError as error:
+            raise VectorError(str(error)) from error
+
+    def _close(self) -> None:
+        """Closes the environments."""
+        raise NotImplementedError
 
     def snapshot(self) -> Callable[[], dict[str, Any]]:
         """Returns a function that gives an empty state: these environments cannot be saved."""

@@ -73,8 +73,8 @@ class HostVector(BatchedVector):
     def _found_notes(self) -> dict[str, str]:
         return self.batch.notes
 
-    def close(self) -> None:
-        self._guard(self.batch.close)
+    def _close(self) -> None:
+        self.batch.close()
 
 
 def _tensors(leaves: Mapping[str, Array]) -> dict[str, Tensor]:

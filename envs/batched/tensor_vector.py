@@ -143,8 +143,8 @@ class TensorVector(BatchedVector):
         self.ended.fill_(False)
         self._ready = True
 
-    def close(self) -> None:
-        self._guard(self.source.close)
+    def _close(self) -> None:
+        self.source.close()
 
 
 def _refuse(text: str) -> None:

@@ -15,6 +15,7 @@ from metta_fast.algorithms.ppo.advantage import Inputs
 from metta_fast.algorithms.ppo.advantage.reference import advantage_reference
 from metta_fast.contracts.env import EnvError
 from metta_fast.contracts.errors import UserError
+from metta_fast.contracts.vector import VectorError
 from metta_fast.envs.batched.factory import BatchedEnvFactory
 from metta_fast.envs.python_batch import env_seed
 from metta_fast.runtime.keyed_random import env_seed as epoch_seed
@@ -234,6 +235,15 @@ def test_wrong_values_are_named(breaks: str, message: str) -> None:
     vec.async_reset(1)
     with pytest.raises(EnvError, match=message):
         play(vec, b, tape_for(vec.spec, 2, 10))
+
+
+def test_one_that_cannot_be_closed_is_named() -> None:
+    env = vector(Guess, 2)
+    env.close = lambda: 1 / 0  # type: ignore[method-assign]
+    vec = vector_of(BatchedEnvFactory(env), 2)
+    with pytest.raises(VectorError, match="batched raised ZeroDivisionError"):
+        vec.close()
+    vec.close()
 
 
 def test_last_observations_can_be_done_without() -> None:
