@@ -303,6 +303,7 @@ def _custom(config: EnvConfig) -> EnvFactory | DeviceFactory:
     from metta_fast.envs.adapters.packages import load_function
     from metta_fast.envs.agents.zoo import Again, is_maker, is_zoo
     from metta_fast.envs.noted_config import OF_FACTORY, note
+    from metta_fast.envs.puffer.placed import takes_buffers
 
     where = f"env.factory={config.factory}"
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # JAX would take most of the GPU
@@ -311,6 +312,11 @@ def _custom(config: EnvConfig) -> EnvFactory | DeviceFactory:
         if ":" in config.factory
         else entry_point(ENVS, config.factory, "env.factory")
     )
+    if takes_buffers(function):
+        raise UserError(
+            f"{where} takes buf and seed, as what makes a PufferEnv does: type env=pufferlib "
+            f"env.factory={config.factory}"
+        )
     noted, unread = note(config)
     made = _called(function, noted, where)
     del noted

@@ -14,6 +14,7 @@ call.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -170,6 +171,14 @@ def _wrong_space(env: Any, name: str) -> str:
 def is_puffer(env: Any) -> bool:
     """Returns whether this has all that a PufferEnv has."""
     return not isinstance(env, type) and all(hasattr(env, part) for part in NEEDS)
+
+
+def takes_buffers(function: Callable[..., Any]) -> bool:
+    """Returns whether this names buf and seed among its arguments, as what makes a PufferEnv does."""
+    try:
+        return {"buf", "seed"} <= inspect.signature(function).parameters.keys()
+    except (TypeError, ValueError):  # compiled: no signature to read
+        return False
 
 
 def is_emulated(env: Any) -> bool:

@@ -330,6 +330,12 @@ def test_a_maker_of_metta_fast_s_kind_names_the_way():
         PythonEnvFactory(lambda index: puffer_tasks.make())
 
 
+def test_a_creator_in_place_of_metta_fast_s_kind_names_the_way():
+    env = EnvConfig(factory="tests.envs.puffer_tasks:make", observation="default")
+    with pytest.raises(UserError, match=r"type env=pufferlib env.factory=tests.envs.puffer_tasks:make"):
+        make_factory(env)
+
+
 def test_an_agent_s_spaces_may_be_any_that_a_pufferenv_has():
     class Many(puffer_tasks.make):  # type: ignore[misc]
         def __init__(self, buf: Any = None, seed: int = 0) -> None:

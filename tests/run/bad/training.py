@@ -56,7 +56,7 @@ IDS = (
     "env.kwargs.goal=3", "env=gymnasium env.id=3", "env=gymnasium env.id=''", "env=gymnasium env.id=grid", "env=minigrid", "env=atari", "env=atari env.id=ALE/Pong-v5 env.params.stikcy=0", "env=atari env.id=ALE/Pong-v5 env.params.sticky=2",
     "env=atari env.id=ALE/Pong-v5 env.kwargs.frameskip=2", "env=NonesuchNoFrameskip-v4", "env=CartPole-v1 env.drop=[nonesuch]", "env.drop=[nonesuch]",
     "env=CartPole-v1 env.drop=obs", "env=CartPole-v1 env.agents_per_env=2",
-    "env=pufferlib", "env=pufferlib env.factory=nonesuch", "env=pufferlib env.factory=os:sep", "env=pufferlib env.factory=os:getcwd",
+    "env=this_puffer_none:make", "env=pufferlib", "env=pufferlib env.factory=nonesuch", "env=pufferlib env.factory=os:sep", "env=pufferlib env.factory=os:getcwd",
     "env=pufferlib env.factory=this_none:make", "env=pufferlib env.factory=this_exits:make", "env=pufferlib env.factory=this_puffer_none:make",
     "env=pufferlib env.factory=this_puffer_gym:make", "env=pufferlib env.factory=this_puffer_missing:make", "env=pufferlib env.factory=this_puffer_wide:make",
     "env=pufferlib env.factory=this_puffer_none:make env.kwargs.nonesuch=3", "env=pufferlib env.factory=tests.envs.puffer_tasks:make env.agents_per_env=3",
