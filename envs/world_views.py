@@ -2,6 +2,7 @@
 
     lines = lines_of(recording.world.kind)         # None: only figures are shown
     found = frames_of(recording)                   # None: it has no pictures
+    data = mettascope_of(recording)                # None: it is no world of MettaGrid's kind
 
 A recording is read from a file without its environment, so only the kind selects the view. The page's views are in
 metta_fast/episodes/page/, by the same names. Place in the flow: metta_fast/episodes/views.py calls it.
@@ -49,3 +50,11 @@ def frames_of(recording: Recording) -> tuple[Iterator[Array], int] | None:
         return None
     module: Any = importlib.import_module(name)
     return module.frames(recording), module.steps_per_frame(recording)
+
+
+def mettascope_of(recording: Recording) -> dict[str, Any] | None:
+    """Returns the episode as MettaGrid's replay, made from the recorded world, or None."""
+    if recording.world.kind != "grid":
+        return None
+    found: dict[str, Any] = importlib.import_module("metta_fast.envs.grid.mettascope").mettascope(recording)
+    return found

@@ -5,6 +5,7 @@
     factory.py   MettaGridConfig ──► spec and batches
     batch.py     simulations ──► rows
     game.py      one environment: a simulation for each episode
+    replay.py    an episode ──► pictures, and a replay for the package's viewer
     maps.py      maps that depend on the seed alone
     package.py   whether the package is installed, and its version
 

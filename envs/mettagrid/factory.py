@@ -20,6 +20,8 @@ from metta_fast.envs.mettagrid.batch import MettaGridBatch
 if TYPE_CHECKING:
     from mettagrid.config.mettagrid_config import MettaGridConfig
 
+    from metta_fast.contracts.recording import Recorder
+
 
 class MettaGridFactory:
     """Makes batches of environments of one configuration.
@@ -77,3 +79,9 @@ class MettaGridFactory:
     def make_batch(self, first_env: int, num_envs: int, total_envs: int) -> MettaGridBatch:
         """`total_envs` has no effect: these environments are not staggered."""
         return MettaGridBatch(self, first_env, num_envs)
+
+    def make_recorder(self, batch: MettaGridBatch) -> Recorder:
+        """Returns a recorder of the batch's first environment, which has just been reset."""
+        from metta_fast.envs.mettagrid.replay import MettaGridRecorder
+
+        return MettaGridRecorder(batch.games[0])

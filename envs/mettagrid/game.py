@@ -15,7 +15,7 @@ own (maps.py).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -35,16 +35,14 @@ COUNTS = "objects."
 class Game:
     """Steps the simulations of environment `index` (the global number) one after another."""
 
-    simulation: Simulation
+    simulation: Simulation | None = None
+    """The present episode's."""
     step: Callable[[], None]
 
-    def __init__(
-        self, config: MettaGridConfig, index: int, buffers: Buffers, handlers: Sequence[Any] = ()
-    ) -> None:
-        self.config, self.index, self.buffers, self.handlers = config, index, buffers, handlers
+    def __init__(self, config: MettaGridConfig, index: int, buffers: Buffers) -> None:
+        self.config, self.index, self.buffers = config, index, buffers
         self.seed = 0
         self.episode = -1
-        self._open = False
 
     def begin(self, seed: int) -> None:
         """Starts the first episode of a seed of the run."""
@@ -55,7 +53,6 @@ class Game:
         """Starts the next episode: the buffers hold its first observation, no reward and no flags."""
         from mettagrid.simulator import Simulation
 
-        self.close()
         self.episode += 1
         engine, maps = episode_seeds(self.seed, self.index, self.episode)
         to = self.buffers
@@ -63,12 +60,10 @@ class Game:
             values[:] = 0  # type: ignore[index]
         game = with_map_seed(self.config.game, maps, self.episode)
         with fixed_globals(maps):
-            self.simulation = Simulation(
-                self.config.model_copy(update={"game": game}), engine, self.handlers, None, to
-            )
-        self._open = True
+            found = Simulation(self.config.model_copy(update={"game": game}), engine, buffers=to)
+        self.simulation = found
         ends_by_statistics = bool(self.config.game.end_episode_on_game_stats)
-        self.step = self.simulation.step if ends_by_statistics else self.simulation._c_sim.step
+        self.step = found.step if ends_by_statistics else found._c_sim.step
 
     def over(self) -> bool:
         """Returns whether the episode is over: every agent has ended."""
@@ -78,7 +73,8 @@ class Game:
         """Returns the episode's statistics so far: {"agent/<name>": [n] float64, "game/<name>": float}. An agent
         without a statistic has 0, as in the package's means."""
         found: dict[str, Any] = {}
-        given = self.simulation.episode_stats
+        assert self.simulation is not None
+        given: Any = self.simulation.episode_stats
         agents = given["agent"]
         for name in sorted({name for agent in agents for name in agent}):
             found[f"agent/{name}"] = np.array([agent.get(name, 0.0) for agent in agents])
@@ -87,10 +83,8 @@ class Game:
         return found
 
     def close(self) -> None:
-        if self._open:
-            self._open = False
-            self.step = _closed
-            self.simulation.close()
+        """Lets the simulation go, which a recorder may still read."""
+        self.simulation, self.step = None, _closed
 
 
 def episode_seeds(seed: int, index: int, episode: int) -> tuple[int, int]:

@@ -32,11 +32,13 @@ class World:
         kind: selects the views (views.py, page/): grid, frames, none.
         facts: properties that do not change; JSON values.
         tracks: {name: integers [steps + 1, …]}: properties that change.
+        mettascope: the episode as MettaGrid's own replay, of environments that bring one; it is not part of the JSON.
     """
 
     kind: str = "none"
     facts: dict[str, Any] = field(default_factory=dict)
     tracks: dict[str, Array] = field(default_factory=dict)
+    mettascope: dict[str, Any] | None = None
 
 
 @dataclass

@@ -26,6 +26,7 @@ from metta_fast.contracts.player import Player
 from metta_fast.contracts.printable import one_line, printable
 from metta_fast.contracts.recording import Recording
 from metta_fast.episodes.html import write_page
+from metta_fast.episodes.mettascope import check_mettascope, write_mettascope
 from metta_fast.episodes.record import about, record
 from metta_fast.episodes.terminal import FASTEST, show_in_terminal
 from metta_fast.episodes.video import check_picture, check_video, has_encoder, write_picture, write_video
@@ -112,7 +113,7 @@ def parser() -> argparse.ArgumentParser:
     found = OptionParser(
         prog="metta-fast replay",
         description="Record one episode on an unseen map and show it. Without --html, --terminal, --video, "
-        "--picture and --json, a page is written into the run's folder: replays/<checkpoint>-….html.",
+        "--picture, --json and --mettascope, a page is written into the run's folder: replays/<checkpoint>-….html.",
     )
     add = found.add_argument
     add("run", metavar="RUN", help="a run's folder or name, or one of its checkpoints")
@@ -121,6 +122,12 @@ def parser() -> argparse.ArgumentParser:
     add("--video", metavar="FILE", type=user_path, help="write a video: .gif or .mp4")
     add("--picture", metavar="FILE", type=user_path, help="write a still picture: .png or .jpg")
     add("--json", metavar="FILE", type=user_path, help="write the recording as data (see docs/replay.md)")
+    add(
+        "--mettascope",
+        metavar="FILE",
+        type=user_path,
+        help="write a replay for MettaGrid's viewer: .json.z (env=mettagrid and the grid)",
+    )
     add("--seed", type=int, default=0, help="seed of the map and of sampled actions (default: 0)")
     add(
         "--episode",
@@ -179,13 +186,15 @@ def _check(given: argparse.Namespace) -> None:
             raise UserError("--step needs a terminal or a picture: add --terminal or --picture FILE")
         if name == "agent" and not given.terminal:
             raise UserError("--agent needs the terminal: add --terminal")
-    for name in ("html", "video", "picture", "json"):
+    for name in ("html", "video", "picture", "json", "mettascope"):
         if (path := getattr(given, name)) is not None:
             check_output(path, f"--{name} {path}")
     if given.video is not None:
         check_video(given.video)
     if given.picture is not None:
         check_picture(given.picture)
+    if given.mettascope is not None:
+        check_mettascope(given.mettascope)
 
 
 Write = Callable[[Recording, Path], None]
@@ -202,6 +211,8 @@ def _files(given: argparse.Namespace, source: Path) -> list[tuple[str, Path, Wri
         found.append(("picture", given.picture, partial(_write_picture, step=given.step)))
     if given.json is not None:
         found.append(("json", given.json, _write_json))
+    if given.mettascope is not None:
+        found.append(("mettascope", given.mettascope, write_mettascope))
     if found or given.terminal:
         return found
     run = home(source)

@@ -29,7 +29,7 @@ REPLAY = (
     f"{{run}} --html {LONGER}.html", "{run} --html {here}/full", "{run} --html /proc/x.html", "{run} --html {run}/config.yaml/x",
     "{run} --video x.avi", "{run} --video x", "{run} --video x.gif", "{run} --video /nonesuch/x.gif", f"{{run}} --video {LONG}.gif",
     "{run} --picture x.txt", "{run} --picture x", "{run} --picture x.png", "{run} --picture /nonesuch/x.png", "{run} --json {run}",
-    "{run} --json /nonesuch/x", "{run} --json=", f"{{run}} --json {LONG}", f"{{run}} --json {LONGER}", "{run} --json {here}/full",
+    "{run} --json /nonesuch/x", "{run} --json=", "{run} --mettascope x.json", "{run} --mettascope /nonesuch/x.json.z", "{run} --mettascope=", "{run} --mettascope x.json.z", f"{{run}} --json {LONG}", f"{{run}} --json {LONGER}", "{run} --json {here}/full",
     "{run} --fps 0", "{run} --fps -1", "{run} --fps nan", "{run} --fps inf", "{run} --fps abc", "{run} --fps 1e9", "{run} --step 3",
     "{run} --terminal --step -1", "{run} --terminal --step 1000000000", "{run} --terminal --step abc", "{run} --terminal --agent 99",
     "{run} --terminal --agent -1", "{run} --agent 0", "{run} --player nonesuch", "{run} --player scripted",
