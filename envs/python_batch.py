@@ -154,7 +154,8 @@ class PythonBatch:
         for i, env in enumerate(self.envs):
             env.guarded("load_state_dict", env.env.load_state_dict, states.copied(state["env"][i]))
             env.held, env.ended = states.copied(state["held"][i]), bool(state["ended"][i])
-            env.steady = False
+            if self.lives is not None:
+                env.guarded("agents", env.loaded)
         if self.lives is not None:
             self.lives.load_state_dict(state)
 

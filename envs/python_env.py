@@ -133,7 +133,7 @@ class PythonEnvFactory:
             privileged = _privileged(env, self.parts)
             limit = episode_length(env)
             threshold = reward_threshold(env)
-            cheap = hasattr(env, "state_dict") and hasattr(env, "load_state_dict")
+            cheap = kind.savable and hasattr(env, "state_dict") and hasattr(env, "load_state_dict")
             self.kind = kind = kind.counted(env, self.parts)
             self._reader = MaskReader(action.nvec, self.action_space)
             self.mask = mask = find_source(

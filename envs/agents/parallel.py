@@ -118,6 +118,10 @@ class Parallel(AgentsSlot):
         self._write_agents(obs)
         self._write_masks(obs, self.info)
 
+    def loaded(self) -> None:
+        super().loaded()
+        self._find_present()
+
     def finish(self, which: Array) -> None:
         super().finish(which)
         info = self.info

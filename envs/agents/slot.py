@@ -51,6 +51,10 @@ class AgentsSlot(Slot):
         """Writes the first rows of the environment's next episode."""
         self.reset(None)
 
+    def loaded(self) -> None:
+        """Called when the environment's state was loaded, and other rows with it."""
+        self.steady = False
+
     def finish(self, which: Array) -> None:
         """Writes the statistics of the agents `which`, [n] bool, whose episode ended in this step."""
         if self.factory.spec.stats:

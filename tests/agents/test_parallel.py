@@ -125,6 +125,33 @@ def test_repeated_actions_end_where_an_agent_goes_or_comes():
     assert rows[3]["reset"].tolist() == [False, True]
 
 
+class Saved(Game):
+    """A game that can be saved."""
+
+    def state_dict(self):
+        return {"t": self.t, "episode": self.episode, "seed": self.seed, "agents": list(self.agents)}
+
+    def load_state_dict(self, state):
+        for name, value in state.items():
+            setattr(self, name, value)
+
+
+def test_a_resumed_run_goes_on_with_the_same_agents():
+    rng = np.random.default_rng(4)
+    scripts_, tape = [drawn(rng, 3) for _ in range(3)], rng.integers(0, 4, (14, 9))
+    factory = PythonEnvFactory(lambda index: Saved(scripts_[index]))
+    assert factory.spec.cheap_state
+    with make_vector(factory, 3) as vec:
+        vec.async_reset(1)
+        whole = played(vec, tape)
+    for cut in range(1, 12, 2):
+        with make_vector(factory, 3) as one, make_vector(factory, 3, num_blocks=2) as two:
+            one.async_reset(1)
+            played(one, tape[:cut])
+            two.load_state_dict(one.state_dict())
+            assert_same(played(two, tape[cut:]), whole[cut:])
+
+
 def test_the_environment_is_closed():
     vec = make_vector(factory_of("L", "C"), 1)
     game = vec.batches[0].envs[0].env
