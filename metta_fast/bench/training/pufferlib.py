@@ -6,12 +6,10 @@ same numbers, and a note says so; the rest of its trainer needs no kernel.
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import numpy as np
 import torch
-from pufferlib import pufferl, pytorch
 from torch import Tensor, nn
 
 from metta_fast.algorithms.ppo.advantage import Inputs
@@ -19,10 +17,12 @@ from metta_fast.algorithms.ppo.advantage._kernel import advantage_cpu
 from metta_fast.bench.gpu.plain_torch import plain_policy
 from metta_fast.bench.training.peer_env import Stepper, Trained
 from metta_fast.contracts.env import Array
+from metta_fast.envs.puffer.guard import unchanged
 from metta_fast.policy import make_policy
 
-warnings.filterwarnings("default", category=RuntimeWarning)
-"""Importing pufferlib turns these warnings into errors, including those of torch's compiler."""
+with unchanged():
+    from pufferlib import pufferl, pytorch
+
 REPLACED = "its advantage kernel does not load with this torch version: ours computes the same instead"
 
 
