@@ -411,7 +411,10 @@ def _batched(made: Any, config: EnvConfig) -> DeviceFactory | None:
 def _called(function: Callable[..., Any], config: EnvConfig, where: str) -> Any:
     """Returns what the user's function makes of the configuration."""
     if wrong := check_call(function, "make(config), where config is the environment's configuration"):
-        raise UserError(f"{where}: {wrong}")
+        module, _, name = config.factory.partition(":")
+        like = name in ("parallel_env", "env", "raw_env")
+        hint = f"; a module such as PettingZoo's is given as env=pettingzoo env.id={module}" if like else ""
+        raise UserError(f"{where}: {wrong}{hint}")
     try:
         return function(config)
     except UserError:

@@ -93,7 +93,7 @@ class _Differ:
         other, another = next((a, s) for a, s in given.items() if not like_first(s))
         cure = (
             "env.pad=true cannot pad these: wrap the environment so that they are alike"
-            if self._pad
+            if never
             else "env.pad=true (in Python: pad=True) pads the smaller ones, or wrap the environment"
         )
         raise UserError(

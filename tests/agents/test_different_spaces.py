@@ -166,6 +166,7 @@ def test_different_spaces_are_refused_without_pad(a, b, message):
         (spaces.Tuple([box(1)]), spaces.Tuple([box(2)])),
     ],
 )
-def test_what_cannot_be_padded_is_refused(a, b):
+@pytest.mark.parametrize("pad", [False, True])
+def test_what_cannot_be_padded_is_refused(a, b, pad):
     with pytest.raises(UserError, match=r"env\.pad=true cannot pad these: wrap the environment"):
-        PythonEnvFactory(lambda index: Two((a, D), (b, D)), pad=True)
+        PythonEnvFactory(lambda index: Two((a, D), (b, D)), pad=pad)
