@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     import torch
 
     from metta_fast.contracts.device_vector import DeviceVector
+    from metta_fast.envs.batched.gym_batch import GymBatch
+    from metta_fast.envs.batched.source_batch import SourceBatch
 
 PROBE = 2
 """Environments that a function of num_envs makes once, so that their spaces can be read."""
@@ -109,6 +111,9 @@ class BatchedEnvFactory:
             action_mask=self.mask is not None,
             device_rows=True,
         )
+        self._device: Any = None
+        if kind == interface.JAX or (kind == interface.GYMNASIUM and self._make is not None):
+            self.make_batch = self._make_batch  # with it, evaluations can have environments of their own
 
     def _describe(self, env: Any) -> Described:
         drop = self._drop
@@ -173,27 +178,17 @@ class BatchedEnvFactory:
                 f"{self.spec.name} gives tensors on {there}, and the learner is on {device.type}; give "
                 f"trainer.device={there}, or make the environment on {device.type}"
             )
+        self._device = device
         where = num_envs, device, first_env, total_envs
         if self.interface == interface.JAX:
             from metta_fast.envs.batched.jax_source import JaxSource
 
             return self._over(JaxSource(self.rules, self.about, num_envs, device, first_env), *where)
-        env, about = self._env, self.about
-        if self._make is not None:
-            env = _made(self._make, num_envs)
-            about = self._describe(env)
-            if about.num_envs != num_envs:
-                raise UserError(
-                    f"env.num_envs={num_envs}, but the function made {about.num_envs} environments; make as many as "
-                    "it is asked for"
-                )
+        env, about = self._made(num_envs)
         if self.interface == interface.GYMNASIUM:
-            from metta_fast.envs.batched.gym_batch import GymBatch
             from metta_fast.envs.batched.host_vector import HostVector
 
-            batch = GymBatch(
-                env, about, self.parts, self.mask, final=self.spec.has_final_obs, refuses=self._refuses
-            )
+            batch = self._gym_batch(env, about, first_env)
             return HostVector(self.spec, batch, device, first_env, total_envs)
         from metta_fast.envs.batched import torch_source as torch_
 
@@ -201,12 +196,47 @@ class BatchedEnvFactory:
             return self._over(torch_.RslRl(env, about, first_env, total_envs), *where)
         return self._over(torch_.VectorTensors(env, about, first_env), *where)
 
+    def _made(self, num_envs: int) -> tuple[Any, Described]:
+        """Returns the environment, or one that the user's function makes now."""
+        if self._make is None:
+            return self._env, self.about
+        env = _made(self._make, num_envs)
+        about = self._describe(env)
+        if about.num_envs != num_envs:
+            raise UserError(
+                f"env.num_envs={num_envs}, but the function made {about.num_envs} environments; make as many as "
+                "it is asked for"
+            )
+        return env, about
+
+    def _gym_batch(self, env: Any, about: Described, first_env: int) -> GymBatch:
+        from metta_fast.envs.batched.gym_batch import GymBatch
+
+        final, refuses = self.spec.has_final_obs, self._refuses
+        return GymBatch(env, about, self.parts, self.mask, final=final, refuses=refuses, first_env=first_env)
+
+    def _make_batch(self, first_env: int, num_envs: int, total_envs: int) -> GymBatch | SourceBatch:
+        """Makes environments apart from the vector's (metta_fast.contracts.env.EnvFactory)."""
+        if self.interface == interface.GYMNASIUM:
+            return self._gym_batch(*self._made(num_envs), first_env)
+        import torch
+
+        from metta_fast.envs.batched.jax_source import JaxSource
+        from metta_fast.envs.batched.source_batch import SourceBatch
+
+        device = self._device or torch.device("cpu")
+        source = JaxSource(self.rules, self.about, num_envs, device, first_env)
+        return SourceBatch(source, self.parts, self._mask_part(), num_envs, device)
+
+    def _mask_part(self) -> Any:
+        return next((part for part in self.about.parts if is_mask(part, self.mask)), None)
+
     def _over(
         self, source: Any, num_envs: int, device: torch.device, first_env: int, total_envs: int
     ) -> DeviceVector:
         from metta_fast.envs.batched.tensor_vector import TensorVector
 
-        mask = next((part for part in self.about.parts if is_mask(part, self.mask)), None)
+        mask = self._mask_part()
         return TensorVector(self.spec, source, self.parts, num_envs, device, first_env, total_envs, mask)
 
 

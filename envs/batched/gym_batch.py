@@ -88,13 +88,15 @@ class GymBatch:
         *,
         final: bool,
         refuses: bool,
+        first_env: int = 0,
     ) -> None:
         """parts: the leaves. mask: where the action mask is. final: read last observations. refuses: a mask in info is
         an error."""
         self.env, self.about, self.parts, self.mask = env, about, parts, mask
-        self.size = about.num_envs
+        self.size, self.first_env = about.num_envs, first_env
         self.sums = Sums()
-        self.notes: dict[str, str] = {}
+        self._notes: dict[str, str] = {}
+        self._last: dict[int, dict[str, Array]] = {}
         self.ended = np.zeros(self.size, np.bool_)
         self.final: dict[str, Array] | None = None
         self._refuses, self._reads_final = refuses, final
@@ -113,16 +115,16 @@ class GymBatch:
             self.final = {part.name: np.zeros_like(rows.obs[part.name]) for part in self.parts}
             self._finals = [part.view(self.final[part.name], self._agents) for part in self.parts]
 
-    def reset(self, seed: int, first_env: int = 0) -> None:
+    def reset(self, seed: int, *, stagger: bool = False) -> None:
         """Restarts all environments. Environment i gets the seed of (seed, first_env + i) where the vector environment
         takes one for each, as Gymnasium's own do; else it is seeded as a whole."""
         if self._fixed:
-            self.notes["seed"] = FIXED_SEED
+            self._notes["seed"] = FIXED_SEED
             result = self.env.reset()
         elif self._seeds:
-            result = self.env.reset(seed=[env_seed(seed, first_env + i) for i in range(self.size)])
+            result = self.env.reset(seed=[env_seed(seed, self.first_env + i) for i in range(self.size)])
         else:
-            result = self.env.reset(seed=env_seed(seed, first_env))
+            result = self.env.reset(seed=env_seed(seed, self.first_env))
         obs, rows = reset_result(result), self.rows
         self._write(obs, self._views)
         self._write_mask(obs, result[1])
@@ -160,7 +162,8 @@ class GymBatch:
     def _end(self, obs: Any, info: Any, done: Array) -> tuple[Any, Any]:
         """Takes the statistics and last observations of environments that ended. Returns obs and info of the rows."""
         last = info.get("final_info", info) if isinstance(info, dict) else {}
-        add_arrays(self.sums, last, done)
+        for env, name, value in add_arrays(self.sums, last, done):
+            self._last.setdefault(env, {})[name] = np.array([value])
         if self._next_step:
             return obs, info
         if not self._disabled:
@@ -216,6 +219,28 @@ class GymBatch:
                 f"for each of {self.size} environments"
             )
         return value
+
+    def native_job(self) -> None:
+        return None
+
+    def notes(self) -> dict[str, str]:
+        """Returns messages for the user, by their kind."""
+        return self._notes
+
+    def info_sums(self) -> dict[str, tuple[float, int]]:
+        """Returns the means since the last call, each as one value."""
+        return {name: (mean, 1) for name, mean in self.sums.means().items()}
+
+    def last_info(self) -> dict[int, dict[str, Array]]:
+        """Returns the numbers of each environment's last episode since the last call."""
+        found, self._last = self._last, {}
+        return found
+
+    def state_dict(self) -> dict[str, Any]:
+        raise ValueError("vector environments cannot be saved")
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        raise ValueError("vector environments cannot be loaded")
 
     def close(self) -> None:
         self.env.close()

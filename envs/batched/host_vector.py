@@ -45,7 +45,7 @@ class HostVector(BatchedVector):
             torch.cuda.current_stream(
                 self.device
             ).synchronize()  # copies of the last row still read its memory
-        self._guard(self.batch.reset, seed, self.first_env)
+        self._guard(self.batch.reset, seed)
         self._ready = True
         self._show(self.buffers.horizon)
 
@@ -71,7 +71,7 @@ class HostVector(BatchedVector):
             b.action_mask[t].copy_(self._action_mask, non_blocking=True)
 
     def _found_notes(self) -> dict[str, str]:
-        return self.batch.notes
+        return self.batch.notes()
 
     def _close(self) -> None:
         self.batch.close()

@@ -51,8 +51,10 @@ def numbers(infos: Any) -> Iterator[tuple[str, Any]]:
             yield name, value
 
 
-def add_arrays(sums: Sums, infos: Any, done: Array) -> None:
-    """Adds the numbers [N] in Gymnasium's vector info of the environments `done` [N] bool whose episode ended."""
+def add_arrays(sums: Sums, infos: Any, done: Array) -> list[tuple[int, str, float]]:
+    """Adds the numbers [N] in Gymnasium's vector info of the environments `done` [N] bool whose episode ended. Returns
+    (environment, name, number) of each."""
+    found = []
     for name, value in numbers(infos):
         if not isinstance(value, np.ndarray) or value.shape != done.shape or value.dtype.kind not in "biuf":
             continue
@@ -60,3 +62,5 @@ def add_arrays(sums: Sums, infos: Any, done: Array) -> None:
         which = done & there if isinstance(there, np.ndarray) and there.shape == done.shape else done
         if which.any():
             sums.add(name, float(value[which].sum()), int(which.sum()))
+            found += [(int(i), name, float(value[i])) for i in np.flatnonzero(which)]
+    return found

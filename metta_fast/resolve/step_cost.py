@@ -8,6 +8,7 @@ time is near a border of two classes; typing the class settles that. Used by res
 from __future__ import annotations
 
 import math
+from typing import TypeGuard
 
 from metta_fast.config.keys import EnvConfig
 from metta_fast.contracts.device_vector import DeviceFactory
@@ -32,7 +33,7 @@ def first_look(
         worker_timeout_s: seconds after which an environment that is being made counts as hung.
     """
     timed = config.step_cost == "auto"
-    if is_ours(config) or not isinstance(factory, EnvFactory):
+    if is_ours(config) or not _steps_alone(factory):
         return Seen()
     if not timed and not getattr(factory, "mask_unknown", False):
         return Seen()
@@ -50,7 +51,7 @@ def step_cost(
     """
     if is_ours(config):
         return OWN_STEP_COST[config.factory], f"known for {config.factory}", None
-    if not isinstance(factory, EnvFactory):
+    if not _steps_alone(factory):
         return "cheap", "not measured: they step together on the learner's device", None
     if isinstance(seen.failure, TooSlow):
         return "slow", f"measured: {seen.failure}", None
@@ -70,7 +71,7 @@ def step_waits(config: EnvConfig, factory: EnvFactory | DeviceFactory, seen: See
         config: of the environment; `step_waits` is auto, and `step_cost` as the user gave it.
         seen: by `first_look`.
     """
-    if not isinstance(factory, EnvFactory) or factory.spec.native or is_ours(config):
+    if not _steps_alone(factory) or factory.spec.native or is_ours(config):
         return "no", "an environment of ours computes" if is_ours(config) else "not a Python environment"
     if not seen.seconds:
         why = "could not be measured" if seen.failure else "not measured: env.step_cost is given"
@@ -81,6 +82,11 @@ def step_waits(config: EnvConfig, factory: EnvFactory | DeviceFactory, seen: See
         "workers": "a step waits, but other threads of its process do not run meanwhile",
     }[seen.waits]
     return seen.waits, f"measured: {what}"
+
+
+def _steps_alone(factory: EnvFactory | DeviceFactory) -> TypeGuard[EnvFactory]:
+    """Returns whether environments step on the CPU, one apart from another."""
+    return isinstance(factory, EnvFactory) and not factory.spec.device_rows
 
 
 def classify(seconds: float) -> str:

@@ -17,6 +17,8 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from torch import Tensor
 
+from metta_fast.envs.batched.factory import BatchedEnvFactory
+
 LIMIT = 7
 
 
@@ -252,3 +254,10 @@ def on_cuda(config: Any) -> Any:
 def maker_of_vectors(config: Any) -> Any:
     """Gives a maker of environment i that makes a batch."""
     return lambda index: vector(Guess, 2)
+
+
+def function(config: Any) -> Any:
+    """Gives a function of the number of environments."""
+    return BatchedEnvFactory(
+        lambda num_envs: vector(Guess, num_envs, config.params.get("mode", "NextStep")), name=config.name
+    )

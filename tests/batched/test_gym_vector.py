@@ -116,6 +116,24 @@ def test_the_contract(mode: str) -> None:
     check_ends(make, 4 * HORIZON, 4)
 
 
+def test_blocks_of_environments_give_the_same_rows() -> None:
+    """A function of their number makes batches for the CPU as well: for evaluations."""
+    factory = BatchedEnvFactory(lambda num_envs: vector(Tally, num_envs))
+    vec, blocks = vector_of(factory, 4), make_vector(factory, 4, backend="serial", num_blocks=2)  # type: ignore[arg-type]
+    b, tape = attached(vec), tape_for(vec.spec, 4, 20)
+    vec.async_reset(3)
+    blocks.async_reset(3)
+    for actions, row in zip(tape, play(vec, b, tape)):
+        for block in blocks.hold_all():
+            blocks.send(block, actions[block.start : block.stop].numpy())
+        blocks.hold_all()
+        for name, leaf in blocks.rows.obs.items():
+            assert np.array_equal(row[name].numpy(), leaf)
+        for name in ("reward", "terminal", "truncation", "mask", "reset"):
+            assert np.array_equal(row[name].numpy(), getattr(blocks.rows, name)), name
+    blocks.close()
+
+
 def seen(b: Any, t: int) -> dict[str, Tensor]:
     return {name: leaf[t] for name, leaf in b.obs.items()}
 

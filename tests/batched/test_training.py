@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from metta_fast import evaluate
 from metta_fast.cli import main
 
 COMMON = (
@@ -22,11 +23,21 @@ def trained(env: str, folder: Path, *words: str) -> list[float]:
     return [row["env/return"] for row in rows if "env/return" in row]
 
 
-@pytest.mark.parametrize("mode", ["NextStep", "SameStep"])
-def test_gymnasium(mode: str, tmp_path: Path) -> None:
-    returns = trained("envs:sync", tmp_path, f"env.params.mode={mode}")
+def evaluated(folder: Path) -> float:
+    """Returns the mean return of an evaluation, which makes environments of its own."""
+    return evaluate(folder / "r", episodes=8, trust=True)["return"]
+
+
+def test_gymnasium(tmp_path: Path) -> None:
+    returns = trained("envs:sync", tmp_path, "env.params.mode=SameStep")
     assert returns[0] < 5
     assert returns[-1] > 7.5  # of 8
+
+
+def test_a_function_of_the_number(tmp_path: Path) -> None:
+    """Its environments can be made again, so that the policy is evaluated."""
+    assert trained("envs:function", tmp_path)[-1] > 7.5
+    assert evaluated(tmp_path) > 7.5
 
 
 @pytest.mark.parametrize("kind", ["rsl_rl", "isaac", "mani_skill"])
@@ -39,3 +50,4 @@ def test_jax(tmp_path: Path) -> None:
     pytest.importorskip("jax")
     returns = trained("jax_envs:name", tmp_path)
     assert returns[-1] > 7.5
+    assert evaluated(tmp_path) > 7.5
