@@ -39,11 +39,14 @@ class TensorVector(BatchedVector):
         self._next_step = spec.autoreset == "next_step"
         self._kept = hasattr(source, "state")
         """Whether the environments' state can be saved."""
+        self._held: Any = None
+        """What the environments gave last. JAX would write into this memory again while our copies still read it; the
+        next step waits for them."""
 
     def async_reset(self, seed: int, *, stagger: bool = False) -> None:
         obs = self._guard(self._restart, seed, stagger)
         self.ended.fill_(False)
-        self._ready = True
+        self._ready, self._held = True, obs
         b = self.buffers
         self._show(b.horizon, obs)
         b.mask[b.horizon].fill_(True)
@@ -77,6 +80,7 @@ class TensorVector(BatchedVector):
             if b.final_obs is not None:
                 self._write_final(found, b.final_obs, b.reset[t + 1])
         self._show(t + 1, found.obs)
+        self._held = found
 
     def _numbers(self, name: str, value: Any) -> Tensor:
         if not isinstance(value, Tensor) or value.shape != (self.num_envs,):
@@ -144,6 +148,7 @@ class TensorVector(BatchedVector):
         self._ready = True
 
     def _close(self) -> None:
+        self._held = None
         self.source.close()
 
 
