@@ -163,6 +163,10 @@ def _counter(config: EnvConfig) -> EnvFactory:
     )
 
 
+ROBOT_KEYS = ("task", "frame_skip", "on_unstable", "privileged", "xml_file", "preset", "njmax", "nconmax")
+"""Keys of env.params that every robot has."""
+
+
 def _robot(config: EnvConfig) -> EnvFactory:
     from metta_fast.envs.robot.env import RobotFactory, find_task
 
@@ -170,9 +174,7 @@ def _robot(config: EnvConfig) -> EnvFactory:
         raise UserError(f"env.agents_per_env={config.agents_per_env}: a robot is one agent, give 1")
     params = _params(config, "num_envs", "max_steps", "limit_is_terminal")
     task = find_task(params.get("task", "ant"))
-    _check_keys(
-        "robot", params, ("task", "frame_skip", "on_unstable", "privileged", "xml_file", *task.options)
-    )
+    _check_keys("robot", params, (*ROBOT_KEYS, *task.options))
     return RobotFactory(max_steps=config.max_steps, limit_is_terminal=config.limit_is_terminal, **params)
 
 

@@ -25,10 +25,15 @@ from metta_fast.contracts.errors import UserError
 from metta_fast.contracts.slab import new_rows
 from metta_fast.envs.robot._robot import RobotBatch, RobotModel, built_tasks
 from metta_fast.envs.robot.tasks.task import Task
+from metta_fast.envs.robot.warp import packages
+from metta_fast.envs.robot.warp.presets import check_preset
 from metta_fast.machine.installation import command, install_packages
 from metta_fast.storage.user_files import is_file, user_path
 
 if TYPE_CHECKING:
+    import torch
+
+    from metta_fast.contracts.device_vector import DeviceVector
     from metta_fast.envs.frame_recorder import FrameRecorder
     from metta_fast.envs.robot.viewer import RobotViewer
 
@@ -39,6 +44,10 @@ LOG = logging.getLogger("metta_fast.robot")
 PICTURE_S = 0.04
 """Least simulated seconds between two pictures of a replay."""
 MOST_SUBSTEPS = 100_000
+ON_GPU = ("preset", "njmax", "nconmax")
+"""Options without an effect on the CPU."""
+MOST_ROOM = 1 << 20
+"""Greatest njmax and nconmax."""
 ON_UNSTABLE = ("reset", "stop")
 
 
@@ -94,6 +103,8 @@ class RobotFactory:
         privileged: True: adds a leaf for the critic only: float32, qpos, qvel, the actuators' forces
             on the joints (qfrc_actuator) and contact forces on all bodies but the world (cfrc_ext), side by side.
         xml_file: another model for the task, with at least as many joints, actuators, bodies, sites and tendons.
+        preset: how robots step on a GPU (warp/presets.py); None: exact. Has no effect on the CPU.
+        njmax, nconmax: constraints and contacts that each robot has room for on a GPU; None: found by a trial.
         quiet: do not log MuJoCo's warnings on your own model (copies use it: the first one has logged them).
         options: arguments of Gymnasium's constructor of the task.
 
@@ -111,6 +122,9 @@ class RobotFactory:
         on_unstable: str = "reset",
         privileged: bool = False,
         xml_file: str | None = None,
+        preset: str | None = None,
+        njmax: int | None = None,
+        nconmax: int | None = None,
         quiet: bool = False,
         **options: Any,
     ) -> None:
@@ -127,6 +141,9 @@ class RobotFactory:
         if not isinstance(privileged, bool):
             raise UserError(f"privileged={privileged!r}: expected true or false")
         self.privileged = privileged
+        self.preset = None if preset is None else check_preset(preset)
+        self.njmax = None if njmax is None else _whole("njmax", njmax, MOST_ROOM)
+        self.nconmax = None if nconmax is None else _whole("nconmax", nconmax, MOST_ROOM)
         self.xml_file = self.task.xml if xml_file is None else str(xml_file)
         self.options = options
         self.stat_of = tuple(i for i, name in enumerate(self.task.info) if "[" not in name)
@@ -149,6 +166,7 @@ class RobotFactory:
             max_steps=self.max_steps,
             native=True,
             cheap_state=True,
+            gpu=True,
             stagger=True,
             notes=True,
         )
@@ -178,6 +196,37 @@ class RobotFactory:
             stat_of=self.stat_of,
             stop_unstable=self.on_unstable == "stop",
         )
+
+    def make_device_vector(
+        self, num_envs: int, device: torch.device, first_env: int, total_envs: int
+    ) -> DeviceVector:
+        """Makes the environments on `device` with MuJoCo Warp (contracts/device_vector.py).
+
+        Raises:
+            UserError: MuJoCo Warp is missing, in another version, or does not support the model.
+        """
+        if found := self.gpu_obstacle():
+            raise UserError("env.device=cuda: " + "; ".join(found))
+        from metta_fast.envs.robot.warp.vector import WarpVector
+
+        return WarpVector(self, num_envs, device, first_env, total_envs)
+
+    def gpu_obstacle(self) -> tuple[str, str] | None:
+        """Returns why these robots cannot step on a GPU, with the cure; None if they can."""
+        if self.privileged:
+            return (
+                "env.params.privileged=true is not available on the GPU",
+                "leave it out, or give env.device=cpu",
+            )
+        return packages.problem()
+
+    def gpu_only_if_asked(self) -> str:
+        """Returns why env.device=auto leaves robots on the CPU."""
+        return "its physics on the GPU (MuJoCo Warp) equals MuJoCo's in distribution only; env.device=cuda chooses it"
+
+    def gpu_keys(self) -> tuple[str, ...]:
+        """Returns keys of env.params that were given and have an effect with env.device=cuda only."""
+        return tuple(name for name in ON_GPU if getattr(self, name) is not None)
 
     def make_recorder(self, batch: RobotBatch) -> FrameRecorder:
         """Returns a recorder of the batch's first robot, about 25 pictures per simulated second.
@@ -223,6 +272,7 @@ class RobotFactory:
             "on_unstable": self.on_unstable,
             "privileged": self.privileged,
             "xml_file": self.xml_file,
+            **{name: getattr(self, name) for name in ON_GPU},
             **self.options,
         }
         return _again, (self.task.name, keys)

@@ -21,7 +21,11 @@
 #include <math.h>
 #include "philox.h"
 
+#ifdef MF_FLOAT
+typedef float mf_real; /* the rules over MuJoCo Warp's arrays (warp/world.h) */
+#else
 typedef double mf_real;
+#endif
 
 /* Arrays as MuJoCo's mjData has them, after frame_skip substeps and mj_rnePostConstraint. */
 typedef struct {
@@ -70,16 +74,18 @@ MF_DEFINE_SUM(mf_sum, mf_real, MF_ITSELF)
 MF_DEFINE_SUM(mf_sum_squares, mf_real, MF_SQUARE)
 MF_DEFINE_SUM(mf_sum_squares_float, float, MF_SQUARE)
 
-/* Uniform in low … high, with 53 bits. */
-MF_FN mf_real mf_uniform(mf_rng *rng, mf_real low, mf_real high) {
+/* Uniform in 0 … 1 (never 1), with 53 bits; in double everywhere, because as float the greatest would be 1. */
+MF_FN double mf_unit(mf_rng *rng) {
     const uint64_t top = mf_rng_next(rng) >> 5, bottom = mf_rng_next(rng) >> 6;
-    return low + (high - low) * ((mf_real)((top << 26) | bottom) * 0x1p-53);
+    return (double)((top << 26) | bottom) * 0x1p-53;
 }
+
+MF_FN mf_real mf_uniform(mf_rng *rng, mf_real low, mf_real high) { return (mf_real)(low + (high - low) * mf_unit(rng)); }
 
 /* Standard normal (Box and Muller). */
 MF_FN mf_real mf_normal(mf_rng *rng) {
-    const mf_real radius = sqrt(-2 * log(1 - mf_uniform(rng, 0, 1)));
-    return radius * cos(6.283185307179586 * mf_uniform(rng, 0, 1));
+    const double radius = sqrt(-2 * log(1 - mf_unit(rng)));
+    return (mf_real)(radius * cos(6.283185307179586 * mf_unit(rng)));
 }
 
 #endif

@@ -162,7 +162,7 @@ def check_device_factory(factory: DeviceFactory) -> None:
     """Raises UserError for a wrong spec, or a factory whose `make_device_vector` takes other arguments."""
     check_spec(factory)
     name = type(factory).__name__
-    if not factory.spec.device_rows:
+    if not (factory.spec.device_rows or factory.spec.gpu):
         raise UserError(
             f"{name} has make_device_vector, but {name}.spec has device_rows=False; expected True"
         )

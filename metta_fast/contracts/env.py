@@ -133,7 +133,8 @@ class EnvSpec:
     cheap_state: bool = False
     """True: `EnvBatch.state_dict` is small and exact, so a checkpoint always holds it."""
     gpu: bool = False
-    """True: its factory has `gpu_program()`, so that it can step on the GPU (metta_fast/vector/gpu.py)."""
+    """True: its factory has `gpu_program()`, so that it can step on the GPU (metta_fast/vector/gpu.py), or
+    `make_device_vector` (contracts/device_vector.py) for env.device=cuda alone."""
     state_bytes: int = 0
     """Size of one environment's state; 0 without an engine for the GPU."""
     notes: bool = False

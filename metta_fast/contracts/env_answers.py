@@ -80,6 +80,24 @@ def tensors_device(factory: EnvFactory) -> str:
     return found
 
 
+def gpu_obstacle(factory: EnvFactory) -> tuple[str, str] | None:
+    """Returns why environments with EnvSpec.gpu still cannot step on the GPU, and the cure; None if they can."""
+    found: tuple[str, str] | None = _ask(factory, "gpu_obstacle", None)
+    return found
+
+
+def gpu_only_if_asked(factory: EnvFactory) -> str:
+    """Returns why env.device=auto does not choose the GPU for environments that can step there; "": it does."""
+    found: str = _ask(factory, "gpu_only_if_asked", "")
+    return found
+
+
+def gpu_keys(factory: EnvFactory) -> tuple[str, ...]:
+    """Returns keys of env.params that were given and have an effect only on the GPU."""
+    found: tuple[str, ...] = _ask(factory, "gpu_keys", ())
+    return found
+
+
 def unread_keys(factory: EnvFactory) -> frozenset[str]:
     """Returns keys ("env.max_steps", "env.params.goal") that the user's function was given and certainly does not
     read."""

@@ -1,6 +1,6 @@
 """Checks whether environments can step on this machine's GPU with this configuration.
 
-    obstacle(spec, machine)       why the environment or the machine does not support it, and what to do
+    obstacle(factory, machine)    why the environment or the machine does not support it, and what to do
     cpu_wishes(config, …)         keys whose values need environments on the CPU
 
 Used by resolve.py for `env.device`. Neither torch nor CUDA is imported.
@@ -13,11 +13,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from metta_fast.config.keys import Config, get, shown
+from metta_fast.contracts.env_answers import gpu_obstacle
 from metta_fast.machine.hardware import DRIVERS, Machine
 from metta_fast.machine.installation import install_extra, install_packages
 
 if TYPE_CHECKING:
-    from metta_fast.contracts.env import EnvSpec
+    from metta_fast.contracts.env import EnvFactory
 
 
 @dataclass(frozen=True)
@@ -30,8 +31,9 @@ class Obstacle:
     """True: env.device=auto adds a note, because a card and an engine exist but cannot be used."""
 
 
-def obstacle(spec: EnvSpec, machine: Machine) -> Obstacle | None:
-    """Returns why environments of `spec` cannot step on the GPU of `machine`, or None."""
+def obstacle(factory: EnvFactory, machine: Machine) -> Obstacle | None:
+    """Returns why environments of `factory` cannot step on the GPU of `machine`, or None."""
+    spec = factory.spec
     if not machine.gpus:
         why = machine.notes[0] if machine.notes else "no GPU was found that the installed torch can use"
         return Obstacle(why, "give env.device=cpu or leave it auto", False)
@@ -42,7 +44,10 @@ def obstacle(spec: EnvSpec, machine: Machine) -> Obstacle | None:
             "GPU",
             False,
         )
-    return card_obstacle(machine)
+    if missing := card_obstacle(machine):
+        return missing
+    found = gpu_obstacle(factory)
+    return Obstacle(*found, True) if found else None
 
 
 def card_obstacle(machine: Machine) -> Obstacle | None:

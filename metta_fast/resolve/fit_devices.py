@@ -11,7 +11,7 @@ from typing import Any
 
 from metta_fast.config.keys import config_from_dict, config_to_dict, put, shown
 from metta_fast.contracts.env import EnvFactory, EnvSpec
-from metta_fast.contracts.env_answers import fixed_num_envs, tensors_device
+from metta_fast.contracts.env_answers import fixed_num_envs, gpu_keys, gpu_only_if_asked, tensors_device
 from metta_fast.contracts.errors import UserError
 from metta_fast.envs import is_ours
 from metta_fast.machine.hardware import Machine
@@ -135,17 +135,22 @@ class Devices:
                 "compiling for the CPU takes long and gains little; type trainer.compile=true to do it",
             )
 
-    def env_device(self, spec: EnvSpec) -> None:
+    def env_device(self, factory: EnvFactory) -> None:
         """Chooses where environments step, and the keys that depend on it (metta_fast/resolve/env_on_gpu.py)."""
-        env, vector = self.config.env, self.config.vector
+        env, vector, spec = self.config.env, self.config.vector, factory.spec
         if spec.device_rows:
             self._step_on_learners_device(spec)
             return
-        missing = obstacle(spec, self.machine)
+        missing = obstacle(factory, self.machine)
         if env.device == "auto":
-            self._choose_env_device(spec, missing)
+            self._choose_env_device(factory, missing)
         elif env.device == "cuda" and missing:
             raise UserError(f"env.device=cuda: {missing.why}; {missing.cure}")
+        if env.device == "cpu" and (keys := gpu_keys(factory)):
+            raise UserError(
+                f"env.params.{keys[0]}={shown(env.params[keys[0]])} has no effect with env.device=cpu: it is for "
+                f"{spec.name} on the GPU; leave it out, or give env.device=cuda"
+            )
         if env.device == "cuda":
             if self.config.trainer.device == "cpu":
                 raise UserError(
@@ -179,11 +184,14 @@ class Devices:
                 raise UserError(f"{said(self.config, wish)} does not work with {what}: {wish.why}; {cure}")
             self._adjust(wish.path, wish.needed, wish.why, tell=wish.path not in PREFERENCES)
 
-    def _choose_env_device(self, spec: EnvSpec, missing: Obstacle | None) -> None:
+    def _choose_env_device(self, factory: EnvFactory, missing: Obstacle | None) -> None:
         """Resolves env.device=auto."""
         on_gpu = self.config.trainer.device == "cuda"
         wishes = cpu_wishes(self.config, self.typed)
-        if missing:
+        asked_only = gpu_only_if_asked(factory)
+        if asked_only:
+            self._set("env.device", "cpu", asked_only)
+        elif missing:
             self._set("env.device", "cpu", missing.why)
             if missing.surprising and on_gpu:
                 self.notes.append(f"environments step on the CPU: {missing.why}; {missing.cure}")
@@ -194,7 +202,7 @@ class Devices:
             self._set("env.device", "cpu", f"for {asked}")
             self.notes.append(f"environments step on the CPU for {asked}; without, they step on the GPU")
         else:
-            self._set("env.device", "cuda", f"{spec.name} has a GPU engine")
+            self._set("env.device", "cuda", f"{factory.spec.name} has a GPU engine")
 
     def graphs(self) -> None:
         """Chooses whether CUDA graphs are captured, then torch.compile's mode."""

@@ -105,7 +105,7 @@ def resolve(composed: Composed, *, machine: Machine | None = None) -> Resolved:
     spec = factory.spec
     work.derived(factory)
     work.device()
-    work.env_device(spec)
+    work.env_device(factory)
     work.sizes()
     work.budget()
     work.stop(spec)

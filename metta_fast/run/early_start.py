@@ -33,7 +33,7 @@ def begin(resolved: Resolved) -> list[threading.Thread]:
         from metta_fast.runtime.nvrtc.compile import compile_source
 
         factory: Any = resolved.factory
-        if not factory.spec.gpu:  # no kernels of its own
+        if not hasattr(factory, "gpu_program"):  # no kernels over gpu_shell.h
             return
         compile_source(factory.gpu_program().source, arch)
 

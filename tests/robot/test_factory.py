@@ -52,6 +52,9 @@ def test_a_copy_of_a_factory_has_every_option(tmp_path: Path) -> None:
         "on_unstable": "stop",
         "privileged": True,
         "xml_file": cheetah(tmp_path),
+        "preset": "exact",
+        "njmax": 40,
+        "nconmax": 9,
         "forward_reward_weight": 2.5,
     }
     parameters = inspect.signature(RobotFactory.__init__).parameters.keys() - {

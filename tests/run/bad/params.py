@@ -31,6 +31,7 @@ TASKS = ("ant", "hopper", "pusher")
 
 def names() -> Iterator[tuple[str, str]]:
     """Yields (recipe, key) of every parameter."""
+    from metta_fast.envs import ROBOT_KEYS
     from metta_fast.envs.grid.config import grid_config
     from metta_fast.envs.robot.env import find_task
 
@@ -41,7 +42,7 @@ def names() -> Iterator[tuple[str, str]]:
     for name in ("goal", "dtype"):
         yield "counter", f"env.params.{name}"
     for task in TASKS:
-        for name in ("task", "frame_skip", "on_unstable", "privileged", "xml_file", *find_task(task).options):
+        for name in (*ROBOT_KEYS, *find_task(task).options):
             yield task, f"env.params.{name}"
     for feature in ("prioritized_replay", "profiler", "weight_analysis"):
         module = __import__(f"metta_fast.features.{feature}", fromlist=["add"])

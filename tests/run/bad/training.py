@@ -119,6 +119,7 @@ ROBOT = (
     "task=nonesuch", "task=3", "task=''", "task=[ant]", "frame_skip=0", "frame_skip=abc", "frame_skip=1000000000", "on_unstable=nonesuch",
     "xml_file=nonesuch.xml", "xml_file={run}", "xml_file={bad}/latin.yaml", "xml_file={bad}/binary", "xml_file=/dev/null",
     "xml_file={bad}/fifo", f"xml_file={LONGER}", "privileged=3", "privileged=[nonesuch]", "nonesuch=1", "xml_file=3", "on_unstable=3",
+    "preset=nonesuch", "preset=exact", "preset=3", "njmax=0", "njmax=abc", "nconmax=-1", "nconmax=1e9",
 )  # fmt: skip
 
 RUNS = (

@@ -1,0 +1,175 @@
+"""Writes rows from robots on MuJoCo Warp straight into Buffers (metta_fast/contracts/device_vector.py).
+
+    vec = WarpVector(RobotFactory("ant"), 4096, torch.device("cuda", 0), first_env=0, total_envs=4096)
+
+Resets are next-step. An episode's start depends on (seed, global env id, episode) alone; the steps in it agree with
+MuJoCo on the CPU in distribution, and on a GPU two runs differ in the last bits, because sums are made in any order.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from metta_fast.contracts.device_vector import DeviceRows
+from metta_fast.contracts.env import EnvError
+from metta_fast.envs.batched.base_vector import BatchedVector
+from metta_fast.envs.robot.warp._rules import task_facts
+from metta_fast.envs.robot.warp.engine import OVERFLOW, UNSTABLE, Engine, Launches
+from metta_fast.envs.robot.warp.physics import FLOATS, STATE, Physics, what_was_lost
+from metta_fast.envs.robot.warp.robot import Robot
+
+TASKS = Path(__file__).resolve().parents[1] / "tasks"
+DERIVED = tuple(name for name in FLOATS if name not in STATE)
+"""Arrays that are known after a forward only."""
+
+
+class WarpVector(BatchedVector):
+    """Steps num_envs robots on one device.
+
+    Raises:
+        UserError: MuJoCo Warp does not support the model.
+        CompileError: the task's header does not compile for this GPU.
+    """
+
+    def __init__(
+        self, factory: Robot, num_envs: int, device: torch.device, first_env: int, total_envs: int
+    ) -> None:
+        super().__init__(factory.spec, num_envs, device, first_env, total_envs)
+        self.factory = factory
+        task = factory.task.name
+        self.physics = Physics(
+            factory.model.path,
+            num_envs,
+            device,
+            frame_skip=factory.frame_skip,
+            preset=factory.preset or "exact",
+            forces=task_facts(task)[1],
+            derived=bool(fields_read(TASKS / f"{task}.h") & set(DERIVED)),
+            njmax=factory.njmax,
+            nconmax=factory.nconmax,
+        )
+        self.engine = Engine(factory, self.physics, first_env, total_envs)
+        self._seed = 0
+        self._steps: list[Launches] = []
+
+    def attach(self, buffers: DeviceRows) -> None:
+        super().attach(buffers)
+        self._steps = [self.engine.at(buffers, t) for t in range(buffers.horizon)]
+        self._staggered = self.engine.staggered(buffers)
+
+    def async_reset(self, seed: int, *, stagger: bool = False) -> None:
+        self.engine.set_seed(seed)
+        self._seed = seed
+        launches = self._staggered if stagger else self._steps[-1]
+        launches.first()
+        self.physics.forward()
+        launches.begin()
+        self._ready = True
+
+    def step_row(self, t: int) -> None:
+        launches = self._steps[t]
+        launches.act()
+        self.physics.step()
+        launches.step()
+        self.physics.forward()
+        launches.begin()
+
+    def notes(self) -> list[str]:
+        """Returns what happened since the last call, each once. Waits for the device; called once an epoch.
+
+        Raises:
+            EnvError: a simulation became unstable, and on_unstable=stop.
+        """
+        found = self.engine.robots[:, [OVERFLOW, UNSTABLE]].cpu().numpy()
+        if not found.any():
+            return super().notes()
+        self.engine.robots[:, [OVERFLOW, UNSTABLE]] = 0
+        broken = np.flatnonzero(found[:, 1])
+        if broken.size and self.factory.on_unstable == "stop":
+            raise EnvError(
+                f"{self._where(broken)}: the simulation became unstable. It stops here because of "
+                "env.params.on_unstable=stop; `reset` would end the episode and go on",
+                self.first_env + int(broken[0]),
+            )
+        self._lost = int(np.bitwise_or.reduce(found[:, 0]))
+        self._worlds, self._broken = np.flatnonzero(found[:, 0]), broken
+        return super().notes()
+
+    _lost, _worlds, _broken = 0, np.zeros(0, np.int64), np.zeros(0, np.int64)
+
+    def _found_notes(self) -> dict[str, str]:
+        notes = {f"preset{i}": f"{self.spec.name}: {text}" for i, text in enumerate(self.physics.notes)}
+        if self._lost:
+            room = f"njmax={self.physics.njmax}, nconmax={self.physics.nconmax} for each environment"
+            for words in what_was_lost(self._lost):
+                notes[words] = (
+                    f"{self._where(self._worlds)}: more {words} than there is room for ({room}). The simulation goes "
+                    "on, less exact; steps in which it happens are counted in env/warnings. Give a greater number"
+                )
+        if self._broken.size:
+            notes["unstable"] = (
+                f"{self._where(self._broken)}: the simulation became unstable. The episode ends there; later ones are "
+                "counted in env/unstable. env.params.on_unstable=stop ends the run instead"
+            )
+        return notes
+
+    def _where(self, worlds: Any) -> str:
+        others = f" and {len(worlds) - 1} others" if len(worlds) > 1 else ""
+        return f"environment {self.first_env + int(worlds[0])}{others} ({self.spec.name})"
+
+    # ---- states ----
+
+    def snapshot(self) -> Callable[[], dict[str, Any]]:
+        b, t = self.buffers, self.buffers.horizon
+        parts = {f"physics/{name}": self.physics.arrays[name].clone() for name in STATE}
+        parts |= {"robots": self.engine.robots.clone(), "sums": self.engine.sums.clone()}
+        parts |= {"obs": b.obs["obs"][t].clone(), "mask": b.mask[t].clone(), "reset": b.reset[t].clone()}
+        seed = self._seed
+
+        def state() -> dict[str, Any]:
+            return {"seed": seed, **{name: tensor.cpu().numpy() for name, tensor in parts.items()}}
+
+        return state
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        b, t = self.buffers, self.buffers.horizon
+        places = {f"physics/{name}": self.physics.arrays[name] for name in STATE}
+        places |= {"robots": self.engine.robots, "sums": self.engine.sums}
+        places |= {"obs": b.obs["obs"][t], "mask": b.mask[t], "reset": b.reset[t]}
+        for name, place in places.items():
+            if name not in state or state[name].shape != tuple(place.shape):
+                found = state[name].shape if name in state else "missing"
+                raise ValueError(
+                    f"state: {name} is {found}, expected {tuple(place.shape)}: it was saved with another robot, on "
+                    "another device or with another number of environments"
+                )
+        for name, place in places.items():
+            place.copy_(torch.from_numpy(state[name]))
+        self.engine.set_seed(int(state["seed"]))
+        self._seed = int(state["seed"])
+        self._ready = True
+
+    def close(self) -> None:
+        """Leaves the memory to Python."""
+
+
+def fields_read(header: Path) -> set[str]:
+    """Returns every word after . or -> in a task's header and in what it includes of its folder: at least the fields of
+    mf_physics that it reads."""
+    found: set[str] = set()
+    todo, seen = [header], set()
+    while todo:
+        file = todo.pop()
+        if file in seen or not file.is_file():
+            continue
+        seen.add(file)
+        text = file.read_text(encoding="utf-8")
+        found.update(re.findall(r"(?:->|\.)\s*(\w+)", text))
+        todo += [file.parent / name for name in re.findall(r'#include\s+"(\w+\.h)"', text)]
+    return found
