@@ -162,3 +162,31 @@ def test_gymnax_itself(name: str) -> None:
             if bool(ended) or late:
                 obs, state = reset(two, params)
             np.testing.assert_allclose(found["obs"][n].numpy(), np.asarray(obs), atol=1e-5)
+
+
+def test_craftax_itself() -> None:
+    """Its unmodified package; compiling it takes most of a minute. Daylight is a cosine, rounded by its place in a
+    loop."""
+    pytest.importorskip("craftax")
+    from tests.learn.craftax import make
+
+    env = make(None)
+    params = env.default_params.replace(max_timesteps=6)
+    vec = vector_of((env, params), 2)
+    assert (vec.spec.max_steps, vec.spec.has_final_obs) == (6, True)
+    b, tape = attached(vec), tape_for(vec.spec, 2, 3 * HORIZON)
+    vec.async_reset(9)
+    rows = play(vec, b, tape)
+    assert [row["truncation"].all().item() for row in rows] == [i % 6 == 5 for i in range(len(rows))]
+    assert not any(row["terminal"].any() for row in rows)
+    reset, step = jitted(env)
+    for n in range(2):
+        keys = np.asarray(jax.vmap(jax.random.split)(keys_of(9, n, np.arange(1, 1 + len(tape)))))
+        _, state = reset(keys_of(9, n, np.arange(1))[0], params)
+        for found, action, (one, two) in zip(rows, tape[:, n, 0], keys):
+            obs, state, reward, done, _ = step(one, state, np.int32(action), params)
+            assert found["reward"][n].item() == pytest.approx(float(reward))
+            if bool(done):
+                np.testing.assert_allclose(found["final obs"][n].numpy(), np.asarray(obs), atol=1e-6)
+                obs, state = reset(two, params)
+            np.testing.assert_allclose(found["obs"][n].numpy(), np.asarray(obs), atol=1e-6)
