@@ -3,6 +3,7 @@
     policy.encoder=null              by policy.name and the leaves' kinds: images by convolutions, symbols by
                                      embeddings where policy.symbol_encoder=embedding, others flat
     policy.encoder=mlp               all leaves flat, as plain numbers
+    policy.encoder=token_bag         one leaf of tokens by the sum of hashed embeddings (policy/encoding/token_bag.py)
     policy.encoder=my_module:Cnn     your own, over all leaves; or the name of an entry point of metta_fast.encoders
 
     register_encoder("image", Cnn)   your own, over the leaves of this kind, in a program that calls metta_fast.train
@@ -17,6 +18,7 @@ only. forward({leaf: [T, B, *shape]}) returns [T, B, width]. It may have
 
 from __future__ import annotations
 
+from importlib import import_module
 from math import prod
 from typing import Any, NamedTuple
 
@@ -37,6 +39,8 @@ from metta_fast.contracts.errors import UserError
 
 OURS = ("mlp", "tokens")
 """Values of policy.encoder that need no other code."""
+BUILT_IN = {"token_bag": "metta_fast.policy.encoding.token_bag:TokenBag"}
+"""Others that come with metta_fast, and where they are."""
 IMAGE = "image"
 """The reader, in `by_encoder`, of images for which no encoder is registered: policy/encoding/images.py."""
 SYMBOLS = "symbols"
@@ -72,7 +76,7 @@ def check_encoder_name(name: str | None) -> None:
     """Raises UserError where policy.encoder is neither known nor the form of module:name."""
     if name is None or is_module_name(name):
         return
-    known = [*OURS, *_registered, *entry_point_names(ENCODERS)]
+    known = [*OURS, *BUILT_IN, *_registered, *entry_point_names(ENCODERS)]
     if name not in known:
         raise UserError(
             f"policy.encoder={name!r}: {did_you_mean(name, known)}expected {', '.join(known)}, null, or your own "
@@ -83,6 +87,9 @@ def check_encoder_name(name: str | None) -> None:
 def find_encoder(name: str) -> Any:
     """Returns the class that policy.encoder names, not one of OURS."""
     check_encoder_name(name)
+    if name in BUILT_IN:
+        module, _, attribute = BUILT_IN[name].partition(":")
+        return getattr(import_module(module), attribute)
     if is_module_name(name):
         return load_named(name, "policy.encoder")
     return _registered.get(name) or entry_point(ENCODERS, name, "policy.encoder")
