@@ -41,7 +41,7 @@ def reference() -> str:
     sys.path.insert(0, str(ROOT))  # the checkout's schema, also where another metta_fast is installed
     try:
         from metta_fast.config.keys import GROUPS, shown
-        from metta_fast.resolve.compose import options
+        from metta_fast.resolve.config_files import options
         from metta_fast.resolve.explain import SECTIONS, about, headline, sections
     finally:
         sys.path.remove(str(ROOT))

@@ -1,7 +1,7 @@
 """Finds the time limit of a Python environment: the most steps that an episode can take.
 
 Place in the flow: python_env.py stores it as EnvSpec.max_steps. Values derived for an environment that is not ours
-(metta_fast/resolve/derived_values.py) and the patience of evaluations depend on it.
+(metta_fast/resolve/derived/values.py) and the patience of evaluations depend on it.
 """
 
 from __future__ import annotations

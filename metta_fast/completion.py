@@ -17,7 +17,8 @@ from shlex import quote
 
 from metta_fast.config.keys import GROUPS, Key
 from metta_fast.contracts.errors import UserError
-from metta_fast.resolve.compose import ENTRY_POINTS, options
+from metta_fast.resolve.arguments import ENTRY_POINTS
+from metta_fast.resolve.config_files import options
 from metta_fast.resolve.explain import about, sections
 
 SHELLS = ("bash", "zsh", "fish")

@@ -128,5 +128,5 @@ OWN_STEP_COST = {"grid": "cheap", "counter": "cheap", "robot": "medium"} | dict.
 
 def is_ours(config: EnvConfig) -> bool:
     """Returns whether the environment comes with metta_fast, so that configs/ has values tuned for it. Those of any
-    other are derived (metta_fast/resolve/derived_defaults.py)."""
+    other are derived (metta_fast/resolve/derived/defaults.py)."""
     return config.factory in OWN_STEP_COST

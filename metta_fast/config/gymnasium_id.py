@@ -4,7 +4,7 @@
     is_gymnasium_id("my_module:make")       # False: after the colon is the name of a function or class
     recipe_of("butterfly/pistonball_v6")    # "pettingzoo"
 
-Place in the flow: resolve/compose.py decides with it what `env=…` means, trust.py which key such a word sets.
+Place in the flow: resolve/arguments.py decides with it what `env=…` means, trust.py which key such a word sets.
 """
 
 from __future__ import annotations

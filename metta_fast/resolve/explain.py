@@ -20,7 +20,7 @@ from metta_fast.config.keys import GROUPS, Key, config_to_dict, get, keys, shown
 from metta_fast.envs import is_ours
 from metta_fast.machine.hardware import GIB
 from metta_fast.resolve.algorithm_keys import LEFT_OUT, unread
-from metta_fast.resolve.compose import CONFIGS, options
+from metta_fast.resolve.config_files import CONFIGS, options
 from metta_fast.resolve.memory_estimate import describe, total
 from metta_fast.resolve.resolve import Resolved
 

@@ -45,10 +45,10 @@ from metta_fast.metrics.wandb_logger import check_wandb
 from metta_fast.resolve import memory_estimate as memory
 from metta_fast.resolve.algorithm_keys import check_algorithm
 from metta_fast.resolve.compose import Composed
-from metta_fast.resolve.derived_defaults import Defaults
+from metta_fast.resolve.derived.defaults import Defaults
+from metta_fast.resolve.derived.step_cost import first_look
 from metta_fast.resolve.fit_sizes import fit_sizes
 from metta_fast.resolve.no_effect import check_effects
-from metta_fast.resolve.step_cost import first_look
 from metta_fast.storage.run_folder import safe_name
 from metta_fast.storage.user_files import exists, is_folder
 from metta_fast.vector.choose import choose

@@ -1,6 +1,7 @@
 """Reads what `env.path=./snake` means: the recipe env=c, the folder's own recipe NAME.yaml, and its name.
 
-Place in the flow: compose.py calls these while it reads the command line. Nothing of the folder is imported here.
+Place in the flow: resolve/arguments.py and compose.py call these while they read the command line. Nothing of the
+folder is imported here.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Refused: what is no regular file or no UTF-8, aliases that contain themselves or grow without bound, and numbers that
 YAML 1.1 reads as others than they look: `1:30` is 90, `010` is 8.
 
-Place in the flow: compose.py calls `check_file` for the files of --config-dir.
+Place in the flow: resolve/config_files.py calls `check_file` for the files of --config-dir.
 """
 
 from __future__ import annotations

@@ -24,7 +24,8 @@ from metta_fast.config.keys import (
     keys,
 )
 from metta_fast.contracts.errors import UserError
-from metta_fast.resolve.compose import CONFIGS, compose, options
+from metta_fast.resolve.compose import compose
+from metta_fast.resolve.config_files import CONFIGS, options
 
 PROFILES = ("ultra_fast", "original", "cpu", "h100", "auto")
 

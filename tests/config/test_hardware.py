@@ -13,7 +13,8 @@ from metta_fast.machine.hardware import GIB, Gpu, Machine, allowed_cores, memory
 from metta_fast.resolve import choose_profile as profiles
 from metta_fast.resolve import smaller_sizes
 from metta_fast.resolve.choose_profile import CARDS, choose_profile
-from metta_fast.resolve.compose import CONFIGS, compose
+from metta_fast.resolve.compose import compose
+from metta_fast.resolve.config_files import CONFIGS
 from metta_fast.resolve.fit_sizes import fit_sizes
 from metta_fast.resolve.smaller_sizes import out_of_memory_advice
 

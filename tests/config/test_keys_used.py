@@ -10,8 +10,8 @@ import pytest
 from metta_fast.config.keys import keys
 
 ROOT = Path(__file__).parents[2]
-OURS = {"schema.py", "run_schema.py", "keys.py", "compose.py", "resolve.py", "fit_sizes.py", "sizes.py",
-        "hardware.py", "explain.py", "fit_devices.py", "env_on_gpu.py", "memory_estimate.py", "memory.py",
+OURS = {"schema.py", "run_schema.py", "keys.py", "compose.py", "config_files.py", "resolve.py", "fit_sizes.py",
+        "sizes.py", "hardware.py", "explain.py", "fit_devices.py", "env_on_gpu.py", "memory_estimate.py", "memory.py",
         "choose_profile.py", "smaller_sizes.py", "algorithm_keys.py"}  # fmt: skip
 ONE_VALUE = {
     "trainer.optimizer": "adam is the only choice so far",

@@ -16,7 +16,8 @@ import yaml
 from metta_fast.config.keys import config_from_dict, get, keys
 from metta_fast.contracts.errors import UserError
 from metta_fast.machine.hardware import GIB, Gpu, Machine
-from metta_fast.resolve.compose import compose, options
+from metta_fast.resolve.compose import compose
+from metta_fast.resolve.config_files import options
 from metta_fast.resolve.explain import cfg_text, explain_text, help_text
 from metta_fast.resolve.resolve import Resolved, resolve
 
@@ -39,19 +40,16 @@ def values(config: Any) -> list[Any]:
     return found
 
 
+INCOMPLETE = {"atari", "c", "custom", "gymnasium", "mettagrid", "minigrid", "pettingzoo", "pufferlib"}
+INCOMPLETE |= {"grid_map", "robot"}
+"""Recipes that need an id, a function, a file or another package."""
+
+
 @pytest.mark.parametrize("machine", [LAPTOP, H100, T4])
 @pytest.mark.parametrize("profile", ["auto", "ultra_fast", "original", "cpu", "h100"])
 def test_no_auto_is_left(profile: str, machine: Machine) -> None:
     for env in options("env"):
-        if env in (
-            "atari",
-            "c",
-            "custom",
-            "gymnasium",
-            "minigrid",
-            "grid_map",
-            "robot",
-        ):  # they need a function, an id or a file
+        if env in INCOMPLETE:
             continue
         if find_spec("mujoco") is None and compose([f"env={env}"]).config.env.factory == "robot":
             continue

@@ -156,7 +156,7 @@ def test_the_look_sends_legal_actions_alone() -> None:
 def test_a_run_is_resumed_and_evaluated_with_what_was_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from metta_fast.resolve import step_cost
+    from metta_fast.resolve.derived import step_cost
 
     where = [f"run.dir={tmp_path}", "run.name=one"]
     assert main(["train", f"env={HERE}:own_factory", *SMALL, *where]) == 0

@@ -72,6 +72,12 @@ CHANGES = [
                 "        if False:\n",
                 "a value that must be given is not asked for",
             ),
+        ],
+    ),
+    *in_file(
+        "metta_fast/resolve/config_files.py",
+        CONFIG,
+        [
             (
                 "            if (CONFIGS / file.relative_to(folder)).exists():\n",
                 "            if False:\n",

@@ -8,7 +8,7 @@ import pytest
 
 from metta_fast.machine.hardware import GIB, Gpu, Machine
 from metta_fast.resolve.compose import compose
-from metta_fast.resolve.derived_values import Facts, derive
+from metta_fast.resolve.derived.values import Facts, derive
 from metta_fast.resolve.explain import explain_text
 from metta_fast.resolve.resolve import Resolved, resolve
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from metta_fast.config.keys import check_value, keys
 from metta_fast.contracts.env import ActionSpec, EnvSpec, Leaf
-from metta_fast.resolve.derived_values import STEP_COSTS, Facts, derive
+from metta_fast.resolve.derived.values import STEP_COSTS, Facts, derive
 
 DISCRETE = ActionSpec("discrete", nvec=(3,))
 BOX = ActionSpec("box", low=(-1.0,), high=(1.0,))

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from metta_fast.machine.hardware import GIB, Machine
-from metta_fast.resolve import step_cost as module
 from metta_fast.resolve.compose import compose
+from metta_fast.resolve.derived import step_cost as module
+from metta_fast.resolve.derived.step_cost import classify
 from metta_fast.resolve.explain import explain_text
 from metta_fast.resolve.resolve import Resolved, resolve
-from metta_fast.resolve.step_cost import classify
 from metta_fast.run.train_function import train
 from metta_fast.vector.first_look import Seen
 

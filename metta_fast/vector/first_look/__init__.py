@@ -10,7 +10,7 @@
 An environment that raises, hangs, exits, crashes or prints does so in the child, before the run starts. The child
 plays random legal actions for a tenth of a second, and twice as long again if a step may wait.
 
-Place in the flow: resolve/step_cost.py asks and classifies. Nothing here imports torch.
+Place in the flow: resolve/derived/step_cost.py asks and classifies. Nothing here imports torch.
 """
 
 from __future__ import annotations

@@ -4,7 +4,8 @@
     overlap = steps_overlap(step, seconds)     # True: meanwhile other threads of the process run
 
 Environments that wait can step in far more threads or workers than there are cores. Place in the flow: the child of
-__init__.py asks; resolve/step_cost.py makes env.step_waits of the answers, and vector/choose.py a backend of that.
+__init__.py asks; resolve/derived/step_cost.py makes env.step_waits of the answers, and vector/choose.py a backend of
+that.
 """
 
 from __future__ import annotations

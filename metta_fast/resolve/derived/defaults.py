@@ -3,7 +3,7 @@
     schema < detected profile (FROM_DETECTED only) < derived values < typed profile < recipes < command line
 
 A profile is typed by `hardware=name`; `hardware=auto` and a program's default profile are detected. Profiles were
-tuned for our own environments, so a detected one keeps only what describes the machine. derived_values.py has the
+tuned for our own environments, so a detected one keeps only what describes the machine. values.py has the
 values.
 
     profile ─► (algorithm, environment) ─► derived ─► (devices, sizes) ─► budget        steps of resolve.py
@@ -23,9 +23,9 @@ from metta_fast.contracts.env import EnvFactory
 from metta_fast.envs import is_ours
 from metta_fast.resolve.algorithm_keys import unread
 from metta_fast.resolve.compose import DEFAULT, DERIVED
-from metta_fast.resolve.derived_values import Facts, derive
+from metta_fast.resolve.derived.step_cost import step_cost, step_waits
+from metta_fast.resolve.derived.values import Facts, derive
 from metta_fast.resolve.fit_devices import Devices
-from metta_fast.resolve.step_cost import step_cost, step_waits
 from metta_fast.vector.first_look import Seen
 
 FROM_DETECTED = ("vector.", "trainer.device", "trainer.precision")
@@ -42,7 +42,7 @@ class Defaults(Devices):
 
     def profile(self) -> None:
         """Leaves out what a detected profile sets beside the machine, for an environment that is not ours
-        (metta_fast/resolve/derived_defaults.py)."""
+        (metta_fast/resolve/derived/defaults.py)."""
         if self.detected is None:
             return
         left_out = leave_out_profile(self.config, self.origins, self.detected)
