@@ -178,7 +178,8 @@ class PolicyConfig:
     )
     encoder: str | None = key(
         None,
-        "your own encoder as module:Class; null: by policy.name and the kinds of the leaves",
+        "your own encoder as module:Class, or token_bag (long lists of tokens); null: by policy.name and the kinds of "
+        "the leaves",
         kind="str",
         null=True,
         names_code=True,
