@@ -171,10 +171,12 @@ install_dev() {
     local tools=()
     while IFS= read -r need; do tools+=("$need"); done < <(needs project.optional-dependencies.dev)
     pip_install "${tools[@]}"
-    tools=()
-    while IFS= read -r need; do tools+=("$need"); done < <(needs tool.metta_fast.alone)
-    pip_install --no-deps --only-binary :all: "${tools[@]}" ||
-        echo "no wheel of ${tools[0]} for this Python: its tests are skipped"
+    for group in alone alone_mettagrid; do
+        tools=()
+        while IFS= read -r need; do tools+=("$need"); done < <(needs tool.metta_fast.$group)
+        pip_install --no-deps --only-binary :all: "${tools[@]}" ||
+            echo "no wheel of ${tools[0]} for this Python: its tests are skipped"
+    done
 }
 
 # The extensions are there already; here pip only takes them from the cache.
