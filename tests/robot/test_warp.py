@@ -86,9 +86,9 @@ def test_a_time_limit_is_a_truncation(device: str) -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("robot", ["ant", "hopper", "humanoid", "reacher"])
+@pytest.mark.parametrize("robot", ["ant", "reacher"])
 def test_other_robots_start_as_on_the_cpu(robot: str) -> None:
-    """Two steps, before errors grow with contacts."""
+    """One step, before errors grow with contacts."""
     if not torch.cuda.is_available():
         pytest.skip("needs a CUDA device")
     vec = vector("cuda", 4, task=robot)

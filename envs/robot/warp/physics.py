@@ -177,8 +177,10 @@ class Physics:
         self._warp.capture_launch(self._graphs[name], stream=self._stream())
 
     def _stream(self) -> Any:
-        """Returns torch's current stream as Warp's, one object for each."""
+        """Returns torch's current stream as Warp's, one object for each: with a second one Warp loses it."""
         handle = torch.cuda.current_stream(self.device).cuda_stream
+        if not handle:
+            return self._place.null_stream
         if handle not in self._streams:
             self._streams[handle] = self._warp.Stream(self._place, cuda_stream=handle)
         return self._streams[handle]
