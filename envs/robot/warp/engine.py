@@ -142,8 +142,8 @@ class Engine:
         self.world = World(
             **{name: tensor.data_ptr() for name, tensor in self._held.items()},
             **sizes,
-            timestep=model.opt.timestep,
-            dt=model.opt.timestep * physics.frame_skip,
+            timestep=physics.timestep,
+            dt=physics.timestep * factory.frame_skip,
             first_env=first_env,
             num_envs=num_envs,
             total_envs=total_envs,

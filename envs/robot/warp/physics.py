@@ -85,10 +85,13 @@ class Physics:
         warp.config.log_level = warp.LOG_WARNING
         warp.init()
         self._mjw, self._warp = mujoco_warp, warp
-        self.device, self.num_envs, self.frame_skip = device, num_envs, frame_skip
+        self.device, self.num_envs = device, num_envs
         self._forces, self._derived = forces, derived
         self.mjm = mujoco.MjModel.from_xml_path(path)
-        self.notes = apply(self.mjm, preset)
+        self.timestep = float(self.mjm.opt.timestep)
+        """The model's own, in seconds."""
+        change = apply(self.mjm, preset)
+        self.notes, self.substeps = change.notes, frame_skip * change.substeps
         if njmax is None or nconmax is None:
             found = room_for(self.mjm)
             njmax, nconmax = found[0] if njmax is None else njmax, found[1] if nconmax is None else nconmax
@@ -97,6 +100,7 @@ class Physics:
         with warp.ScopedDevice(self._place):
             try:
                 self.model = mujoco_warp.put_model(self.mjm)
+                self.model.opt.graph_conditional = change.early_stop
                 self.model.opt.warn_overflow = 0  # the worlds' bits are read instead (vector.py)
                 self.data = mujoco_warp.make_data(self.mjm, nworld=num_envs, nconmax=nconmax, njmax=njmax)
             except (NotImplementedError, ValueError) as error:
@@ -110,7 +114,7 @@ class Physics:
         self._build()
 
     def step(self) -> None:
-        """Makes frame_skip steps, then the contact forces if they are wanted."""
+        """Makes the physics steps of one step, then the contact forces if they are wanted."""
         self._run("step", self._step)
 
     def forward(self) -> None:
@@ -146,7 +150,7 @@ class Physics:
     # ---- steps ----
 
     def _step(self) -> None:
-        for _ in range(self.frame_skip):
+        for _ in range(self.substeps):
             self._mjw.step(self.model, self.data)
         if self._forces:
             self._mjw.rne_postconstraint(self.model, self.data)
