@@ -28,6 +28,8 @@ from metta_fast.envs.batched.described import Described
 from metta_fast.envs.batched.jax_step import Rules, compiled
 from metta_fast.envs.batched.torch_source import Step
 
+ALIGNMENT = 64
+"""Bytes. A row of a rollout need not begin there."""
 CHUNKS = 16
 """A chunk of environments that are reset together is this part of all."""
 
@@ -78,7 +80,7 @@ class JaxSource:
 
     def step(self, actions: Tensor) -> Step:
         self.number += 1
-        given = jax.dlpack.from_dlpack(actions.contiguous())
+        given = jax.dlpack.from_dlpack(_aligned(actions))
         with jax.default_device(self.where):
             found = self._step(self.envs, self.sums.totals, self.keys, np.uint32(self.number), given)
         self.envs, self.sums.totals = found.state, found.totals
@@ -118,6 +120,12 @@ class JaxSource:
     def close(self) -> None:
         """Frees the states."""
         self.envs = self.keys = None
+
+
+def _aligned(tensor: Tensor) -> Tensor:
+    """Returns the tensor, or a copy: XLA reads memory that begins at whole multiples of ALIGNMENT."""
+    tensor = tensor.contiguous()
+    return tensor if tensor.data_ptr() % ALIGNMENT == 0 else tensor.clone()
 
 
 def _device(device: torch.device) -> Any:

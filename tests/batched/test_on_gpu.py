@@ -70,7 +70,15 @@ def test_tensors(kind: Callable[[int, str], Any]) -> None:
 
 def test_training_on_the_card() -> None:
     for env in (ManiSkillStandIn(ENVS, "cuda"), RslRlStandIn(ENVS, "cuda"), vector(Tally, ENVS, "SameStep")):
-        ppo = made(BatchedEnvFactory(env), ENVS, horizon=16, bptt=16, device="cuda", ahead=True)  # type: ignore[arg-type]
+        ppo = made(
+            BatchedEnvFactory(env),
+            ENVS,
+            horizon=16,
+            bptt=16,
+            device="cuda",
+            ahead=True,
+            policy={"shared": False},
+        )  # type: ignore[arg-type]
         for _ in range(3):
             ppo.collect()
             ppo.update()

@@ -136,9 +136,8 @@ class Gradients:
         logprob, entropy = self._logprob_entropy(output.params, batch)
         result = ppo_loss(logprob, entropy, output.value, batch, self.config, self.clip)
         if offset is not None:
-            result = result._replace(
-                loss=result.loss + self._shifted(batch, offset, logprob, output.value, result.ratio)
-            )
+            loss = result.loss + self._shifted(batch, offset, logprob, output.value, result.ratio)
+            result = Loss(loss, result.stats, result.ratio)  # torch 2.11 does not compile _replace
         return result, output if self._wants_output else None
 
     def _shifted(
