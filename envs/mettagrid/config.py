@@ -34,11 +34,11 @@ def mettagrid_factory(config: EnvConfig) -> MettaGridFactory:
         UserError: no or an unknown recipe, a missing package, a recipe that gives something else, a field that a
             MettaGridConfig does not have, or one with which the simulator cannot be made.
     """
-    where = f"env.recipe={config.recipe}"
+    where = f"env.recipe={shown(config.recipe)}"
     if not config.recipe:
         raise UserError(
-            f"env=mettagrid needs a recipe, for example env.recipe={next(iter(RECIPES))}, or your own function as "
-            "env.recipe=my_module:make, which returns a MettaGridConfig"
+            f"{where}: env=mettagrid needs a recipe, for example env.recipe={next(iter(RECIPES))}, or your own "
+            "function as env.recipe=my_module:make, which returns a MettaGridConfig"
         )
     if ":" not in config.recipe and config.recipe not in RECIPES:
         raise UserError(

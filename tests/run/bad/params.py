@@ -31,8 +31,8 @@ TASKS = ("ant", "hopper", "pusher")
 
 def names() -> Iterator[tuple[str, str]]:
     """Yields (recipe, key) of every parameter."""
-    from metta_fast.envs import ROBOT_KEYS
     from metta_fast.envs.grid.config import grid_config
+    from metta_fast.envs.registry.ours import ROBOT_KEYS
     from metta_fast.envs.robot.env import find_task
 
     taken = ("num_agents", "observation", "max_steps", "limit_is_terminal")
