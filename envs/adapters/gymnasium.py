@@ -22,10 +22,10 @@ from typing import Any
 from metta_fast.config.extension import described, keywords, load_module, load_named
 from metta_fast.config.gymnasium_id import package_and_id
 from metta_fast.config.keys import EnvConfig, nearest
-from metta_fast.contracts.env import EnvError
 from metta_fast.contracts.errors import UserError
 from metta_fast.contracts.interrupt import is_interrupt
 from metta_fast.envs.adapters.packages import check_package, missing_package, register, registered_by
+from metta_fast.envs.adapters.python_factory import check_no_params, factory_of_id, wrapped
 from metta_fast.envs.python_checks import check_env
 from metta_fast.envs.python_env import PythonEnvFactory
 
@@ -36,8 +36,6 @@ CURES = {
     "env.limit_is_terminal": "wrap the environment (env.wrappers) to give terminated at the time limit",
 }
 """Keys that have no effect here, and what to type instead."""
-
-
 SHOWN = 5
 """Ids that a message lists."""
 ATARI = "ale_py.env:AtariEnv"
@@ -116,29 +114,13 @@ def factory_of(made: Maker, config: EnvConfig, text: tuple[str, ...] = ()) -> Py
     Args:
         text: leaves to leave out as well, where the environment has them.
     """
-    if config.params:
-        key = next(iter(config.params))
-        raise UserError(
-            f"env.params.{key} has no effect with {made.where}: arguments of the environment are env.kwargs.{key}=…"
-        )
-    try:
-        factory = PythonEnvFactory(
-            _Checked(made),
-            name=config.name,
-            drop=config.drop,
-            leaf_kinds=config.leaf_kinds,
-            drop_if_there=text,
-            action_mask=config.action_mask,
-        )
-    except EnvError as error:
-        cause = error.__cause__
-        if isinstance(cause, UserError):
-            raise cause from error
-        raise UserError(_cure(cause, made) or f"{made.where}: {error}") from error
-    factory.make_env = made
-    factory.unread_keys = frozenset(CURES)  # type: ignore[attr-defined]
-    factory.key_cures = CURES  # type: ignore[attr-defined]
-    return factory
+    check_no_params(config)
+
+    def unknown(name: str) -> str:
+        takes = _takes(made.spec)
+        return f"env.kwargs.{name}: unknown key; {made.spec.id} takes {', '.join(takes) or 'none'}"
+
+    return factory_of_id(made, _Checked(made), config, CURES, unknown, text)
 
 
 @dataclass(frozen=True)
@@ -158,18 +140,6 @@ class _Checked:
                 )
             env = outer
         return env
-
-
-def wrapped(env: Any, named: str, wrap: Callable[[Any], Any]) -> Any:
-    """Returns wrap(env). Raises UserError if it fails; `named` is the key and the wrapper's name, for the message."""
-    try:
-        return wrap(env)
-    except BaseException as error:
-        if is_interrupt(error):
-            raise
-        raise UserError(
-            f"{named}(env) failed: {described(error)}; a wrapper is called with the environment alone"
-        ) from error
 
 
 def _found(name: str, where: str, package: str) -> Any:
@@ -227,22 +197,6 @@ def _creator(spec: Any, where: str) -> Callable[..., Any]:
         if is_interrupt(error):
             raise
         raise UserError(missing_package(error, where) or f"{where}: {described(error)}") from error
-
-
-def _cure(error: BaseException | None, made: Maker) -> str:
-    """Returns the message for a failure of the constructor whose cure is known, or ""."""
-    found = error
-    while found is not None:
-        if text := missing_package(found, made.where):
-            return text
-        unknown = re.search(r"unexpected keyword argument '(\w+)'", str(found))
-        if isinstance(found, TypeError) and unknown and unknown[1] in made.kwargs:
-            takes = _takes(made.spec)
-            return f"env.kwargs.{unknown[1]}: unknown key; {made.spec.id} takes {', '.join(takes) or 'none'}"
-        found = found.__cause__ or found.__context__
-    if made.kwargs and error is not None and not isinstance(error, UserError):
-        return f"{made.where} with env.kwargs={dict(made.kwargs)} could not be made: {described(error)}"
-    return ""
 
 
 def _takes(spec: Any) -> list[str]:

@@ -30,11 +30,10 @@ from typing import Any
 from metta_fast.config.extension import described, load_module, load_named
 from metta_fast.config.gymnasium_id import ZOO, is_gymnasium_id, package_and_id
 from metta_fast.config.keys import EnvConfig, nearest, shown
-from metta_fast.contracts.env import EnvError
 from metta_fast.contracts.errors import UserError
 from metta_fast.contracts.interrupt import is_interrupt
-from metta_fast.envs.adapters.gymnasium import wrapped
 from metta_fast.envs.adapters.packages import check_package, missing_package
+from metta_fast.envs.adapters.python_factory import check_no_params, factory_of_id, wrapped
 from metta_fast.envs.agents.zoo import is_zoo
 from metta_fast.envs.python_checks import check_env
 from metta_fast.envs.python_env import PythonEnvFactory
@@ -106,32 +105,15 @@ def pettingzoo_factory(config: EnvConfig) -> PythonEnvFactory:
         raise UserError(
             f"env=pettingzoo needs the environment's id, for example env=pettingzoo env.id={EXAMPLE}"
         )
-    if config.params:
-        key = next(iter(config.params))
-        raise UserError(
-            f"env.params.{key} has no effect with {where}: arguments of the environment are env.kwargs.{key}=…"
-        )
+    check_no_params(config)
     entry, kwargs = _found(config.id, where)
     wrappers = tuple((name, load_named(name, "env.wrappers")) for name in config.wrappers)
     made = Maker(entry, {**kwargs, **config.kwargs}, wrappers, where)
-    try:
-        factory = PythonEnvFactory(
-            _Checked(made),
-            name=config.name,
-            drop=config.drop,
-            leaf_kinds=config.leaf_kinds,
-            action_mask=config.action_mask,
-            pad=config.pad,
-        )
-    except EnvError as error:
-        cause = error.__cause__
-        if isinstance(cause, UserError):
-            raise cause from error
-        raise UserError(_cure(cause, made) or f"{where}: {error}") from error
-    factory.make_env = made
-    factory.unread_keys = frozenset(CURES)  # type: ignore[attr-defined]
-    factory.key_cures = CURES  # type: ignore[attr-defined]
-    return factory
+
+    def unknown(name: str) -> str:
+        return f"env.kwargs.{name}={shown(made.kwargs[name])}: {where} takes no such argument"
+
+    return factory_of_id(made, _Checked(made), config, CURES, unknown)
 
 
 # ── ids ──
@@ -235,22 +217,3 @@ def _ids() -> Iterator[str]:
             for found in pkgutil.iter_modules([f"{place}/{family.name}"]) if family.ispkg else ():
                 if re.search(r"_v\d+$", found.name):
                     yield f"{family.name}/{found.name}"
-
-
-# ── what went wrong ──
-
-
-def _cure(error: BaseException | None, made: Maker) -> str:
-    """Returns the message for a failure of the constructor whose cure is known, or ""."""
-    found = error
-    while found is not None:
-        if text := missing_package(found, made.where):
-            return text
-        unknown = re.search(r"unexpected keyword argument '(\w+)'", str(found))
-        if isinstance(found, TypeError) and unknown and unknown[1] in made.kwargs:
-            value = shown(made.kwargs[unknown[1]])
-            return f"env.kwargs.{unknown[1]}={value}: {made.where} takes no such argument"
-        found = found.__cause__ or found.__context__
-    if made.kwargs and error is not None and not isinstance(error, UserError):
-        return f"{made.where} with env.kwargs={dict(made.kwargs)} could not be made: {described(error)}"
-    return ""

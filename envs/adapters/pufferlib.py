@@ -27,6 +27,7 @@ from metta_fast.contracts.errors import UserError
 from metta_fast.contracts.interrupt import is_interrupt
 from metta_fast.contracts.progress import watched
 from metta_fast.envs.adapters.packages import load_function
+from metta_fast.envs.adapters.python_factory import python_factory
 from metta_fast.envs.puffer.guard import unchanged
 from metta_fast.envs.puffer.native import Creator, NativeFactory
 from metta_fast.envs.puffer.placed import is_emulated, lacks
@@ -158,13 +159,7 @@ def _is_exactly_emulated(env: Any) -> bool:
 
 def _inner(creator: Creator, config: EnvConfig, where: str) -> PythonEnvFactory:
     try:
-        return PythonEnvFactory(
-            Inner(creator),
-            name=config.name,
-            drop=config.drop,
-            action_mask=config.action_mask,
-            leaf_kinds=config.leaf_kinds,
-        )
+        return python_factory(Inner(creator), config)
     except EnvError as error:
         raise UserError(f"{where}: {error}") from error
 

@@ -110,8 +110,8 @@ def _checked(
 
 def _of_maker(made: Any, function: Callable[..., Any], config: EnvConfig, where: str) -> EnvFactory:
     """Returns the factory of environments in Python: `made` makes environment i, or is PettingZoo's and made again."""
+    from metta_fast.envs.adapters.python_factory import python_factory
     from metta_fast.envs.agents.zoo import Again, is_maker
-    from metta_fast.envs.python_env import PythonEnvFactory
 
     if not is_maker(made):  # make(config) is itself the maker: PettingZoo's parallel_env() are such functions
         with suppress(Exception):
@@ -121,14 +121,7 @@ def _of_maker(made: Any, function: Callable[..., Any], config: EnvConfig, where:
     if wrong:
         raise UserError(f"{where} gave a maker of environments that does not fit: {wrong}")
     try:
-        return PythonEnvFactory(
-            made,
-            name=config.name,
-            drop=config.drop,
-            action_mask=config.action_mask,
-            leaf_kinds=config.leaf_kinds,
-            pad=config.pad,
-        )
+        return python_factory(made, config)
     except EnvError as error:
         raise UserError(f"{where}: {error}") from error
 

@@ -23,7 +23,7 @@ from metta_fast.config.keys import did_you_mean
 from metta_fast.contracts.env import EnvFactory
 from metta_fast.contracts.errors import UserError
 from metta_fast.envs import make_factory
-from metta_fast.envs.adapters.gymnasium import wrapped
+from metta_fast.envs.adapters.python_factory import wrapped
 from metta_fast.envs.python_env import PythonEnvFactory
 from metta_fast.machine.hardware import allowed_cores
 from metta_fast.resolve.compose import compose

@@ -7,9 +7,6 @@ from gymnasium import spaces
 
 from metta_fast.envs.python_env import env_seed
 
-REST = "TCcNS"
-"""What a script says of an agent whose episode ends by a flag."""
-
 
 class Game:
     """Agents that do as `script` says: [episode][step][agent], one letter each.

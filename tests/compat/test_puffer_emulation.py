@@ -111,7 +111,7 @@ def test_a_policy_finds_every_leaf_again(space, seed):
     space.seed(seed)
     shown = leaves_of(space.sample())
     observed = torch.from_numpy(env.observations)
-    found = leaves_of(native.nativize_tensor(observed, native.nativize_dtype(env.emulated)))
+    found = leaves_of(native.nativize_observation(observed, env.emulated))
     assert len(found) == len(shown)
     for one, two in zip(found, shown):
         np.testing.assert_array_equal(one.reshape(-1), two.reshape(-1).astype(one.dtype))

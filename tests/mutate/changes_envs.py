@@ -202,7 +202,7 @@ CHANGES = [
         "tests/robot/test_batch.py tests/robot/test_oracle.py",
         [
             ("((top << 26) | bottom)", "((top << 25) | bottom)", "noise covers half of its range"),
-            ("return radius * cos(", "return 0.5 * radius * cos(", "normal noise is half as wide"),
+            ("(mf_real)(radius * cos(", "(mf_real)(0.5 * radius * cos(", "normal noise is half as wide"),
         ],
     ),
     *in_file(
