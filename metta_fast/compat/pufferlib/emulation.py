@@ -30,7 +30,7 @@ from metta_fast.compat.pufferlib.emulated_spaces import (
     get_dtype_bounds,
 )
 from metta_fast.compat.pufferlib.errors import APIUsageError, InvalidAgentError
-from metta_fast.compat.pufferlib.puffer_env import set_buffers
+from metta_fast.compat.pufferlib.puffer_env import HasBuffers, set_buffers
 from metta_fast.config.extension import takes
 from metta_fast.envs.direct_step import direct_step
 
@@ -48,16 +48,10 @@ __all__ = [
 ]
 
 
-class _Emulated:
+class _Emulated(HasBuffers):
     """Holds the parts that both have: the environment, its spaces as a PufferEnv's, the buffers."""
 
-    observations: Any
-    rewards: Any
-    terminals: Any
-    truncations: Any
-    masks: Any
-    actions: Any
-    teacher_actions: Any
+    env: Any
 
     def _take(self, observation_space: Any, action_space: Any, num_agents: int, buf: Any) -> None:
         self.num_agents = num_agents
@@ -81,8 +75,18 @@ class _Emulated:
         if done:
             raise APIUsageError("step() was called after the episode's end: call reset first")
 
+    @property
+    def render_mode(self) -> Any:
+        return self.env.render_mode
 
-class GymnasiumPufferEnv(_Emulated, gymnasium.Env):  # type: ignore[misc]
+    def render(self) -> Any:
+        return self.env.render()
+
+    def close(self) -> None:
+        self.env.close()
+
+
+class GymnasiumPufferEnv(_Emulated, gymnasium.Env):  # type: ignore[misc, override]
     """Makes a PufferEnv of one agent.
 
     Args:
@@ -106,10 +110,6 @@ class GymnasiumPufferEnv(_Emulated, gymnasium.Env):  # type: ignore[misc]
         self.observation_space, self.action_space = self.single_observation_space, self.single_action_space
         self.render_modes = ["human", "rgb_array"]
         self._step = direct_step(self.env)
-
-    @property
-    def render_mode(self) -> Any:  # type: ignore[override]
-        return self.env.render_mode
 
     def reset(self, seed: int | None = None, options: Any = None) -> tuple[Any, Any]:  # type: ignore[override]
         """Starts an episode. Returns (observations [1, *shape], info)."""
@@ -143,12 +143,6 @@ class GymnasiumPufferEnv(_Emulated, gymnasium.Env):  # type: ignore[misc]
         self.rewards[0], self.masks[0] = reward, True
         self.terminals[0], self.truncations[0] = terminal, truncation
 
-    def render(self) -> Any:
-        return self.env.render()
-
-    def close(self) -> None:
-        self.env.close()
-
 
 class PettingZooPufferEnv(_Emulated):
     """Makes a PufferEnv of PettingZoo's parallel environment: its agents are `possible_agents`, which have the spaces
@@ -175,10 +169,6 @@ class PettingZooPufferEnv(_Emulated):
         self.all_done = True
         self.mask: dict[Any, bool] = {}
         self.dict_obs = {agent: self.observations[i] for i, agent in enumerate(self.possible_agents)}
-
-    @property
-    def render_mode(self) -> Any:
-        return self.env.render_mode
 
     @property
     def agents(self) -> list[Any]:
@@ -259,12 +249,6 @@ class PettingZooPufferEnv(_Emulated):
     def _check_agent(self, agent: Any) -> None:
         if agent not in self.possible_agents:
             raise InvalidAgentError(agent, self.possible_agents)
-
-    def render(self) -> Any:
-        return self.env.render()
-
-    def close(self) -> None:
-        self.env.close()
 
 
 def pad_agent_data(data: Mapping[Any, Any], agents: Sequence[Any], pad_value: Any) -> dict[Any, Any]:

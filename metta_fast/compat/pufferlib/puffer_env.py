@@ -49,7 +49,19 @@ def set_buffers(env: Any, buf: Mapping[str, Any] | None = None) -> None:
     env.teacher_actions = np.zeros_like(env.actions)
 
 
-class PufferEnv:
+class HasBuffers:
+    """Names the arrays that `set_buffers` gives."""
+
+    observations: Any
+    rewards: Any
+    terminals: Any
+    truncations: Any
+    masks: Any
+    actions: Any
+    teacher_actions: Any
+
+
+class PufferEnv(HasBuffers):
     """Steps `num_agents` agents together (see the module's docstring).
 
     Raises:
@@ -133,14 +145,6 @@ class PufferEnv:
         teacher = (self.teacher_actions,) if self.teacher_in_recv else ()
         flags = self.terminals, self.truncations
         return self.observations, self.rewards, *flags, *teacher, self.infos, self.agent_ids, self.masks
-
-    observations: Any
-    rewards: Any
-    terminals: Any
-    truncations: Any
-    masks: Any
-    actions: Any
-    teacher_actions: Any
 
 
 def _list(infos: Any) -> list[Any]:
