@@ -224,6 +224,10 @@ class RobotFactory:
         """Returns why env.device=auto leaves robots on the CPU."""
         return "its physics on the GPU (MuJoCo Warp) equals MuJoCo's in distribution only; env.device=cuda chooses it"
 
+    def has_gpu_states(self) -> bool:
+        """Returns True: MuJoCo Warp's state is in single precision, and without MuJoCo's other arrays."""
+        return True
+
     def gpu_keys(self) -> tuple[str, ...]:
         """Returns keys of env.params that were given and have an effect with env.device=cuda only."""
         return tuple(name for name in ON_GPU if getattr(self, name) is not None)

@@ -92,6 +92,12 @@ def gpu_only_if_asked(factory: EnvFactory) -> str:
     return found
 
 
+def has_gpu_states(factory: EnvFactory) -> bool:
+    """Returns whether states of environments on the GPU are of another form than those on the CPU."""
+    found: bool = _ask(factory, "has_gpu_states", False)
+    return found
+
+
 def gpu_keys(factory: EnvFactory) -> tuple[str, ...]:
     """Returns keys of env.params that were given and have an effect only on the GPU."""
     found: tuple[str, ...] = _ask(factory, "gpu_keys", ())

@@ -46,7 +46,7 @@ from metta_fast.run.run_writer import Log, RunWriter, claim
 from metta_fast.run.saver import Saver
 from metta_fast.run.signals import Interrupt, Interrupted, Reason
 from metta_fast.run.snapshot import Snapshot
-from metta_fast.run.take_over.same_rules import check_rules
+from metta_fast.run.take_over.same_rules import check_rules, other_device
 from metta_fast.storage.altered import reading
 from metta_fast.storage.checkpoint import Checkpoint
 from metta_fast.storage.run_folder import RunDir, create
@@ -243,9 +243,11 @@ class Trainer:
 
     def _load(self, start: Checkpoint) -> None:
         check_rules(start, self.resolved.factory)
-        env = start.load("env")
+        env, why = start.load("env"), "their state is not in the checkpoint"
+        if env is not None and (moved := other_device(start, self.resolved.factory, self.config.env.device)):
+            env, why = None, moved
         if env is None:
-            self.log.say("the environments start new episodes: their state is not in the checkpoint")
+            self.log.say(f"the environments start new episodes: {why}")
         else:
             with reading(start.path, "env.pt"):
                 self.vec.load_state_dict(env)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from importlib import metadata
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,12 +14,15 @@ pytest.importorskip("mujoco")
 
 from metta_fast.contracts.env_answers import gpu_keys
 from metta_fast.contracts.errors import UserError
+from metta_fast.envs.grid.env import GridFactory
 from metta_fast.envs.robot.env import TASKS, RobotFactory
 from metta_fast.envs.robot.warp import _rules, packages
 from metta_fast.envs.robot.warp.engine import ROBOT, Rows, World, float_record, source_of
 from metta_fast.envs.robot.warp.vector import DERIVED, fields_read
 from metta_fast.envs.robot.warp.vector import TASKS as HEADERS
+from metta_fast.run.take_over.same_rules import other_device
 from metta_fast.runtime.nvrtc.compile import compile_source
+from metta_fast.storage.checkpoint import Checkpoint
 from tests.cuda.test_c_env import needs_nvrtc
 
 
@@ -78,6 +82,14 @@ def test_packages_that_do_not_fit_are_named(
     monkeypatch.setattr(metadata, "version", version)
     with pytest.raises(UserError, match=message):
         RobotFactory("reacher").make_device_vector(1, torch.device("cpu"), 0, 1)
+
+
+def test_a_resume_elsewhere_starts_new_episodes() -> None:
+    start = Checkpoint(Path("x"), {"config": {"env": {"device": "cuda"}}}, frozenset())
+    robot = RobotFactory("reacher")
+    assert other_device(start, robot, "cpu") == "their state in the checkpoint is that of env.device=cuda"
+    assert other_device(start, robot, "cuda") == ""
+    assert other_device(start, GridFactory(), "cpu") == ""
 
 
 def test_keys_for_the_gpu() -> None:

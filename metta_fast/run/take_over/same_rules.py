@@ -1,9 +1,13 @@
-"""Refuses to continue a run whose environment's rules have changed: its saved states fit the old rules only."""
+"""Checks whether a checkpoint's states of environments fit the environments that go on.
+
+check_rules(start, factory)               refuses rules that have changed
+other_device(start, factory, device)      "": they fit; else why the environments start new episodes
+"""
 
 from __future__ import annotations
 
 from metta_fast.contracts.env import EnvFactory
-from metta_fast.contracts.env_answers import rules_digest
+from metta_fast.contracts.env_answers import has_gpu_states, rules_digest
 from metta_fast.contracts.errors import UserError
 from metta_fast.storage.checkpoint import Checkpoint
 
@@ -17,3 +21,11 @@ def check_rules(start: Checkpoint, factory: EnvFactory) -> None:
             f"and the environments' states in it fit only the old ones; restore the rules, or begin a new run with its "
             f"policy: init_from={start.path}"
         )
+
+
+def other_device(start: Checkpoint, factory: EnvFactory, device: str) -> str:
+    """Returns why states saved with another env.device do not fit, or ""."""
+    then = start.meta.get("config", {}).get("env", {}).get("device")
+    if then in (None, device) or not has_gpu_states(factory):
+        return ""
+    return f"their state in the checkpoint is that of env.device={then}"
