@@ -171,7 +171,7 @@ install_dev() {
     local tools=()
     while IFS= read -r need; do tools+=("$need"); done < <(needs project.optional-dependencies.dev)
     pip_install "${tools[@]}"
-    for group in alone alone_mettagrid; do
+    for group in alone alone_mettagrid alone_warp; do
         tools=()
         while IFS= read -r need; do tools+=("$need"); done < <(needs tool.metta_fast.$group)
         pip_install --no-deps --only-binary :all: "${tools[@]}" ||

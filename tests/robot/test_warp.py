@@ -114,7 +114,7 @@ def test_episodes_are_as_long_as_on_the_cpu(device: str) -> None:
 
 
 def test_first_episodes_are_staggered() -> None:
-    vec = vector("cpu", 4, max_steps=4, task="inverted_pendulum", reset_noise_scale=0)
+    vec = vector("cpu", 4, max_steps=4, reset_noise_scale=0)
     b = attached(vec)
     vec.async_reset(0, stagger=True)
     rows = play(vec, b, torch.zeros(4, 4, 1))
