@@ -1,11 +1,14 @@
-"""Compares MettaGrid's simulator in our vector with the package's own wrapper, in one process on one core.
+"""Compares MettaGrid's simulator in our vector with the package's own wrapper.
 
     python -m metta_fast.bench.stepping.mettagrid
-    python -m metta_fast.bench.stepping.mettagrid --agents 24,1 --envs 8 --seconds 3 --repeats 7
+    python -m metta_fast.bench.stepping.mettagrid --agents 24,1 --envs 32 --seconds 3 --repeats 7
 
-    simulator   the C++ simulator's step on its own buffers, in a loop: nothing can be faster
-    ours        our serial backend, which also makes the rows of episodes and statistics
-    wrapper     MettaGridPufferEnv.step in a loop; it needs pufferlib and torch
+    simulator           the C++ simulator's step on its own buffers, in a loop: nothing on one core can be faster
+    ours, serial        our serial backend, which also makes the rows of episodes and statistics
+    ours, workers       our workers, as many as cores
+    wrapper, loop       MettaGridPufferEnv.step in a loop; it needs pufferlib and torch, and gives no statistics
+    wrapper, Serial     the same in pufferlib.vector
+    wrapper, processes  pufferlib.vector.Multiprocessing, as many as cores
 
 All step the package's make_arena with random actions, drawn beforehand, and take turns. A step is one of one agent.
 """
@@ -16,6 +19,7 @@ import argparse
 import statistics
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
@@ -28,6 +32,7 @@ from metta_fast.bench.stepping.steppers import Ours, Stepper
 from metta_fast.contracts.env import Array
 from metta_fast.contracts.errors import UserError
 from metta_fast.envs.mettagrid.package import needs_mettagrid
+from metta_fast.machine import hardware
 
 MOVES = 5
 """Actions of the arena."""
@@ -57,14 +62,7 @@ class Loop(Stepper):
 
 def wrapper(agents: int, num_envs: int) -> Loop:
     """Makes the package's wrapper, as its docstring shows."""
-    from mettagrid.builder.envs import make_arena
-    from mettagrid.envs.mettagrid_puffer_env import MettaGridPufferEnv
-    from mettagrid.simulator import Simulator
-
-    envs = [
-        MettaGridPufferEnv(Simulator(), make_arena(num_agents=agents), buf=None, seed=i)
-        for i in range(num_envs)
-    ]
+    envs = [make_wrapped(agents, seed=i) for i in range(num_envs)]
     for env in envs:
         env.reset()
     return Loop(agents, [env.step for env in envs])
@@ -84,38 +82,87 @@ def _bare(engine: Any, actions: Array) -> None:
     engine.step()
 
 
-def ours(agents: int, num_envs: int) -> Ours:
+def ours(agents: int, num_envs: int, backend: str) -> Ours:
     from mettagrid.builder.envs import make_arena
 
     from metta_fast.envs.mettagrid.factory import MettaGridFactory
 
-    return Ours(MettaGridFactory(make_arena(num_agents=agents)), num_envs, "serial", 1, blocks=1)
+    cores, blocks = (1, 1) if backend == "serial" else (hardware.allowed_cores(), 2)
+    return Ours(MettaGridFactory(make_arena(num_agents=agents)), num_envs, backend, cores, blocks=blocks)
+
+
+def make_wrapped(agents: int, buf: Any = None, seed: int = 0) -> Any:
+    """Makes one wrapper, as pufferlib.vector calls it."""
+    from mettagrid.builder.envs import make_arena
+    from mettagrid.envs.mettagrid_puffer_env import MettaGridPufferEnv
+    from mettagrid.simulator import Simulator
+
+    return MettaGridPufferEnv(Simulator(), make_arena(num_agents=agents), buf=buf, seed=seed)
+
+
+class PufferVector(Stepper):
+    """Steps the wrapper in pufferlib.vector."""
+
+    def __init__(self, agents: int, num_envs: int, backend: str) -> None:
+        import pufferlib.vector
+
+        cores = hardware.allowed_cores()
+        more = {} if backend == "Serial" else {"num_workers": cores, "overwork": True}
+        self.task, self._tape, self._count = "arena", tape(agents * num_envs), 0
+        self._env = pufferlib.vector.make(
+            partial(make_wrapped, agents),
+            num_envs=num_envs,
+            backend=getattr(pufferlib.vector, backend),
+            **more,
+        )
+        self._env.async_reset(0)
+        self._env.recv()
+
+    def step(self) -> int:
+        self._env.send(self._tape[self._count % TAPE])
+        self._count += 1
+        self._env.recv()
+        return len(self._tape[0])
+
+    def close(self) -> None:
+        self._env.close()
+
+
+SIDES: dict[str, Callable[[int, int], Any]] = {
+    "simulator": simulator,
+    "ours, serial": partial(ours, backend="serial"),
+    "ours, workers": partial(ours, backend="workers"),
+    "wrapper, loop": wrapper,
+    "wrapper, Serial": partial(PufferVector, backend="Serial"),
+    "wrapper, processes": partial(PufferVector, backend="Multiprocessing"),
+}
 
 
 def measure(
     agents: int, num_envs: int, seconds: float, repeats: int, say: Callable[[str], None]
 ) -> list[str]:
     """Returns the lines of the table for one number of agents."""
-    sides = {"simulator": simulator, "ours": ours}
     notes = []
-    if PUFFERLIB.version():
-        sides["wrapper"] = wrapper
-    else:
+    if not (there := bool(PUFFERLIB.version())):
         notes.append(PUFFERLIB.absent())
-    steppers: dict[str, Any] = {name: make(agents, num_envs) for name, make in sides.items()}
-    for stepper in steppers.values():
-        stepper.round(BURN_IN_S)
-    results, more = in_turns([partial(one.round, seconds) for one in steppers.values()], repeats, say)
+    with ExitStack() as stack:
+        steppers: dict[str, Any] = {}
+        for name, make in SIDES.items():
+            if there or not name.startswith("wrapper"):
+                steppers[name] = make(agents, num_envs)
+                stack.callback(steppers[name].close)
+                steppers[name].round(BURN_IN_S)
+        results, more = in_turns([partial(one.round, seconds) for one in steppers.values()], repeats, say)
     speeds = {
         name: [one["steps_per_s"] for one in rounds] for name, rounds in zip(steppers, results, strict=True)
     }
-    steppers["ours"].close()
     lines = []
     for name, found in speeds.items():
-        line = f"{agents:>6} {num_envs:>5}  {name:<10} {statistics.median(found):>12,.0f}"
-        if name == "wrapper":
-            ratios = sorted(a / b for a, b in zip(speeds["ours"], found, strict=True))
-            line += f"   ours is {statistics.median(ratios):.2f} times ({ratios[0]:.2f} to {ratios[-1]:.2f})"
+        line = f"{agents:>6} {num_envs:>5}  {name:<18} {statistics.median(found):>10,.0f}"
+        for rival in ("wrapper, loop", "wrapper, Serial", "wrapper, processes"):
+            if name.startswith("ours") and rival in speeds:
+                ratio = statistics.median(a / b for a, b in zip(found, speeds[rival], strict=True))
+                line += f"   {ratio:.2f} × {rival}"
         lines.append(line)
     return lines + [f"note: {note}" for note in (*notes, *more)]
 
@@ -124,13 +171,13 @@ def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m metta_fast.bench.stepping.mettagrid", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
     parser.add_argument("--agents", default="24,1", help="agents of an environment, one table row for each")
-    parser.add_argument("--envs", type=int, default=8, help="environments")
+    parser.add_argument("--envs", type=int, default=32, help="environments")
     parser.add_argument("--seconds", type=float, default=3.0)
     parser.add_argument("--repeats", type=int, default=7)
     given = parser.parse_args(words)
     try:
         needs_mettagrid("this benchmark")
-        print(f"{'agents':>6} {'envs':>5}  {'':10} {'steps/s':>12}")
+        print(f"{'agents':>6} {'envs':>5}  {'':18} {'steps/s':>10}")
         for word in given.agents.split(","):
             for line in measure(int(word), given.envs, given.seconds, given.repeats, _say):
                 print(line, flush=True)
