@@ -19,7 +19,7 @@ from metta_fast.contracts.env import Array, Rows
 from metta_fast.envs.actions import ActionDecoder, action_spec
 from metta_fast.envs.actions.masks import MaskSource, refuse, unexpected
 from metta_fast.envs.batched.described import FINAL, Described, privileged
-from metta_fast.envs.batched.interface import autoreset_mode, count, metadata, seek
+from metta_fast.envs.batched.interface import autoreset_mode, count, metadata, seek, unwrapped
 from metta_fast.envs.batched.sums import Sums, add_arrays
 from metta_fast.envs.episode_length import episode_length, reward_threshold
 from metta_fast.envs.observed.dropped_leaves import without_leaves
@@ -104,7 +104,7 @@ class GymBatch:
         self._agents = (self.size,)
         self._next_step = about.autoreset == NEXT_STEP
         self._disabled = about.autoreset == DISABLED
-        self._seeds = isinstance(_innermost(env), (SyncVectorEnv, AsyncVectorEnv))
+        self._seeds = isinstance(unwrapped(env), (SyncVectorEnv, AsyncVectorEnv))
         self._fixed = any(kind.__module__.partition(".")[0] == "envpool" for kind in type(env).__mro__)
 
     def bind(self, rows: Rows) -> None:
@@ -244,8 +244,3 @@ class GymBatch:
 
     def close(self) -> None:
         self.env.close()
-
-
-def _innermost(env: Any) -> Any:
-    """Returns what a vector environment wraps, itself if nothing: its `unwrapped`."""
-    return getattr(env, "unwrapped", env)

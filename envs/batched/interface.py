@@ -59,14 +59,15 @@ def _has(env: Any, *methods: str) -> bool:
 
 def seek(env: Any, name: str) -> Any:
     """Returns an attribute of an environment, or of one that it wraps; None if there is none."""
-    for layer in (*layers(env), _unwrapped(env)):
+    for layer in (*layers(env), unwrapped(env)):
         with suppress(Exception):  # properties are the user's code
             if (found := getattr(layer, name, None)) is not None:
                 return found
     return None
 
 
-def _unwrapped(env: Any) -> Any:
+def unwrapped(env: Any) -> Any:
+    """Returns the innermost environment; None if there is none to see."""
     with suppress(Exception):
         return env.unwrapped
     return None

@@ -18,8 +18,16 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from torch import Tensor
 
 from metta_fast.envs.batched.factory import BatchedEnvFactory
+from metta_fast.vector import make_vector
 
 LIMIT = 7
+CPU = torch.device("cpu")
+
+
+def vector_of(env: Any, num_envs: int, first_env: int = 0, total_envs: int = 0) -> Any:
+    """Returns the DeviceVector on the CPU of a factory, or of what a factory is made of."""
+    factory = env if isinstance(env, BatchedEnvFactory) else BatchedEnvFactory(env)
+    return make_vector(factory, num_envs, first_env, total_envs or num_envs, backend="gpu", device=CPU)
 
 
 class Tally(gymnasium.Env):

@@ -9,12 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 envpool = pytest.importorskip("envpool")
 
-from metta_fast.envs.batched.factory import BatchedEnvFactory  # noqa: E402
-from metta_fast.vector import make_vector  # noqa: E402
+from tests.batched.envs import vector_of  # noqa: E402
 from tests.vector.device_suite import HORIZON, attached, check_ends, play, shown, tape_for  # noqa: E402
 
 ENVS, STEPS = 6, 8 * HORIZON
@@ -24,13 +22,9 @@ def pool(name: str, num_envs: int = ENVS) -> Any:
     return envpool.make_gymnasium(name, num_envs=num_envs, seed=3, max_episode_steps=23)
 
 
-def vector_of(env: Any, num_envs: int = ENVS) -> Any:
-    return make_vector(BatchedEnvFactory(env), num_envs, backend="gpu", device=torch.device("cpu"))
-
-
 @pytest.mark.parametrize("name", ["CartPole-v1", "Pendulum-v1"])
 def test_rows_are_those_of_a_pool_that_is_stepped_directly(name: str) -> None:
-    vec, plain = vector_of(pool(name)), pool(name)
+    vec, plain = vector_of(pool(name), ENVS), pool(name)
     assert (vec.spec.autoreset, vec.spec.max_steps) == ("next_step", 23)
     b, tape = attached(vec), tape_for(vec.spec, ENVS, STEPS)
     vec.async_reset(1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import gymnasium
@@ -20,7 +21,7 @@ from metta_fast.envs.batched.factory import BatchedEnvFactory
 from metta_fast.envs.python_batch import env_seed
 from metta_fast.runtime.keyed_random import env_seed as epoch_seed
 from metta_fast.vector import make_vector
-from tests.batched.envs import Guess, Masked, Tally, vector
+from tests.batched.envs import Guess, Masked, Tally, vector, vector_of
 from tests.rollout.test_device_envs import made
 from tests.vector.device_suite import (
     HORIZON,
@@ -34,12 +35,7 @@ from tests.vector.device_suite import (
     tape_for,
 )
 
-CPU = torch.device("cpu")
 MODES = ("NextStep", "SameStep", "Disabled")
-
-
-def vector_of(factory: BatchedEnvFactory, num_envs: int, first_env: int = 0, total_envs: int = 0) -> Any:
-    return make_vector(factory, num_envs, first_env, total_envs or num_envs, backend="gpu", device=CPU)
 
 
 def leaves(obs: Any) -> dict[str, np.ndarray]:
@@ -106,10 +102,7 @@ def test_rows_are_those_of_a_plain_loop(mode: str, copy: bool) -> None:
 def test_the_contract(mode: str) -> None:
     """Of a function that makes any number of environments."""
     factory = BatchedEnvFactory(lambda num_envs: vector(Tally, num_envs, mode))
-
-    def make(num_envs: int, first_env: int, total_envs: int) -> Any:
-        return vector_of(factory, num_envs, first_env, total_envs)
-
+    make = partial(vector_of, factory)
     check_attach(make, 4)
     check_seeds(make, 4 * HORIZON, 4)
     check_ids(make, 4 * HORIZON, 5)

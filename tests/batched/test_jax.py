@@ -6,7 +6,7 @@ PYTHONPATH=… python -m pytest tests/batched/test_jax.py        # jax, and gymn
 from __future__ import annotations
 
 import os
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -18,18 +18,10 @@ jax = pytest.importorskip("jax")
 
 from metta_fast.contracts.errors import UserError  # noqa: E402
 from metta_fast.envs.batched.factory import BatchedEnvFactory  # noqa: E402
-from metta_fast.vector import make_vector  # noqa: E402
+from tests.batched.envs import vector_of  # noqa: E402
 from tests.batched.jax_envs import Guess, NewTally, Params, Tally, Wrapped  # noqa: E402
 from tests.rollout.test_device_envs import made  # noqa: E402
 from tests.vector.device_suite import HORIZON, attached, check, play, tape_for  # noqa: E402
-
-CPU = torch.device("cpu")
-
-
-def vector_of(env: Any, num_envs: int, first_env: int = 0, total_envs: int = 0) -> Any:
-    return make_vector(
-        BatchedEnvFactory(env), num_envs, first_env, total_envs or num_envs, backend="gpu", device=CPU
-    )
 
 
 def keys_of(seed: int, env: int, numbers: Any) -> Any:
@@ -99,18 +91,14 @@ def test_rows_are_those_of_a_plain_loop(kind: type, params: Any) -> None:
 def test_the_contract() -> None:
     """States included: an environment in JAX can be saved and goes on exactly."""
     factory = BatchedEnvFactory(Tally())
-
-    def make(num_envs: int, first_env: int, total_envs: int) -> Any:
-        return make_vector(factory, num_envs, first_env, total_envs, backend="gpu", device=CPU)
-
-    check(make)
+    check(partial(vector_of, factory))
 
 
 def test_a_wrapper_is_stepped_as_it_is() -> None:
     factory = BatchedEnvFactory(Wrapped(Tally()))
     assert not factory.spec.has_final_obs
     assert factory.spec.obs["obs"].shape == (3,)
-    vec = make_vector(factory, 4, backend="gpu", device=CPU)
+    vec = vector_of(factory, 4)
     b: Any = attached(vec)  # type: ignore[arg-type]
     vec.async_reset(1)
     rows = play(vec, b, tape_for(vec.spec, 4, 10))  # type: ignore[arg-type]

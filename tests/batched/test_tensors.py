@@ -15,12 +15,10 @@ from metta_fast.contracts.errors import UserError
 from metta_fast.envs.batched.factory import BatchedEnvFactory
 from metta_fast.envs.python_batch import env_seed
 from metta_fast.runtime.keyed_random import env_seed as epoch_seed
-from metta_fast.vector import make_vector
-from tests.batched.envs import IsaacLabStandIn, ManiSkillStandIn, Numbers, RslRlStandIn, by_size
+from tests.batched.envs import IsaacLabStandIn, ManiSkillStandIn, Numbers, RslRlStandIn, by_size, vector_of
 from tests.rollout.test_device_envs import made
 from tests.vector.device_suite import HORIZON, Rows, attached, check_attach, check_ends, play
 
-CPU = torch.device("cpu")
 ENVS = 6
 KINDS: dict[str, Callable[[], Any]] = {
     "rsl_rl": lambda: RslRlStandIn(ENVS),
@@ -29,10 +27,6 @@ KINDS: dict[str, Callable[[], Any]] = {
     "not_reset": lambda: ManiSkillStandIn(ENVS, auto_reset=False),
 }
 FINAL = ("mani_skill", "not_reset")
-
-
-def vector_of(factory: BatchedEnvFactory) -> Any:
-    return make_vector(factory, ENVS, backend="gpu", device=CPU)
 
 
 def tape_of(kind: str, length: int) -> Tensor:
@@ -68,7 +62,7 @@ def plain_loop(kind: str, tape: Tensor) -> Rows:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_rows_are_those_of_a_plain_loop(kind: str) -> None:
-    vec = vector_of(BatchedEnvFactory(KINDS[kind]()))
+    vec = vector_of(BatchedEnvFactory(KINDS[kind]()), ENVS)
     b, tape = attached(vec), tape_of(kind, 8 * HORIZON)
     vec.async_reset(3)
     for want, found in zip(plain_loop(kind, tape), play(vec, b, tape)):
@@ -105,7 +99,7 @@ def test_what_they_are_made_of() -> None:
         gymnasium.wrappers.OrderEnforcing(IsaacLabStandIn(ENVS))
     )  # as gymnasium.make does
     assert (wrapped.interface, wrapped.fixed_num_envs(), wrapped.spec.obs) == ("torch", ENVS, spec.obs)
-    vec = vector_of(BatchedEnvFactory(RslRlStandIn(ENVS)))
+    vec = vector_of(BatchedEnvFactory(RslRlStandIn(ENVS)), ENVS)
     assert "no reset (RSL-RL's interface)" in vec.notes()[0]
     assert vec.notes() == []
 
@@ -113,7 +107,7 @@ def test_what_they_are_made_of() -> None:
 def test_tensor_dicts_of_the_package() -> None:
     tensordict = pytest.importorskip("tensordict")
     factory = BatchedEnvFactory(RslRlStandIn(ENVS, box=tensordict.TensorDict))
-    vec = vector_of(factory)
+    vec = vector_of(factory, ENVS)
     b, tape = attached(vec), tape_of("rsl_rl", 2 * HORIZON)
     vec.async_reset(3)
     for want, found in zip(plain_loop("rsl_rl", tape), play(vec, b, tape)):
@@ -123,7 +117,7 @@ def test_tensor_dicts_of_the_package() -> None:
 def test_episodes_begin_in_the_middle() -> None:
     """Through episode_length_buf, as RSL-RL does it by chance."""
     env = RslRlStandIn(ENVS)
-    vec = vector_of(BatchedEnvFactory(env))
+    vec = vector_of(BatchedEnvFactory(env), ENVS)
     attached(vec)
     vec.async_reset(3, stagger=True)
     assert env.episode_length_buf.tolist() == [0, 1, 2, 4, 5, 6]
@@ -133,7 +127,7 @@ def test_episodes_begin_in_the_middle() -> None:
 def test_the_contract(kind: str) -> None:
     def make(num_envs: int, first_env: int, total_envs: int) -> Any:
         factory = BatchedEnvFactory(ManiSkillStandIn(num_envs, auto_reset=kind == "mani_skill"))
-        return make_vector(factory, num_envs, first_env, total_envs, backend="gpu", device=CPU)
+        return vector_of(factory, num_envs, first_env, total_envs)
 
     check_attach(make, 4)
     check_ends(make, 4 * HORIZON, 4)
@@ -176,13 +170,13 @@ def test_mistakes_are_named() -> None:
     with pytest.raises(
         UserError, match=r"gives tensors on cuda, and the learner is on cpu; .*trainer\.device=cuda"
     ):
-        vector_of(cuda)
+        vector_of(cuda, ENVS)
     old = RslRlStandIn(ENVS)
     old.get_observations = lambda: torch.zeros(ENVS, 4)  # type: ignore[method-assign]
     with pytest.raises(UserError, match=r"get_observations\(\) gave Tensor: expected a TensorDict"):
         BatchedEnvFactory(old)
     env = RslRlStandIn(ENVS)
-    vec = vector_of(BatchedEnvFactory(env))
+    vec = vector_of(BatchedEnvFactory(env), ENVS)
     attached(vec)
     vec.async_reset(1)
     env.step = lambda actions: (env.get_observations(), torch.zeros(ENVS), torch.zeros(ENVS))  # type: ignore[method-assign]
