@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
+from string import Template
 
 import numpy as np
 import pytest
@@ -22,6 +24,7 @@ from metta_fast.envs.robot.warp.vector import DERIVED, fields_read
 from metta_fast.envs.robot.warp.vector import TASKS as HEADERS
 from metta_fast.run.take_over.same_rules import other_device
 from metta_fast.runtime.nvrtc.compile import compile_source
+from metta_fast.scaffold import new_robot
 from metta_fast.storage.checkpoint import Checkpoint
 from tests.cuda.test_c_env import needs_nvrtc
 
@@ -45,6 +48,14 @@ def test_options_in_float32_have_the_headers_size(task: str) -> None:
 def test_nvrtc_compiles_the_header(task: str) -> None:
     code = compile_source(source_of(task, float_record(RobotFactory(task).record).nbytes), 90)
     assert b".text.mf_world_step_kernel" in code
+
+
+@needs_nvrtc
+def test_nvrtc_compiles_what_new_robot_writes(tmp_path: Path) -> None:
+    text = (Path(new_robot.__file__).parent / "templates/robot_header.txt").read_text()
+    (tmp_path / "arm.h").write_text(Template(text).substitute(name="arm", guard="ARM"))
+    source = source_of("arm", 12)
+    assert compile_source(replace(source, include=(tmp_path, *source.include)), 90)
 
 
 @pytest.mark.parametrize(
