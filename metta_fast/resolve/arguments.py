@@ -47,6 +47,8 @@ class Arguments:
     """--config-dir, as absolute paths."""
     named: dict[str, str] = field(default_factory=dict)
     """Choices that are not files of configs/: the user's own, by group."""
+    selected: dict[str, list[tuple[str, Any]]] = field(default_factory=dict)
+    """Values that a group's choice stands for, by group. Typed values override them."""
 
 
 def parse(arguments: list[str]) -> Arguments:
@@ -103,6 +105,7 @@ def parse(arguments: list[str]) -> Arguments:
             _choose(name, given, found)
         else:
             found.values.append((name, given))
+    found.values[:0] = [value for values in found.selected.values() for value in values]
     take_folder(found.groups, found.values)
     return found
 
@@ -157,29 +160,31 @@ def _is_id(name: str, found: Arguments) -> bool:
 
 
 def _choose(group: str, value: Any, found: Arguments) -> None:
-    """Adds a group's choice: a file, or the values that select user code (typed values override them)."""
+    """Sets a group's choice: a file, or the values that select user code. It replaces an earlier choice."""
     if isinstance(value, Mapping):
         found.values += leaves({group: value})
         return
+    for earlier in (found.groups, found.named, found.selected):
+        earlier.pop(group, None)
     several = group == "features" and (value is None or isinstance(value, list))
     choices = list(value or []) if several else [value]
     own = [choice for choice in choices if _is_own(group, choice, found)]
     if own and group == "policy":
-        found.values.insert(0, ("policy.name", value))
+        found.selected[group] = [("policy.name", value)]
         return
     if own and group == "algorithm":
         found.named[group] = value
-        found.values.insert(0, ("algorithm.name", value))
+        found.selected[group] = [("algorithm.name", value)]
         return
     if own and group == "env":
         found.groups["env"] = "custom"
-        found.values[:0] = [("env.factory", value)]
+        found.selected[group] = [("env.factory", value)]
         return
     if group == "env" and isinstance(value, str) and _is_id(value, found):
         found.groups["env"] = recipe_of(value)
-        found.values[:0] = [("env.id", value)]
+        found.selected[group] = [("env.id", value)]
         return
-    found.values[:0] = [(f"features.{name}", {}) for name in own]
+    found.selected[group] = [(f"features.{name}", {}) for name in own]
     choices = [choice for choice in choices if choice not in own]
     known = options(group, found.folders)
     if group == "hardware":

@@ -341,3 +341,20 @@ def test_an_environment_of_ones_own_is_named_after_its_module(
     assert compose(words).config.env.name == name
     monkeypatch.setattr(sys.modules["__main__"], "__file__", "/x/carts.py", raising=False)
     assert compose(["env=__main__:make"]).config.env.name == "carts"
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["env=CartPole-v1", "env=Acrobot-v1"], {"env.id": "Acrobot-v1"}),
+        (["env=CartPole-v1", "env=counter"], {"env.id": None, "env.factory": "counter"}),
+        (["env=one:make", "env=two:make", "env.num_envs=3"], {"env.factory": "two:make", "env.num_envs": 3}),
+        (["env=one:make", "env=CartPole-v1"], {"env.factory": "gymnasium", "env.id": "CartPole-v1"}),
+        (["policy=my:Net", "policy=lstm"], {"policy.name": "mlp", "policy.core": "lstm"}),
+        (["policy=lstm", "policy=my:Net"], {"policy.name": "my:Net", "policy.core": "none"}),
+        (["algorithm=my:Kind", "algorithm=ppo"], {"algorithm": {"name": "ppo"}}),
+    ],
+)
+def test_the_last_choice_of_a_group_is_taken(words: list[str], expected: dict[str, Any]) -> None:
+    config = compose([*words, "hardware=cpu"]).config
+    assert {path: get(config, path) for path in expected} == expected
