@@ -187,6 +187,19 @@ def test_other_presets_keep_the_length_of_a_step(preset: str, substeps: int) -> 
     assert second.endswith("at most 4 iterations of the constraint solver")
 
 
+@pytest.mark.parametrize("words", ["", "Failed to allocate 9 bytes on device 'cuda:0'"])
+def test_robots_that_do_not_fit_memory_are_refused(words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond Warp's arrays, and beyond the memory."""
+    if words:
+
+        def no_memory(*_: Any, **__: Any) -> None:
+            raise RuntimeError(words)
+
+        monkeypatch.setattr("mujoco_warp.make_data", no_memory)
+    with pytest.raises(UserError, match=r"env\.num_envs=2000000000: these robots do not fit .*give fewer"):
+        vector("cpu", 2_000_000_000)
+
+
 def test_a_model_that_warp_cannot_step_is_refused(tmp_path: Path) -> None:
     from metta_fast.envs.robot.env import model_path
 

@@ -9,7 +9,8 @@ On a GPU, each call launches a CUDA graph that was captured here, on torch's cur
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -50,6 +51,24 @@ LOST = sum(1 << _BITS[name] for name in KINDS)
 def what_was_lost(bits: int) -> list[str]:
     """Returns in words what did not fit."""
     return [words for name, words in KINDS.items() if bits & 1 << _BITS[name]]
+
+
+NO_ROOM = ("Failed to allocate", "Array shapes must not exceed")
+"""Words of Warp's messages."""
+
+
+@contextmanager
+def _room_for(num_envs: int) -> Iterator[None]:
+    """Raises UserError where Warp finds no memory."""
+    try:
+        yield
+    except (RuntimeError, ValueError) as error:
+        if not any(words in str(error) for words in NO_ROOM):
+            raise
+        raise UserError(
+            f"env.num_envs={num_envs}: these robots do not fit the device's memory ({error}); give fewer, or a smaller "
+            "env.params.njmax and env.params.nconmax"
+        ) from error
 
 
 class Physics:
@@ -97,21 +116,22 @@ class Physics:
             njmax, nconmax = found[0] if njmax is None else njmax, found[1] if nconmax is None else nconmax
         self.njmax, self.nconmax = njmax, nconmax
         self._place = warp.get_device("cpu" if device.type == "cpu" else f"cuda:{device.index or 0}")
-        with warp.ScopedDevice(self._place):
+        with warp.ScopedDevice(self._place), _room_for(num_envs):
             try:
                 self.model = mujoco_warp.put_model(self.mjm)
                 self.model.opt.graph_conditional = change.early_stop
                 self.model.opt.warn_overflow = 0  # the worlds' bits are read instead (vector.py)
-                self.data = mujoco_warp.make_data(self.mjm, nworld=num_envs, nconmax=nconmax, njmax=njmax)
             except (NotImplementedError, ValueError) as error:
                 raise UserError(
                     f"{path}: MuJoCo Warp cannot step this model: {' '.join(str(error).split())}; type env.device=cpu"
                 ) from error
+            self.data = mujoco_warp.make_data(self.mjm, nworld=num_envs, nconmax=nconmax, njmax=njmax)
         self.arrays = {name: self._array(name) for name in FLOATS} | self._of_the_model()
         """Tensors that rules read and write, by their names in world.h."""
         self._streams: dict[int, Any] = {}
         self._graphs: dict[str, Any] = {}
-        self._build()
+        with _room_for(num_envs):
+            self._build()
 
     def step(self) -> None:
         """Makes the physics steps of one step, then the contact forces if they are wanted."""
