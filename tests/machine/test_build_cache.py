@@ -43,7 +43,7 @@ def test_every_header_that_the_compiler_reads_is_found(source: Path, tmp_path: P
 
 
 def test_a_new_robot_changes_no_extension_but_the_robots() -> None:
-    assert {source.stem for source in EXTENSIONS if LIST in sources(source)} == {"_robot"}
+    assert {source.stem for source in EXTENSIONS if LIST in sources(source)} == {"_robot", "_rules"}
 
 
 def test_declarations_of_another_module_are_followed() -> None:

@@ -119,7 +119,10 @@ def test_an_encoder_by_its_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("name", "told"),
     [
-        ("mpl", "policy.encoder='mpl': did you mean 'mlp'? expected mlp, tokens, null, or your own as"),
+        (
+            "mpl",
+            "policy.encoder='mpl': did you mean 'mlp'? expected mlp, tokens, token_bag, null, or your own as",
+        ),
         ("no_such_module:Net", "module no_such_module cannot be imported"),
         (f"{HERE}:Flatt", "has no Flatt; did you mean 'Flat'?"),
         (f"{HERE}:not_an_encoder", "not_an_encoder gave a int, expected a torch.nn.Module"),
