@@ -7,7 +7,7 @@ repeating its border and cut back to its size elsewhere. All rows of a segment m
 row in the state too (policy.frame_stack), and so do all images of a row: a policy that remembers sees a steady picture.
 Source: Yarats et al. 2021 (DrQ, arXiv:2004.13649).
 
-Place in the flow: algorithms/ppo/learner.py draws the offsets, gradients.py shows the moved images to the policy.
+Place in the flow: an algorithm's learner draws the offsets and shows the moved images to the policy.
 """
 
 from __future__ import annotations

@@ -59,7 +59,9 @@ def test_the_rules_compile_without_a_warning_and_are_right(root, tmp_path):
     new_robot("arm", root)
     for header in (ROOT / "envs/robot").rglob("*.h"):
         if header.name != "arm.h":
-            shutil.copy(header, root / header.relative_to(ROOT))
+            copy = root / header.relative_to(ROOT)
+            copy.parent.mkdir(exist_ok=True)
+            shutil.copy(header, copy)
     source, program = tmp_path / "calls.c", tmp_path / "calls"
     source.write_text(CALLS)
     flags = ["-std=c11", "-Wall", "-Wextra", "-Wno-unused-function", "-Werror", f"-I{root / 'envs/robot'}"]

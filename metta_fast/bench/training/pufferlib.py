@@ -6,6 +6,7 @@ same numbers, and a note says so; the rest of its trainer needs no kernel.
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -164,6 +165,10 @@ class Puffer(Trained):
             pytorch.sample_logits = compiled(pytorch.sample_logits, "default")
         pufferl.PuffeRL.print_dashboard = lambda *_, **__: None
         self.trainer = pufferl.PuffeRL(settings, Blocks(self.stepper), network)
+        if (
+            trainer.precision != "bf16"
+        ):  # it enters its autocast, which changes nothing then, and never leaves it
+            self.trainer.amp_context = nullcontext()
 
     def ready(self) -> dict[str, Any]:
         return {"ready": True, "note": REPLACED if self.replaced else ""}
@@ -171,3 +176,7 @@ class Puffer(Trained):
     def epoch(self) -> None:
         self.trainer.evaluate()
         self.trainer.train()
+
+    def close(self) -> None:
+        self.trainer.utilization.stop()  # a thread that would keep the process from ending
+        super().close()
