@@ -256,7 +256,7 @@ class Build(build_ext):
     def build_extensions(self) -> None:
         if COMPILER.zig:
             self.use_zig()
-        every, missing = self.extensions, []
+        every, missing, kept = self.extensions, [], []
         self.cache = build_cache.folder(ROOT / "build/cache")
         self.keys = {extension.name: key(extension) for extension in every} if KEPT else {}
         for extension in every:
@@ -266,6 +266,8 @@ class Build(build_ext):
             else:
                 target = Path(self.get_ext_fullpath(extension.name))
                 target.parent.mkdir(parents=True, exist_ok=True)
+                if not target.exists() or target.read_bytes() != data:
+                    kept.append(extension.name.rpartition(".")[2])
                 target.unlink(missing_ok=True)  # a running process may have the old file in memory
                 target.write_bytes(data)
         began = time.monotonic()
@@ -273,6 +275,8 @@ class Build(build_ext):
         self.extensions, self.force = missing, self.force or KEPT
         super().build_extensions()
         self.extensions = every
+        if kept:
+            print(f"took {', '.join(kept)} from the cache, compiled before from the same sources", flush=True)
         if missing:
             names = ", ".join(extension.name.rpartition(".")[2] for extension in missing)
             print(f"compiled {names} in {time.monotonic() - began:.0f} s with {COMPILER.version}", flush=True)

@@ -122,7 +122,11 @@ def build(only: str | None = None, root: Path = ROOT) -> list[str]:
             faults[0].removeprefix("error: ") if faults else (text.strip().splitlines() or ["no output"])[-1]
         )
         raise UserError(f"{first} (the compiler's whole output: {log})")
-    return [line for line in text.splitlines() if line.startswith(("compiled ", "envs/robot is not built"))]
+    return [
+        line
+        for line in text.splitlines()
+        if line.startswith(("compiled ", "took ", "envs/robot is not built"))
+    ]
 
 
 def _wait(process: subprocess.Popen[bytes], what: str) -> None:
