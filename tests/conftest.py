@@ -6,6 +6,7 @@ MF_GC_STRESS=1 runs the garbage collector at nearly every allocation of tests/ve
 
 import gc
 import os
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -18,6 +19,11 @@ settings.register_profile(
     "thorough", max_examples=2000, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("fast")
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell starts what it runs in the background, as the second part, deaf to Ctrl-C, and so would be all programs
+    # that tests start and interrupt.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
