@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from metta_fast.contracts.device_vector import DeviceRows, DeviceVector
+from metta_fast.contracts.device_vector import DeviceRows, DeviceVector, check_buffers
 from metta_fast.contracts.env import ActionSpec, EnvSpec, Leaf
 
 MIX = (-0x61C8864680B583EB, -0x40A7B892E31B1A47, -0x6B2FB644ECCEEE15)
@@ -101,11 +101,7 @@ class TorchVector(DeviceVector):
         return self._ready
 
     def attach(self, buffers: DeviceRows) -> None:
-        if buffers.device != self.device or buffers.num_agents != self.num_agents:
-            raise ValueError(
-                f"buffers of {buffers.num_agents} agents on {buffers.device}, "
-                f"expected {self.num_agents} on {self.device}"
-            )
+        check_buffers(buffers, self.num_agents, self.device)
         self.buffers = buffers
         self._ready = False
 

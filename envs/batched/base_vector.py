@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from metta_fast.config.extension import described as in_words
-from metta_fast.contracts.device_vector import DeviceRows, DeviceVector
+from metta_fast.contracts.device_vector import DeviceRows, DeviceVector, check_buffers
 from metta_fast.contracts.env import EnvError, EnvSpec
 from metta_fast.contracts.interrupt import is_interrupt
 from metta_fast.contracts.vector import VectorError
@@ -43,11 +43,7 @@ class BatchedVector(DeviceVector):
         return self._ready
 
     def attach(self, buffers: DeviceRows) -> None:
-        if buffers.device != self.device or buffers.num_agents != self.num_agents:
-            raise ValueError(
-                f"buffers of {buffers.num_agents} agents on {buffers.device}, expected {self.num_agents} on "
-                f"{self.device}"
-            )
+        check_buffers(buffers, self.num_agents, self.device)
         self.buffers = buffers
         self._ready = False
 

@@ -77,16 +77,9 @@ def make_vec(
             f"num_blocks={num_blocks}: api='gymnasium' steps all environments together; leave it out"
         )
     factory = _factory(env, dict(kwargs or {}), tuple(wrappers))
-    waits, seconds = "no", math.inf
     count = num_envs if isinstance(num_envs, int) else 1
-    if backend == "auto" and num_workers is None and num_threads is None:
-        if isinstance(factory, PythonEnvFactory):
-            seen = look(factory)
-            waits, seconds = seen.waits, seen.seconds or math.inf
-        elif factory.spec.native:
-            seconds = (_step_seconds(factory, MEASURED) - _step_seconds(factory, 1)) / (
-                MEASURED - 1
-            )  # less the call's
+    open_ = backend == "auto" and num_workers is None and num_threads is None
+    waits, seconds = _step_of(factory) if open_ else ("no", math.inf)
     choice = choose(factory.spec, count, allowed_cores(), waits, backend, seconds)
     vec = make_vector(
         factory,
@@ -106,6 +99,17 @@ def make_vec(
     except BaseException:
         vec.close()
         raise
+
+
+def _step_of(factory: EnvFactory) -> tuple[str, float]:
+    """Returns how one environment's step waits (vector/choose.py), and its seconds; infinite: not known."""
+    if isinstance(factory, PythonEnvFactory):
+        seen = look(factory)
+        return seen.waits, seen.seconds or math.inf
+    if not factory.spec.native:
+        return "no", math.inf
+    one, many = (_step_seconds(factory, count) for count in (1, MEASURED))
+    return "no", max(0.0, many - one) / (MEASURED - 1)  # without what the call itself takes
 
 
 def _step_seconds(factory: EnvFactory, num_envs: int) -> float:

@@ -146,6 +146,14 @@ class DeviceVector(Protocol):
         """Frees the vector's memory. May be called twice."""
 
 
+def check_buffers(buffers: DeviceRows, num_agents: int, device: torch.device) -> None:
+    """Raises ValueError for buffers on another device or for another number of agents: what `attach` refuses."""
+    if buffers.device != device or buffers.num_agents != num_agents:
+        raise ValueError(
+            f"buffers of {buffers.num_agents} agents on {buffers.device}, expected {num_agents} on {device}"
+        )
+
+
 @runtime_checkable
 class DeviceFactory(Protocol):
     """Makes environments (contracts/env.py: EnvFactory) that step on the learner's device."""

@@ -9,11 +9,14 @@ answer. Nothing here imports torch.
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Protocol, TypeVar
 
 from metta_fast.contracts.env import EnvFactory
 from metta_fast.contracts.player import Player
 from metta_fast.contracts.vector import VectorEnv
+
+T = TypeVar("T")
 
 
 class Window(Protocol):
@@ -40,68 +43,57 @@ def scripted_player(factory: EnvFactory) -> Player | None:
     Raises:
         UserError: it has one, but not for this configuration.
     """
-    found: Player | None = _ask(factory, "scripted_player", None)
-    return found
+    return _ask(factory, "scripted_player", None)
 
 
 def viewer(factory: EnvFactory) -> Viewer | None:
     """Returns the environment's own viewer; None if it has none."""
-    found: Viewer | None = _ask(factory, "viewer", None)
-    return found
+    return _ask(factory, "viewer", None)
 
 
 def observations(factory: EnvFactory) -> tuple[str, ...]:
     """Returns the values of env.observation that the environment knows; none if it has one observation only."""
-    found: tuple[str, ...] = _ask(factory, "observations", ())
-    return found
+    return _ask(factory, "observations", ())
 
 
 def unseen(factory: EnvFactory) -> str:
     """Returns what an evaluation's seeds change: "unseen maps"; by default "episodes"."""
-    found: str = _ask(factory, "unseen", "episodes")
-    return found
+    return _ask(factory, "unseen", "episodes")
 
 
 def has_state(factory: EnvFactory) -> bool:
     """Returns whether the environments' state can be saved and loaded exactly; True unless the factory denies it."""
-    found: bool = _ask(factory, "has_state", True)
-    return found
+    return _ask(factory, "has_state", True)
 
 
 def fixed_num_envs(factory: EnvFactory) -> int:
     """Returns the number of environments that a batched environment was made with; 0: any number can be made."""
-    found: int = _ask(factory, "fixed_num_envs", 0)
-    return found
+    return _ask(factory, "fixed_num_envs", 0)
 
 
 def tensors_device(factory: EnvFactory) -> str:
     """Returns the type of the device that an environment's tensors are on, cpu or cuda; "": it has none of its own."""
-    found: str = _ask(factory, "tensors_device", "")
-    return found
+    return _ask(factory, "tensors_device", "")
 
 
 def gpu_obstacle(factory: EnvFactory) -> tuple[str, str] | None:
     """Returns why environments with EnvSpec.gpu still cannot step on the GPU, and the cure; None if they can."""
-    found: tuple[str, str] | None = _ask(factory, "gpu_obstacle", None)
-    return found
+    return _ask(factory, "gpu_obstacle", None)
 
 
 def gpu_only_if_asked(factory: EnvFactory) -> str:
     """Returns why env.device=auto does not choose the GPU for environments that can step there; "": it does."""
-    found: str = _ask(factory, "gpu_only_if_asked", "")
-    return found
+    return _ask(factory, "gpu_only_if_asked", "")
 
 
 def has_gpu_states(factory: EnvFactory) -> bool:
     """Returns whether states of environments on the GPU are of another form than those on the CPU."""
-    found: bool = _ask(factory, "has_gpu_states", False)
-    return found
+    return _ask(factory, "has_gpu_states", False)
 
 
 def gpu_keys(factory: EnvFactory) -> tuple[str, ...]:
     """Returns keys of env.params that were given and have an effect only on the GPU."""
-    found: tuple[str, ...] = _ask(factory, "gpu_keys", ())
-    return found
+    return _ask(factory, "gpu_keys", ())
 
 
 def unread_keys(factory: EnvFactory) -> frozenset[str]:
@@ -114,8 +106,7 @@ def unread_keys(factory: EnvFactory) -> frozenset[str]:
 def rules_digest(factory: EnvFactory) -> str | None:
     """Returns a digest of rules that a user may edit; a checkpoint's states of environments fit only the same rules.
     None: there are no such rules."""
-    found: str | None = _ask(factory, "rules_digest", None)
-    return found
+    return _ask(factory, "rules_digest", None)
 
 
 def advice(factory: EnvFactory) -> str:
@@ -126,16 +117,14 @@ def advice(factory: EnvFactory) -> str:
 
 def gymnasium_id(factory: EnvFactory) -> str:
     """Returns the name of the same environment in Gymnasium's registry; "" if it is not there."""
-    found: str = _ask(factory, "gymnasium_id", "")
-    return found
+    return _ask(factory, "gymnasium_id", "")
 
 
 def as_gymnasium(factory: EnvFactory) -> EnvFactory:
     """Returns a factory of the environment with the options of `gymnasium_id`'s registration; else the given one."""
-    found: EnvFactory = _ask(factory, "as_gymnasium", factory)
-    return found
+    return _ask(factory, "as_gymnasium", factory)
 
 
-def _ask(factory: EnvFactory, name: str, default: Any) -> Any:
-    method = getattr(factory, name, None)
+def _ask(factory: EnvFactory, name: str, default: T) -> T:
+    method: Callable[[], T] | None = getattr(factory, name, None)
     return default if method is None else method()

@@ -36,13 +36,11 @@ from metta_fast.contracts.errors import UserError
 from metta_fast.contracts.interrupt import is_interrupt
 from metta_fast.policy.encoding.images import ImageEncoder
 from metta_fast.policy.encoding.symbols import SymbolEncoder
+from metta_fast.policy.encoding.token_bag import are_there
 from metta_fast.policy.grid.layout import LAYOUTS, amount, layout_of
 from metta_fast.policy.grid.sparse_layer import SparseLayer
 from metta_fast.policy.initial import RELU, orthogonal_linear
 from metta_fast.policy.plan import ACTIVATIONS, Trunk, first_layer
-
-EMPTY = 255
-"""Location and feature of an empty token."""
 
 
 class MLPEncoder(nn.Module):
@@ -136,7 +134,7 @@ class AnyTokenEncoder(nn.Module):
 
     def forward(self, obs: dict[str, Tensor]) -> Tensor:
         location, feature, value = obs[self.leaf].unbind(-1)  # [T, B, n] each
-        there = ((location != EMPTY) & (feature != EMPTY)).unsqueeze(-1)
+        there = are_there(obs[self.leaf]).unsqueeze(-1)
         known = self.feature(feature.int()) + amount(value, torch.float32).unsqueeze(-1) * self.slope(
             feature.int()
         )

@@ -28,7 +28,7 @@ from torch import Tensor
 
 from metta_fast.contracts import batch_state as states
 from metta_fast.contracts.closing import Closing
-from metta_fast.contracts.device_vector import DeviceRows, DeviceVector
+from metta_fast.contracts.device_vector import DeviceRows, DeviceVector, check_buffers
 from metta_fast.contracts.env import Array, Rows
 from metta_fast.contracts.gpu_program import GpuFactory, Launch
 from metta_fast.contracts.slab import split
@@ -117,11 +117,8 @@ class GpuVector(Closing):
             ValueError: the buffers are for another environment or on another device.
         """
         self._check_open()
-        n, horizon = self.num_agents, buffers.horizon
-        if buffers.device != self.device or buffers.num_agents != n:
-            raise ValueError(
-                f"buffers of {buffers.num_agents} agents on {buffers.device}, expected {n} on {self.device}"
-            )
+        check_buffers(buffers, self.num_agents, self.device)
+        horizon = buffers.horizon
         self._attached = True
         self._flight.clear()
         self._held.clear()

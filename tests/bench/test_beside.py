@@ -22,6 +22,7 @@ from metta_fast.bench.training.peer_env import Stepper
 from metta_fast.bench.training.peer_variants import PUFFER_ON_GPU, SB3_ON_GPU, Variant, on_cpu, variants
 from metta_fast.config.keys import TrainerConfig
 from metta_fast.contracts.errors import UserError
+from metta_fast.envs.puffer.guard import unchanged
 from metta_fast.resolve.compose import compose
 from metta_fast.resolve.resolve import resolve
 
@@ -269,7 +270,8 @@ def test_stable_baselines3_trains_our_environments(plain):
 
 @pytest.mark.parametrize("options", [{}, {"blocks": 2, "plain": True}])
 def test_pufferlib_trains_our_environments(options):
-    pytest.importorskip("pufferlib.pufferl")
+    with unchanged():
+        pytest.importorskip("pufferlib.pufferl")
     run = peer("puffer", **options)
     try:
         before = [p.clone() for p in run.trainer.policy.parameters()]
@@ -282,7 +284,8 @@ def test_pufferlib_trains_our_environments(options):
 
 
 def test_pufferlibs_advantage_is_computed_as_it_does():
-    pytest.importorskip("pufferlib.pufferl")
+    with unchanged():
+        pytest.importorskip("pufferlib.pufferl")
     from metta_fast.bench.training.pufferlib import advantage as ours
 
     rng = torch.Generator().manual_seed(1)

@@ -6,9 +6,6 @@ same (metta_fast/bench/training/pufferlib.py). Its environments and configuratio
 
 from __future__ import annotations
 
-import signal
-import sys
-import warnings
 from contextlib import nullcontext
 from typing import Any
 
@@ -18,6 +15,7 @@ import torch
 from torch import nn
 
 import metta_fast.compat.pufferlib as ours
+from metta_fast.envs.puffer.guard import unchanged
 from tests.compat.puffer_envs import mixed, tracks
 
 
@@ -25,14 +23,9 @@ from tests.compat.puffer_envs import mixed, tracks
 def pufferl(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Its trainer's module, whose import changes signals, warnings and tracebacks of the whole process."""
     pytest.importorskip("pufferlib")
-    interrupt, hook = signal.getsignal(signal.SIGINT), sys.excepthook
-    try:
-        with warnings.catch_warnings():
-            module = pytest.importorskip("pufferlib.pufferl", exc_type=ImportError)
-            from metta_fast.bench.training.pufferlib import advantage
-    finally:
-        signal.signal(signal.SIGINT, interrupt)
-        sys.excepthook = hook
+    with unchanged():
+        module = pytest.importorskip("pufferlib.pufferl", exc_type=ImportError)
+        from metta_fast.bench.training.pufferlib import advantage
     monkeypatch.setattr(module, "compute_puff_advantage", advantage)
     monkeypatch.setattr(module.PuffeRL, "print_dashboard", lambda *_, **__: None)
     return module

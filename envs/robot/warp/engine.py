@@ -167,6 +167,10 @@ class Engine:
 
     def at(self, b: DeviceRows, t: int) -> Launches:
         """Returns the stages of the step from row t to row t+1 of the buffers."""
+        rows = self._rows(b, t)
+        return Launches(**{work: self._launch(work, self.world, rows) for work in Launches._fields})
+
+    def _rows(self, b: DeviceRows, t: int) -> Rows:
         obs = b.obs["obs"]
         arrays = {
             "action": b.given_actions(t),
@@ -182,19 +186,16 @@ class Engine:
         for name, array in arrays.items():
             if not array.is_contiguous():
                 raise ValueError(f"rows of {name} are not contiguous")
-        rows = Rows(**{name: array.data_ptr() for name, array in arrays.items()})
-        return Launches(**{work: self._launch(work, self.world, rows) for work in Launches._fields})
+        return Rows(**{name: array.data_ptr() for name, array in arrays.items()})
 
     def staggered(self, b: DeviceRows) -> Launches:
         """Returns the stages for row T, where first episodes start in the middle."""
         world = World.from_buffer_copy(self.world)
         world.stagger = 1
-        plain = self.at(b, b.horizon - 1)
-        rows = self._rows_of_last
-        return plain._replace(first=self._launch("first", world, rows))
+        last = b.horizon - 1
+        return self.at(b, last)._replace(first=self._launch("first", world, self._rows(b, last)))
 
     def _launch(self, work: str, world: World, rows: Rows) -> Callable[[], object]:
-        self._rows_of_last = rows
         if self._module is None:
             addresses = (ctypes.addressof(self._params), ctypes.addressof(world), ctypes.addressof(rows))
 

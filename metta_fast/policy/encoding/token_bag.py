@@ -63,20 +63,24 @@ class TokenBag(nn.Module):
 
     def bag(self, rows: Tensor) -> Tensor:
         """Sums over the tokens that are there. rows: uint8 [R, n, 3]; the number of keys depends on them."""
-        there = (rows[..., 0] != EMPTY) & (rows[..., 1] != EMPTY)
+        there = are_there(rows)
         count = there.sum(-1)
         return self.table(self.keys(rows[there]), count.cumsum(0) - count)
 
     def padded_bag(self, rows: Tensor) -> Tensor:
         """Computes the same with one key for each token, so that all shapes are known (CUDA graphs)."""
-        there = (rows[..., 0] != EMPTY) & (rows[..., 1] != EMPTY)
-        return self.table(self.keys(rows).masked_fill(~there, SIZE))
+        return self.table(self.keys(rows).masked_fill(~are_there(rows), SIZE))
 
     def keys(self, tokens: Tensor) -> Tensor:
         """Returns the row of each token, int64 […], of uint8 […, 3]."""
         place, feature, value = tokens.unbind(-1)
         number = (place.long() * 256 + feature) * CODES + self.codes[value.int()]
         return ((number * FACTOR) & 0xFFFFFFFF) >> (32 - SIZE_BITS)
+
+
+def are_there(tokens: Tensor) -> Tensor:
+    """Returns which of the tokens, uint8 […, 3], are not empty, bool […]."""
+    return (tokens[..., 0] != EMPTY) & (tokens[..., 1] != EMPTY)
 
 
 def value_codes() -> Tensor:

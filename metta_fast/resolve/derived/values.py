@@ -112,7 +112,9 @@ NEED_A_GPU = (
 
 def derive(facts: Facts) -> Values:
     """Returns the derived values: key → (value, reason)."""
-    return {**_sizes(facts), **_learning(facts), **_policy(facts), **_machine(facts)}
+    sizes = _sizes(facts)
+    rows = sizes["trainer.minibatch_size"][0]
+    return {**sizes, **_learning(facts, rows), **_policy(facts), **_machine(facts, rows)}
 
 
 def _sizes(facts: Facts) -> Values:
@@ -169,9 +171,9 @@ def _minibatch(facts: Facts, scale: Scale) -> tuple[int, str]:
     ), "observations that are not all float32 are decoded: fewer, larger minibatches"
 
 
-def _learning(facts: Facts) -> Values:
+def _learning(facts: Facts, minibatch: int) -> Values:
     values: Values = {
-        "trainer.learning_rate": _learning_rate(facts),
+        "trainer.learning_rate": _learning_rate(facts, minibatch),
         "trainer.schedule": ("linear", "falls to 0 at the end of the budget"),
         "trainer.recompute": ("pass", "advantages use the value as learned in earlier passes"),
         "trainer.normalize_advantage": (False, "rewards are normalized instead (trainer.normalize_reward)"),
@@ -187,10 +189,10 @@ def _learning(facts: Facts) -> Values:
     return values
 
 
-def _learning_rate(facts: Facts) -> tuple[float, str]:
+def _learning_rate(facts: Facts, minibatch: int) -> tuple[float, str]:
     if facts.on_gpu:
-        rows = _sizes(facts)["trainer.minibatch_size"][0]
-        return (1e-3 if rows <= 4096 else 2e-3 if rows <= 16384 else 3e-3), f"minibatches of {rows} rows"
+        rate = 1e-3 if minibatch <= 4096 else 2e-3 if minibatch <= 16384 else 3e-3
+        return rate, f"minibatches of {minibatch} rows"
     if facts.remembers or not _in_c(facts):
         return 1e-3, "larger minibatches"
     return 3e-4, "small minibatches"
@@ -239,9 +241,9 @@ def _policy(facts: Facts) -> Values:
     return values
 
 
-def _machine(facts: Facts) -> Values:
+def _machine(facts: Facts, minibatch: int) -> Values:
     """Returns what suits a small network on small minibatches, whatever the machine."""
-    given, minibatch = facts.given, _sizes(facts)["trainer.minibatch_size"][0]
+    given = facts.given
     small = _inputs(facts.spec) <= SMALL and given.get("trainer.minibatch_size", minibatch) <= SMALL
     if facts.own_policy or facts.core != "none" or not small:
         return {}
