@@ -2,7 +2,8 @@
 
     defaults (schema.py) < hardware profile < env and policy recipe < command line
 
-For an environment that is not ours, resolve.py puts derived values among these (derived/defaults.py).
+A recipe's section `on_gpu` waits for resolve.py (recipe_on_gpu.py). For an environment that is not ours, resolve.py
+puts derived values among these (derived/defaults.py).
 
     words ─► arguments.py ─► config_files.py ─► compose.py ─► Composed
 
@@ -39,6 +40,7 @@ from metta_fast.machine import hardware
 from metta_fast.resolve import choose_profile as profiles
 from metta_fast.resolve.arguments import parse
 from metta_fast.resolve.config_files import first_line, leaves, read_files
+from metta_fast.resolve.recipe_on_gpu import OnGpu, split
 from metta_fast.storage.env_folder import path_name, with_recipe
 
 COMMAND_LINE = "command line"
@@ -82,6 +84,8 @@ class Composed:
     """False: the profile was chosen by hardware=auto, or is the program's default."""
     from_profile: Mapping[str, str] = field(default_factory=dict)
     """Keys that the profile gave → its file, also if another source has overridden the value."""
+    on_gpu: OnGpu = field(default_factory=OnGpu)
+    """Values that hold where the environments step on the GPU."""
     given: Given = NOTHING
     """Whether code that another run names is trusted (resume=, init_from=)."""
 
@@ -155,9 +159,16 @@ def compose(
             del origins[known]
         origins[path] = origin
 
-    for name, values in files:
+    on_gpu = OnGpu()
+    for name, content in files:
+        of_the_env = name.startswith(("env/", "/"))  # a recipe, or that of env.path's folder
+        values, section = split(content) if of_the_env else (content, None)
         for path, value in leaves(values):
             give(path, value, f"{name}: ", name)
+            if not of_the_env:
+                on_gpu.drop(path)
+        if section is not None:
+            on_gpu.add(section, name)
             if name.startswith("hardware/"):
                 from_profile[path] = name
         if name.startswith("hardware/"):
@@ -167,6 +178,7 @@ def compose(
         several = path + "." == LEAF_KINDS and isinstance(value, Mapping) and value
         for name, item in value.items() if several else [("", value)]:
             give(f"{LEAF_KINDS}{name}" if several else path, item, "", COMMAND_LINE)
+        on_gpu.drop(path)
     if groups.get("env") in NAMED_BY_FACTORY and origins["env.name"] == f"env/{groups['env']}":
         factories = [value for path, value in arguments.values if path == "env.factory"]
         if factories and isinstance(factories[-1], str):
@@ -185,7 +197,9 @@ def compose(
         machine = machine or hardware.detect()
         if not machine.gpus:
             return compose(overrides, default_hardware="auto", machine=machine)
-    return Composed(config, origins, groups | arguments.named, notes, machine, profile_typed, from_profile)
+    groups |= arguments.named
+    on_gpu = on_gpu.closed(origins)
+    return Composed(config, origins, groups, notes, machine, profile_typed, from_profile, on_gpu)
 
 
 def own_name(factory: str) -> str:

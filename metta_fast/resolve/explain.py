@@ -51,6 +51,7 @@ usage: metta-fast train [group=option …] [key=value …] [--help | --explain |
   --trust           with resume= or init_from=: import whatever code that run names, also if somebody else began it
 
 Later sources override earlier ones: defaults < hardware profile < env and policy recipe < command line.
+A recipe's section on_gpu holds where its environments step on the GPU, in place of all env recipes' plain values.
 An environment that is not ours gets values derived from what it is and from trainer.total_timesteps instead of a
 profile's, unless the profile is typed: --explain gives each value's reason.
 A policy or environment of your own: policy=package.module:Class, env=package.module:function.

@@ -3,13 +3,15 @@
     compose ─► profile ─► algorithm ─► environment ─► derived ─► device ─► env_device ─► sizes ─► vector ─► graphs
             ─► policy ─► features ─► memory ─► Resolved
 
+Where env.device is cuda, the recipes' sections `on_gpu` come first (recipe_on_gpu.py).
+
 `origins` keeps the reason for every value that changes here, for --explain. torch is imported only if a feature is
 enabled: machine/hardware.py finds the cards without it.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -28,7 +30,7 @@ from metta_fast.config.encoding.image_sides import check_shift
 from metta_fast.config.encoding.leaf_notes import read_notes
 from metta_fast.config.frame_stack import explain as explain_frames
 from metta_fast.config.frame_stack import stacked
-from metta_fast.config.keys import Config, RunConfig, get
+from metta_fast.config.keys import Config, RunConfig, config_from_dict, config_to_dict, get
 from metta_fast.config.policy_inputs import check_policy_name, only, reads
 from metta_fast.contracts.algorithm import MemoryPart
 from metta_fast.contracts.env import EnvFactory, EnvSpec, check_batches
@@ -49,6 +51,7 @@ from metta_fast.resolve.derived.defaults import Defaults
 from metta_fast.resolve.derived.step_cost import first_look
 from metta_fast.resolve.fit_sizes import fit_sizes
 from metta_fast.resolve.no_effect import check_effects
+from metta_fast.resolve.recipe_on_gpu import OnGpu
 from metta_fast.storage.run_folder import safe_name
 from metta_fast.storage.user_files import exists, is_folder
 from metta_fast.vector.choose import choose
@@ -97,6 +100,8 @@ def resolve(composed: Composed, *, machine: Machine | None = None) -> Resolved:
         UserError: incompatible values, an environment that cannot be made, or a missing GPU.
     """
     machine = machine or composed.machine or hardware.detect()
+    if composed.config.env.device == "cuda":
+        composed = with_gpu_values(composed)
     work = _Resolve(composed, machine)
     work.profile()
     check_place(work.config.run)
@@ -106,6 +111,13 @@ def resolve(composed: Composed, *, machine: Machine | None = None) -> Resolved:
     work.derived(factory)
     work.device()
     work.env_device(factory)
+    if (
+        composed.on_gpu.values and work.config.env.device == "cuda"
+    ):  # auto has chosen it: again with its values
+        config = config_from_dict(config_to_dict(composed.config))
+        config.env.device = "cuda"
+        origins = composed.origins | {"env.device": work.origins["env.device"]}
+        return resolve(replace(composed, config=config, origins=origins), machine=machine)
     work.sizes()
     work.budget()
     work.stop(spec)
@@ -125,6 +137,12 @@ def resolve(composed: Composed, *, machine: Machine | None = None) -> Resolved:
         )
     groups = dict(composed.groups)
     return Resolved(work.config, work.origins, work.notes, groups, parts, factory, work.remarks)
+
+
+def with_gpu_values(composed: Composed) -> Composed:
+    """Returns the configuration with the recipes' values for environments on the GPU."""
+    config, origins = composed.on_gpu.given(composed.config, composed.origins)
+    return replace(composed, config=config, origins=origins, on_gpu=OnGpu())
 
 
 def check_place(run: RunConfig) -> None:

