@@ -199,8 +199,8 @@ def table(out: Path) -> str:
         for row in read_rows(out / "results.jsonl")
     }
     text = [
-        "| robot | preset | setting | seed | M steps | s from typing (before training) | k steps/s | most likely actions "
-        "| sampled | training return reached | steps/episode | warnings |",
+        "| robot | preset | setting | seed | M steps | s from typing (before training) | k steps/s "
+        "| most likely actions | sampled | training return reached | steps/episode | warnings |",
         "|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for row in sorted(lines.values(), key=lambda row: ROBOTS.index(row["robot"])):
