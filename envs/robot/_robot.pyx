@@ -24,10 +24,11 @@ cdef extern from "physics.h" nogil:
         mjtSize nq, nv, nu, nbody, nsite, ntendon
         double *actuator_ctrlrange
         const uint8_t *actuator_ctrllimited
+        const int32_t *sensor_adr
     ctypedef struct mjData:
         double *qpos
         double *qvel
-    int mjVERSION_HEADER, mjOBJ_BODY, mjSTATE_INTEGRATION
+    int mjVERSION_HEADER, mjOBJ_BODY, mjOBJ_SITE, mjOBJ_SENSOR, mjSTATE_INTEGRATION
     int mj_version()
     void mj_deleteModel(mjModel *m)
     void mj_deleteData(mjData *d)
@@ -137,12 +138,17 @@ cdef class RobotModel:
         if self.model != NULL:
             mj_deleteModel(self.model)
 
+    def number(self, str kind, str name):
+        """Returns the number of the body or site of that name, or the place of a sensor's first number in sensordata."""
+        cdef int number = mj_name2id(self.model, {"body": mjOBJ_BODY, "site": mjOBJ_SITE, "sensor": mjOBJ_SENSOR}[kind],
+                                     name.encode())
+        if number < 0:
+            raise UserError(f"{self.path}: there is no {kind} {name!r} in this model")
+        return self.model.sensor_adr[number] if kind == "sensor" else number
+
     def body(self, str name):
         """Returns the number of the body of that name."""
-        cdef int number = mj_name2id(self.model, mjOBJ_BODY, name.encode())
-        if number < 0:
-            raise UserError(f"{self.path}: there is no body {name!r} in this model")
-        return number
+        return self.number("body", name)
 
     @property
     def sizes(self):

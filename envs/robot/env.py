@@ -147,7 +147,7 @@ class RobotFactory:
         self.xml_file = self.task.xml if xml_file is None else str(xml_file)
         self.options = options
         self.stat_of = tuple(i for i, name in enumerate(self.task.info) if "[" not in name)
-        self.record = self.task.record(options, self.model.body)
+        self.record = self.task.record(options, self.model.number)
         self._check_bodies()
         if self.xml_file != self.task.xml:
             self._check_model()

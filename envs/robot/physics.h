@@ -53,10 +53,10 @@ static __attribute__((unused)) void mf_robots_view(mf_robots *b, int32_t i, cons
     const mjModel *m = b->model;
     const mjData *d = b->data[i];
     b->physics[i] = (mf_physics){
-        .qpos = d->qpos, .qvel = d->qvel, .ctrl = d->ctrl, .qfrc_actuator = d->qfrc_actuator,
+        .qpos = d->qpos, .qvel = d->qvel, .act = d->act, .ctrl = d->ctrl, .qfrc_actuator = d->qfrc_actuator,
         .qfrc_constraint = d->qfrc_constraint, .cinert = d->cinert, .cvel = d->cvel, .cfrc_ext = d->cfrc_ext,
         .xpos = d->xpos, .xipos = d->xipos, .site_xpos = d->site_xpos, .ten_length = d->ten_length,
-        .ten_velocity = d->ten_velocity, .body_mass = m->body_mass, .init_qpos = m->qpos0, .init_qvel = init_qvel,
+        .ten_velocity = d->ten_velocity, .xquat = d->xquat, .sensordata = d->sensordata, .body_mass = m->body_mass, .init_qpos = m->qpos0, .init_qvel = init_qvel,
         .timestep = m->opt.timestep, .dt = m->opt.timestep * b->frame_skip,
         .nq = (int32_t)m->nq, .nv = (int32_t)m->nv, .nu = (int32_t)m->nu, .nbody = (int32_t)m->nbody,
     };
@@ -146,6 +146,7 @@ static void mf_robots_begin(const mf_robots *b, int32_t i, int32_t start_step) {
     mjData *d = b->data[i];
     mf_rng rng;
     mf_rng_start(&rng, b->seed, b->first_env + (uint32_t)i, (uint32_t)b->robots[i].episode, 0);
+    b->physics[i].evaluation = (int32_t)(b->seed >> 63);
     mj_resetData(b->model, d); /* warm start, ctrl, mocap and warnings too */
     b->task->reset(b->params, &b->physics[i], &rng, d->qpos, d->qvel);
     mf_robots_settle(b, i, start_step);

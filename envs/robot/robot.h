@@ -4,7 +4,8 @@
    With NAME standing for the task's name, the header gives
 
      NAME_params  plain struct, the task's options: numbers (mf_real, ranges as mf_real[2]), then switches and bodies
-                  (int32_t); its Python file (tasks/NAME.py) lists them in the same order
+                  (int32_t), as well as sites and places in sensordata; its Python file (tasks/NAME.py) lists
+                  them in the same order
      NAME_contact_forces  an enum's constant, 1 if the task looks at cfrc_ext: contact forces cost time
 
      void    NAME_before (params, physics, state)                 keep what is needed of the time before a step
@@ -29,20 +30,23 @@ typedef double mf_real;
 
 /* Arrays as MuJoCo's mjData has them, after frame_skip substeps and mj_rnePostConstraint. */
 typedef struct {
-    const mf_real *qpos, *qvel;         /* [nq], [nv] */
+    const mf_real *qpos, *qvel, *act;   /* [nq], [nv], [na] */
     const mf_real *ctrl;                /* [nu], as set: not clipped */
     const mf_real *qfrc_actuator;       /* [nv] */
     const mf_real *qfrc_constraint;     /* [nv] */
     const mf_real *cinert;              /* [nbody, 10] */
     const mf_real *cvel, *cfrc_ext;     /* [nbody, 6] */
     const mf_real *xpos, *xipos;        /* [nbody, 3] */
+    const mf_real *xquat;               /* [nbody, 4] */
     const mf_real *site_xpos;           /* [nsite, 3] */
     const mf_real *ten_length;          /* [ntendon] */
     const mf_real *ten_velocity;        /* [ntendon] */
+    const mf_real *sensordata;          /* [nsensordata] */
     const mf_real *body_mass;           /* [nbody], of the model */
     const mf_real *init_qpos, *init_qvel; /* [nq], [nv]: the model's own start */
     mf_real timestep, dt;               /* seconds of a substep, and of a step: timestep * frame_skip */
     int32_t nq, nv, nu, nbody;
+    int32_t evaluation;                 /* 1: the episode is for evaluation, so that a curriculum is off */
 } mf_physics;
 
 typedef struct {

@@ -22,6 +22,7 @@ ROOT = Path(__file__).parents[2] / "envs"
 ARRAYS = (
     "qpos",
     "qvel",
+    "act",
     "ctrl",
     "qfrc_actuator",
     "qfrc_constraint",
@@ -30,9 +31,11 @@ ARRAYS = (
     "cfrc_ext",
     "xpos",
     "xipos",
+    "xquat",
     "site_xpos",
     "ten_length",
     "ten_velocity",
+    "sensordata",
     "body_mass",
     "init_qpos",
     "init_qvel",
@@ -55,7 +58,7 @@ class Physics(ctypes.Structure):
     _fields_ = [
         *((name, ctypes.c_void_p) for name in ARRAYS),
         *((name, ctypes.c_double) for name in ("timestep", "dt")),
-        *((name, ctypes.c_int32) for name in ("nq", "nv", "nu", "nbody")),
+        *((name, ctypes.c_int32) for name in ("nq", "nv", "nu", "nbody", "evaluation")),
     ]
 
 
@@ -82,7 +85,7 @@ class Rules:
 
     def __init__(self, task: Task, options: dict[str, Any], model: Any, data: Any, frame_skip: int) -> None:
         self.task, self.lib = task, library(task.name)
-        self.record = task.record(options, lambda body: model.body(body).id)
+        self.record = task.record(options, lambda kind, name: getattr(model, kind)(name).id)
         assert self.record.nbytes == self.lib.size()
         self.init = data.qpos.copy(), data.qvel.copy()
         at = {"body_mass": model.body_mass, "init_qpos": self.init[0], "init_qvel": self.init[1]}

@@ -86,7 +86,7 @@ def test_a_time_limit_is_a_truncation(device: str) -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("robot", ["ant", "reacher"])
+@pytest.mark.parametrize("robot", ["ant", "reacher", "lift_cube"])
 def test_other_robots_start_as_on_the_cpu(robot: str) -> None:
     """One step, before errors grow with contacts."""
     if not torch.cuda.is_available():

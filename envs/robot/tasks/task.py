@@ -17,7 +17,8 @@ Option = float | bool | tuple[float, float]
 
 @dataclass(frozen=True)
 class Task:
-    """Describes a robot task. `options`, then `bodies`, are the fields of its C struct NAME_params, in this order."""
+    """Describes a robot task. `options`, then `bodies`, `sites` and `sensors`, are the fields of its C struct
+    NAME_params, in this order."""
 
     name: str
     """Of the header, tasks/NAME.h."""
@@ -35,6 +36,10 @@ class Task:
     """(mjModel, options) → numbers observed."""
     bodies: tuple[str, ...] = ()
     """Bodies of the model that the rules look at."""
+    sites: tuple[str, ...] = ()
+    """Sites of the model that the rules look at."""
+    sensors: tuple[str, ...] = ()
+    """Sensors of the model that the rules look at: their field is the first number's place in sensordata."""
     body_options: tuple[str, ...] = ()
     """Options whose value is a body of the model: its number or its name."""
     gymnasium_id: str = ""
@@ -48,12 +53,17 @@ class Task:
         """
         return {**self.options, **{key: self._checked(key, value) for key, value in given.items()}}
 
-    def record(self, given: Mapping[str, Any], body_id: Callable[[str], int]) -> Array:
-        """Returns NAME_params as a NumPy record, shape (). `body_id`: number of a body in the model, by its name."""
+    def record(self, given: Mapping[str, Any], number: Callable[[str, str], int]) -> Array:
+        """Returns NAME_params as a NumPy record, shape (). `number`: of a body or site in the model, or of a sensor's
+        place in sensordata, by its kind (body, site, sensor) and name."""
         named = {
-            k: float(body_id(v)) for k, v in given.items() if k in self.body_options and isinstance(v, str)
+            k: float(number("body", v))
+            for k, v in given.items()
+            if k in self.body_options and isinstance(v, str)
         }
-        fields = {**self.values({**given, **named}), **{body: int(body_id(body)) for body in self.bodies}}
+        parts = {"body": self.bodies, "site": self.sites, "sensor": self.sensors}
+        found = {name: int(number(kind, name)) for kind, names in parts.items() for name in names}
+        fields = {**self.values({**given, **named}), **found}
         record = np.zeros((), np.dtype([(key, *_field(value)) for key, value in fields.items()], align=True))
         for key, value in fields.items():
             record[key] = value

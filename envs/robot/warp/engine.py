@@ -67,7 +67,10 @@ class World(ctypes.Structure):
     _fields_ = [
         *((name, ctypes.c_void_p) for name in (*POINTERS, "seed", "task")),
         *((name, ctypes.c_float) for name in ("timestep", "dt")),
-        *((name, ctypes.c_int32) for name in ("nq", "nv", "nu", "na", "nbody", "nsite", "ntendon")),
+        *(
+            (name, ctypes.c_int32)
+            for name in ("nq", "nv", "nu", "na", "nbody", "nsite", "ntendon", "nsensordata")
+        ),
         ("first_env", ctypes.c_uint32),
         *((name, ctypes.c_int32) for name in (*SIZES, "lost")),
     ]
@@ -137,7 +140,8 @@ class Engine:
         }
         model = physics.mjm
         sizes = {
-            name: int(getattr(model, name)) for name in ("nq", "nv", "nu", "na", "nbody", "nsite", "ntendon")
+            name: int(getattr(model, name))
+            for name in ("nq", "nv", "nu", "na", "nbody", "nsite", "ntendon", "nsensordata")
         }
         self.world = World(
             **{name: tensor.data_ptr() for name, tensor in self._held.items()},

@@ -26,7 +26,7 @@ STATE = ("qpos", "qvel", "ctrl", "act", "act_dot", "qacc", "qacc_warmstart", "ti
 FLOATS = (
     *STATE,
     *("qfrc_actuator", "qfrc_constraint", "cinert", "cvel", "cfrc_ext", "xpos", "xipos", "site_xpos"),
-    *("ten_length", "ten_velocity"),
+    *("ten_length", "ten_velocity", "xquat", "sensordata"),
 )
 """mjData's arrays that rules read or write, float32, in the order of mf_world (world.h)."""
 KINDS = {

@@ -18,6 +18,7 @@ enum { MF_MOST_INFO = 32 };
 typedef struct {
     float *qpos, *qvel, *ctrl, *act, *act_dot, *qacc, *qacc_warmstart, *time;
     float *qfrc_actuator, *qfrc_constraint, *cinert, *cvel, *cfrc_ext, *xpos, *xipos, *site_xpos, *ten_length, *ten_velocity;
+    float *xquat, *sensordata;
     int32_t *overflow;                             /* [num_envs]: what did not fit; read and cleared here */
     const float *body_mass, *init_qpos, *init_qvel; /* of the model, for all worlds */
     uint8_t *robots;                               /* [num_envs, sizeof(mf_robot)] */
@@ -27,7 +28,7 @@ typedef struct {
     const uint64_t *seed;                          /* [1] */
     const void *task;                              /* for the includer's macros */
     float timestep, dt;
-    int32_t nq, nv, nu, na, nbody, nsite, ntendon;
+    int32_t nq, nv, nu, na, nbody, nsite, ntendon, nsensordata;
     uint32_t first_env;
     int32_t num_envs, total_envs, stagger, max_steps, limit_is_terminal, obs_size, num_info, num_stats, lost;
 } mf_world;
@@ -59,6 +60,8 @@ MF_FN mf_physics mf_world_view(const mf_world *w, int32_t i) {
     const int64_t k = i;
     mf_physics p;
     p.qpos = w->qpos + k * w->nq, p.qvel = w->qvel + k * w->nv, p.ctrl = w->ctrl + k * w->nu;
+    p.act = w->act + k * w->na, p.xquat = w->xquat + k * 4 * w->nbody;
+    p.sensordata = w->sensordata + k * w->nsensordata;
     p.qfrc_actuator = w->qfrc_actuator + k * w->nv, p.qfrc_constraint = w->qfrc_constraint + k * w->nv;
     p.cinert = w->cinert + k * 10 * w->nbody;
     p.cvel = w->cvel + k * 6 * w->nbody, p.cfrc_ext = w->cfrc_ext + k * 6 * w->nbody;
@@ -67,6 +70,7 @@ MF_FN mf_physics mf_world_view(const mf_world *w, int32_t i) {
     p.ten_length = w->ten_length + k * w->ntendon, p.ten_velocity = w->ten_velocity + k * w->ntendon;
     p.body_mass = w->body_mass, p.init_qpos = w->init_qpos, p.init_qvel = w->init_qvel;
     p.timestep = w->timestep, p.dt = w->dt;
+    p.evaluation = (int32_t)(*w->seed >> 63);
     p.nq = w->nq, p.nv = w->nv, p.nu = w->nu, p.nbody = w->nbody;
     return p;
 }
