@@ -179,7 +179,7 @@ def test_it_learns_through_the_rollout() -> None:
 def test_other_presets_keep_the_length_of_a_step(preset: str, substeps: int) -> None:
     """Runge-Kutta becomes Euler; time and what rules see of it stay."""
     vec = vector("cpu", 1, preset=preset)
-    assert (vec.physics.substeps, vec.physics.mjm.opt.integrator) == (substeps, 0)
+    assert (vec.physics.simulation.substeps, vec.physics.mjm.opt.integrator) == (substeps, 0)
     assert vec.engine.world.dt == pytest.approx(5 * vec.engine.world.timestep) == pytest.approx(0.05)
     attached(vec)
     (first, second) = vec.notes()

@@ -8,7 +8,9 @@
     packages.py   what has to be installed, and how to get it
     presets.py    what a preset changes in the model
     room.py       constraints and contacts that a world has room for
-    physics.py    Warp's model and data, its graphs; the only file that imports Warp
+    simulation.py Warp's model and data: a step, and what follows from a state; no torch
+    physics.py    its arrays as torch tensors, its graphs
+    compile/      its kernels, compiled side by side in several processes
     engine.py     the rules: kernels by NVRTC (gpu.h) on a GPU, the same in C (cpu.h) on Warp's CPU device
     vector.py     WarpVector: a DeviceVector (metta_fast/contracts/device_vector.py)
 

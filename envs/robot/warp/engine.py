@@ -146,8 +146,8 @@ class Engine:
         self.world = World(
             **{name: tensor.data_ptr() for name, tensor in self._held.items()},
             **sizes,
-            timestep=physics.timestep,
-            dt=physics.timestep * factory.frame_skip,
+            timestep=physics.simulation.timestep,
+            dt=physics.simulation.timestep * factory.frame_skip,
             first_env=first_env,
             num_envs=num_envs,
             total_envs=total_envs,

@@ -1,10 +1,11 @@
 """Steps worlds of one model with MuJoCo Warp; its arrays are torch tensors that share its memory.
 
-    physics = Physics(path, num_envs, device, frame_skip=5, preset="exact", forces=True, derived=True)
+    physics = Physics(How(path, frame_skip=5, preset="exact", forces=True, reads=("xpos",)), num_envs, device)
     physics.arrays["qpos"]          # [num_envs, nq] float32
     physics.step(); physics.forward()
 
-On a GPU, each call launches a CUDA graph that was captured here, on torch's current stream.
+On a GPU, each call launches a CUDA graph that was captured here, on torch's current stream. Where torch captures a graph
+there, its work becomes part of that graph.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ import torch
 from torch import Tensor
 
 from metta_fast.contracts.errors import UserError
+from metta_fast.envs.robot.warp.compile.together import compile_together
 from metta_fast.envs.robot.warp.presets import apply
 from metta_fast.envs.robot.warp.room import room_for
+from metta_fast.envs.robot.warp.simulation import STATE, How, Simulation
 
-STATE = ("qpos", "qvel", "ctrl", "act", "act_dot", "qacc", "qacc_warmstart", "time")
-"""Arrays that a step begins from: all that a world's future depends on."""
 FLOATS = (
     *STATE,
     *("qfrc_actuator", "qfrc_constraint", "cinert", "cvel", "cfrc_ext", "xpos", "xipos", "site_xpos"),
@@ -74,58 +75,33 @@ def _room_for(num_envs: int) -> Iterator[None]:
 class Physics:
     """Holds the model and num_envs worlds of it on one device.
 
-    Args:
-        path: the MJCF file.
-        forces: contact forces on bodies (cfrc_ext) are wanted after a step.
-        derived: rules read more than qpos, qvel and ctrl, so that new episodes need a forward.
-        njmax, nconmax: constraints and contacts per world; None: found by a trial (room.py).
+    Attributes:
+        how: what is simulated, with the njmax and nconmax that were found.
+        simulation: Warp's model and data.
+        compiled: kernels' modules that were compiled for it, and the seconds that took.
 
     Raises:
         UserError: MuJoCo Warp does not support the model (its message names the element), or no memory.
     """
 
-    def __init__(
-        self,
-        path: str,
-        num_envs: int,
-        device: torch.device,
-        *,
-        frame_skip: int,
-        preset: str,
-        forces: bool,
-        derived: bool,
-        njmax: int | None = None,
-        nconmax: int | None = None,
-    ) -> None:
+    def __init__(self, how: How, num_envs: int, device: torch.device) -> None:
         import mujoco
-        import mujoco_warp
         import warp
 
         warp.config.log_level = warp.LOG_WARNING
         warp.init()
-        self._mjw, self._warp = mujoco_warp, warp
+        self._warp = warp
         self.device, self.num_envs = device, num_envs
-        self._forces, self._derived = forces, derived
-        self.mjm = mujoco.MjModel.from_xml_path(path)
-        self.timestep = float(self.mjm.opt.timestep)
-        """The model's own, in seconds."""
-        change = apply(self.mjm, preset)
-        self.notes, self.substeps = change.notes, frame_skip * change.substeps
-        if njmax is None or nconmax is None:
-            found = room_for(self.mjm)
-            njmax, nconmax = found[0] if njmax is None else njmax, found[1] if nconmax is None else nconmax
-        self.njmax, self.nconmax = njmax, nconmax
+        if how.njmax is None or how.nconmax is None:
+            mjm = mujoco.MjModel.from_xml_path(how.path)
+            apply(mjm, how.preset)
+            rows, contacts = room_for(mjm)
+            how = how._replace(njmax=how.njmax or rows, nconmax=how.nconmax or contacts)
+        self.how = how
         self._place = warp.get_device("cpu" if device.type == "cpu" else f"cuda:{device.index or 0}")
-        with warp.ScopedDevice(self._place), _room_for(num_envs):
-            try:
-                self.model = mujoco_warp.put_model(self.mjm)
-                self.model.opt.graph_conditional = change.early_stop
-                self.model.opt.warn_overflow = 0  # the worlds' bits are read instead (vector.py)
-            except (NotImplementedError, ValueError) as error:
-                raise UserError(
-                    f"{path}: MuJoCo Warp cannot step this model: {' '.join(str(error).split())}; type env.device=cpu"
-                ) from error
-            self.data = mujoco_warp.make_data(self.mjm, nworld=num_envs, nconmax=nconmax, njmax=njmax)
+        with _room_for(num_envs):
+            self.simulation = Simulation(how, num_envs, self._place)
+        self.mjm = self.simulation.mjm
         self.arrays = {name: self._array(name) for name in FLOATS} | self._of_the_model()
         """Tensors that rules read and write, by their names in world.h."""
         self._streams: dict[int, Any] = {}
@@ -135,17 +111,17 @@ class Physics:
 
     def step(self) -> None:
         """Makes the physics steps of one step, then the contact forces if they are wanted."""
-        self._run("step", self._step)
+        self._run("step", self.simulation.step)
 
     def forward(self) -> None:
-        """Computes all that follows from the state, if the rules read such a thing."""
-        if self._derived:
-            self._run("forward", self._forward)
+        """Computes what rules read where an episode begins."""
+        if self.simulation.derives:
+            self._run("forward", self.simulation.forward)
 
     # ---- arrays ----
 
     def _array(self, name: str) -> Tensor:
-        array = getattr(self.data, name)
+        array = getattr(self.simulation.data, name)
         if array.size == 0:
             return torch.zeros((self.num_envs, 0), device=self.device)
         if not array.is_contiguous or array.shape[0] != self.num_envs:
@@ -165,40 +141,49 @@ class Physics:
             "init_qvel": np.zeros(self.mjm.nv),
         }
         found = {name: torch.from_numpy(v.astype(np.float32)).to(self.device) for name, v in values.items()}
-        return found | {"overflow": self._warp.to_torch(self.data.overflow)}
+        return found | {"overflow": self._warp.to_torch(self.simulation.data.overflow)}
 
     # ---- steps ----
 
-    def _step(self) -> None:
-        for _ in range(self.substeps):
-            self._mjw.step(self.model, self.data)
-        if self._forces:
-            self._mjw.rne_postconstraint(self.model, self.data)
-
-    def _forward(self) -> None:
-        self._mjw.forward(self.model, self.data)
-
     def _build(self) -> None:
         """Compiles the kernels, and captures the graphs on a GPU. The worlds' state is not kept."""
-        with self._warp.ScopedDevice(self._place):
-            self._step()
-            self._forward()
-            if self._place.is_cuda:
-                torch.cuda.synchronize(self.device)
-                self._warp.synchronize_device(self._place)
-                work: dict[str, Callable[[], None]] = {"step": self._step, "forward": self._forward}
-                for name, calls in work.items():
-                    with self._warp.ScopedCapture(self._place, force_module_load=False) as capture:
-                        calls()
-                    self._graphs[name] = capture.graph
-                self._warp.synchronize_device(self._place)
-
-    def _run(self, name: str, calls: Callable[[], None]) -> None:
+        works: dict[str, Callable[[], None]] = {
+            "step": self.simulation.step,
+            "forward": self.simulation.forward,
+        }
+        self.compiled = compile_together(self.simulation)
+        for work in works.values():
+            work()
         if not self._place.is_cuda:
-            with self._warp.ScopedDevice(self._place):
-                calls()
             return
-        self._warp.capture_launch(self._graphs[name], stream=self._stream())
+        torch.cuda.synchronize(self.device)
+        self._warp.synchronize_device(self._place)
+        for name, work in works.items():
+            with self._warp.ScopedCapture(self._place, force_module_load=False) as capture:
+                work()
+            self._graphs[name] = capture.graph
+        self._warp.synchronize_device(self._place)
+
+    def _run(self, name: str, work: Callable[[], None]) -> None:
+        if not self._place.is_cuda:
+            work()
+        elif torch.cuda.is_current_stream_capturing():
+            self._into_capture(work)
+        else:
+            self._warp.capture_launch(self._graphs[name], stream=self._stream())
+
+    def _into_capture(self, work: Callable[[], None]) -> None:
+        """Adds the work to the graph that torch captures. Warp has to be told of the capture: its memory and the
+        solver's loop then become nodes of that graph too, and fail otherwise."""
+        warp, stream = self._warp, self._stream()
+        with warp.ScopedStream(stream, sync_enter=False):
+            warp.capture_begin(
+                stream=stream, force_module_load=False, external=True, capture_mode=warp.CaptureMode.GLOBAL
+            )
+            try:
+                work()
+            finally:
+                warp.capture_end(stream=stream)
 
     def _stream(self) -> Any:
         """Returns torch's current stream as Warp's, one object for each: with a second one Warp loses it."""

@@ -21,12 +21,11 @@ from metta_fast.contracts.env import EnvError
 from metta_fast.envs.batched.base_vector import BatchedVector
 from metta_fast.envs.robot.warp._rules import task_facts
 from metta_fast.envs.robot.warp.engine import OVERFLOW, UNSTABLE, Engine, Launches
-from metta_fast.envs.robot.warp.physics import FLOATS, STATE, Physics, what_was_lost
+from metta_fast.envs.robot.warp.physics import Physics, what_was_lost
 from metta_fast.envs.robot.warp.robot import Robot
+from metta_fast.envs.robot.warp.simulation import DERIVED, STATE, How
 
 TASKS = Path(__file__).resolve().parents[1] / "tasks"
-DERIVED = tuple(name for name in FLOATS if name not in STATE)
-"""Arrays that are known after a forward only."""
 
 
 class WarpVector(BatchedVector):
@@ -42,18 +41,7 @@ class WarpVector(BatchedVector):
     ) -> None:
         super().__init__(factory.spec, num_envs, device, first_env, total_envs)
         self.factory = factory
-        task = factory.task.name
-        self.physics = Physics(
-            factory.model.path,
-            num_envs,
-            device,
-            frame_skip=factory.frame_skip,
-            preset=factory.preset or "exact",
-            forces=task_facts(task)[1],
-            derived=bool(fields_read(TASKS / f"{task}.h") & set(DERIVED)),
-            njmax=factory.njmax,
-            nconmax=factory.nconmax,
-        )
+        self.physics = Physics(how_of(factory), num_envs, device)
         self.engine = Engine(factory, self.physics, first_env, total_envs)
         self._seed = 0
         self._steps: list[Launches] = []
@@ -104,9 +92,11 @@ class WarpVector(BatchedVector):
     _lost, _worlds, _broken = 0, np.zeros(0, np.int64), np.zeros(0, np.int64)
 
     def _found_notes(self) -> dict[str, str]:
-        notes = {f"preset{i}": f"{self.spec.name}: {text}" for i, text in enumerate(self.physics.notes)}
+        notes = {
+            f"preset{i}": f"{self.spec.name}: {text}" for i, text in enumerate(self.physics.simulation.notes)
+        }
         if self._lost:
-            room = f"njmax={self.physics.njmax}, nconmax={self.physics.nconmax} for each environment"
+            room = f"njmax={self.physics.how.njmax}, nconmax={self.physics.how.nconmax} for each environment"
             for words in what_was_lost(self._lost):
                 notes[words] = (
                     f"{self._where(self._worlds)}: more {words} than there is room for ({room}). The simulation goes "
@@ -157,6 +147,20 @@ class WarpVector(BatchedVector):
 
     def close(self) -> None:
         """Leaves the memory to Python."""
+
+
+def how_of(factory: Robot) -> How:
+    """Returns what is simulated of a robot."""
+    task = factory.task.name
+    return How(
+        factory.model.path,
+        frame_skip=factory.frame_skip,
+        preset=factory.preset or "exact",
+        forces=task_facts(task)[1],
+        reads=tuple(sorted(fields_read(TASKS / f"{task}.h") & set(DERIVED))),
+        njmax=factory.njmax,
+        nconmax=factory.nconmax,
+    )
 
 
 def fields_read(header: Path) -> set[str]:

@@ -1,0 +1,130 @@
+"""Steps worlds of one model with MuJoCo Warp, on one of Warp's devices. Knows nothing of torch.
+
+    simulation = Simulation(How(path, frame_skip=5, preset="exact", forces=True, reads=("xpos",)), 4096, warp.get_device())
+    simulation.step(); simulation.forward()
+
+Importing this module imports neither Warp nor MuJoCo, so that what it says of arrays can be read without them.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from metta_fast.contracts.errors import UserError
+from metta_fast.envs.robot.warp.presets import apply
+
+STATE = ("qpos", "qvel", "ctrl", "act", "act_dot", "qacc", "qacc_warmstart", "time")
+"""Arrays that a step begins from: all that a world's future depends on. MuJoCo Warp's step computes everything else
+again from them before it reads it, also in worlds that were reset since."""
+POSES = ("xpos", "xipos", "site_xpos")
+PLACES = ("cinert", "ten_length")
+MOTION = ("cvel", "ten_velocity", "qfrc_actuator")
+SOLVED = ("qfrc_constraint",)
+FORCES = ("cfrc_ext",)
+"""Contact forces on bodies: computed after a step only; 0 where an episode begins (world.h), as on the CPU."""
+DERIVED = (*MOTION, *POSES, *PLACES, *SOLVED, *FORCES)
+"""Arrays that follow from the state, and are known after a forward only."""
+
+
+class How(NamedTuple):
+    """What is simulated, and what is read of it."""
+
+    path: str
+    """The MJCF file."""
+    frame_skip: int
+    preset: str
+    """A name of presets.py."""
+    forces: bool
+    """Contact forces on bodies (cfrc_ext) are wanted after a step."""
+    reads: tuple[str, ...]
+    """Of DERIVED: what rules read where an episode begins."""
+    njmax: int | None = None
+    nconmax: int | None = None
+    """Constraints and contacts that each world has room for; None: found by a trial (room.py)."""
+
+
+class Simulation:
+    """Holds Warp's model and data of num_envs worlds. Work is launched on the device's current stream.
+
+    Attributes:
+        mjm: mujoco.MjModel, as the preset changed it.
+        timestep: the model's own, in seconds.
+        notes: what differs from the model's own step.
+
+    Raises:
+        UserError: MuJoCo Warp does not support the model (its message names the element).
+    """
+
+    def __init__(self, how: How, num_envs: int, place: Any) -> None:
+        """place: warp.Device."""
+        import mujoco
+        import mujoco_warp
+        import warp
+
+        self._mjw, self._warp = mujoco_warp, warp
+        self.how, self.num_envs, self.place = how, num_envs, place
+        self.mjm = mujoco.MjModel.from_xml_path(how.path)
+        self.timestep = float(self.mjm.opt.timestep)
+        change = apply(self.mjm, how.preset)
+        self.notes, self.substeps = change.notes, how.frame_skip * change.substeps
+        self._derive = stage(how.reads)
+        if self._derive and (
+            self.mjm.opt.integrator == mujoco.mjtIntegrator.mjINT_DISCRETE or _sleeps(self.mjm)
+        ):
+            self._derive = "all"
+        with warp.ScopedDevice(place):
+            try:
+                self.model = mujoco_warp.put_model(self.mjm)
+            except (NotImplementedError, ValueError) as error:
+                raise UserError(
+                    f"{how.path}: MuJoCo Warp cannot step this model: {' '.join(str(error).split())}; type "
+                    "env.device=cpu"
+                ) from error
+            self.model.opt.graph_conditional = change.early_stop
+            self.model.opt.warn_overflow = 0  # the worlds' bits are read instead (vector.py)
+            if not self.mjm.nsensor:
+                self.model.ncam = self.model.nlight = 0  # only sensors and pictures read where they are
+            self.data = mujoco_warp.make_data(self.mjm, nworld=num_envs, nconmax=how.nconmax, njmax=how.njmax)
+
+    def step(self) -> None:
+        """Makes the physics steps of one step, then the contact forces if they are wanted."""
+        with self._warp.ScopedDevice(self.place):
+            for _ in range(self.substeps):
+                self._mjw.step(self.model, self.data)
+            if self.how.forces:
+                self._mjw.rne_postconstraint(self.model, self.data)
+
+    @property
+    def derives(self) -> bool:
+        """Whether `forward` does anything."""
+        return self._derive != ""
+
+    def forward(self) -> None:
+        """Computes `reads` from the state. Nothing that a step begins from is changed."""
+        mjw, model, data = self._mjw, self.model, self.data
+        with self._warp.ScopedDevice(self.place):
+            if self._derive == "all":
+                mjw.forward(model, data)
+            elif self._derive == "poses":
+                mjw.kinematics(model, data)
+            elif self._derive:
+                mjw.fwd_kinematics(model, data)
+                if self._derive == "motion":
+                    mjw.transmission(model, data)
+                    mjw.fwd_velocity(model, data)
+                    mjw.fwd_actuation(model, data)
+
+
+def stage(reads: tuple[str, ...]) -> str:
+    """Returns which part of a forward computes `reads`: "" (none), "poses", "places", "motion" or "all"."""
+    wanted = set(reads)
+    for name, arrays in (("all", SOLVED), ("motion", MOTION), ("places", PLACES), ("poses", POSES)):
+        if wanted & set(arrays):
+            return name
+    return ""
+
+
+def _sleeps(mjm: Any) -> bool:
+    import mujoco
+
+    return bool(mjm.opt.enableflags & mujoco.mjtEnableBit.mjENBL_SLEEP)
