@@ -4,8 +4,8 @@
     physics.arrays["qpos"]          # [num_envs, nq] float32
     physics.step(); physics.forward()
 
-On a GPU, each call launches a CUDA graph that was captured here, on torch's current stream. Where torch captures a graph
-there, its work becomes part of that graph.
+On a GPU, each call launches a CUDA graph that was captured here, on torch's current stream. Where torch captures a
+graph there, its work becomes part of that graph.
 """
 
 from __future__ import annotations

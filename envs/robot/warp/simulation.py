@@ -1,6 +1,7 @@
 """Steps worlds of one model with MuJoCo Warp, on one of Warp's devices. Knows nothing of torch.
 
-    simulation = Simulation(How(path, frame_skip=5, preset="exact", forces=True, reads=("xpos",)), 4096, warp.get_device())
+    how = How(path, frame_skip=5, preset="exact", forces=True, reads=("xpos",))
+    simulation = Simulation(how, 4096, warp.get_device())
     simulation.step(); simulation.forward()
 
 Importing this module imports neither Warp nor MuJoCo, so that what it says of arrays can be read without them.

@@ -24,10 +24,8 @@ def main(jobs: IO[str], answers: IO[str]) -> None:
     warp.config.kernel_cache_dir = first["cache"]
     warp.init()
     how = How(*first["how"])
-    modules = {
-        module.name: module
-        for module, _ in needed(Simulation(how._replace(reads=tuple(how.reads)), 1, warp.get_device("cpu")))
-    }
+    simulation = Simulation(how._replace(reads=tuple(how.reads)), 1, warp.get_device("cpu"))
+    modules = {module.name: module for module, _ in needed(simulation)}
     for line in jobs:
         print(_compile(modules, first["arch"], *json.loads(line)), file=answers, flush=True)
 

@@ -50,8 +50,8 @@ def _recorded(found: dict[tuple[Any, int], None]) -> Iterator[None]:
         found[self, self.options["block_dim"] if block_dim is None else block_dim] = None
         return None
 
-    context.Module.load = load
+    context.Module.load = load  # type: ignore[method-assign, assignment]
     try:
         yield
     finally:
-        context.Module.load = real
+        context.Module.load = real  # type: ignore[method-assign]

@@ -9,12 +9,11 @@ raised.
 from __future__ import annotations
 
 import json
-import os
 import tempfile
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple
@@ -67,8 +66,6 @@ def compile_together(simulation: Simulation, most: int = MOST) -> Compiled:
     """
     if not simulation.place.is_cuda:
         return Compiled()
-    import warp
-
     began = time.perf_counter()
     modules = needed(simulation)
     missing = [job for module, block in modules if (job := _job(module, block, simulation.place)) is not None]
@@ -83,35 +80,37 @@ def compile_together(simulation: Simulation, most: int = MOST) -> Compiled:
         note = _in_children(simulation, missing, count)
     for module, block in modules:
         module.load(simulation.place, block)
-    return Compiled(len(missing), time.perf_counter() - began, count, str(warp.config.kernel_cache_dir), note)
+    return Compiled(len(missing), time.perf_counter() - began, count, str(_cache()), note)
+
+
+def _cache() -> Path:
+    import warp
+
+    return Path(str(warp.config.kernel_cache_dir))
 
 
 def _job(module: Any, block_dim: int, place: Any) -> Job | None:
     """Returns what to compile, or None if Warp's cache has it."""
-    import warp
-
     identifier = module.get_module_identifier(block_dim)
-    folder = Path(warp.config.kernel_cache_dir) / identifier
+    folder = _cache() / identifier
     file = module._get_compile_output_name(place, block_dim=block_dim)
     return None if (folder / file).exists() else Job(module.name, block_dim, identifier, str(folder), file)
 
 
 def _in_children(simulation: Simulation, jobs: list[Job], count: int) -> str:
     """Has children compile the jobs. Returns why some were not, or ""."""
-    import warp
-
     todo: SimpleQueue[Job] = SimpleQueue()
     for job in jobs:
         todo.put(job)
     first = {
         "how": simulation.how,
         "arch": simulation.place.get_cuda_compile_arch(),
-        "cache": os.path.dirname(warp.config.kernel_cache_dir),  # Warp adds its version
+        "cache": str(_cache().parent),  # Warp adds its version
     }
     with ExitStack() as stack, ThreadPoolExecutor(count, "warp-compile") as pool:
         children = [stack.enter_context(_child(first)) for _ in range(count)]
         try:
-            notes = list(pool.map(lambda child: _work_off(*child, todo), children))
+            notes = list(pool.map(lambda child: _work_off(child[0], child[1], todo), children))
         finally:  # also after Ctrl-C: the pool waits for its threads, and they for the children
             for process, _ in children:
                 process.kill()
@@ -138,10 +137,8 @@ def _child(first: dict[str, Any]) -> Iterator[tuple[Any, Any]]:
             process.kill()
             process.wait()
             process.stdout.close()
-            try:
+            with suppress(OSError):  # it had died with something unread
                 process.stdin.close()
-            except OSError:
-                pass  # it had died with something unread
 
 
 def _work_off(process: Any, words: Any, todo: SimpleQueue[Job]) -> str:
