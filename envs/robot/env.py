@@ -213,11 +213,6 @@ class RobotFactory:
 
     def gpu_obstacle(self) -> tuple[str, str] | None:
         """Returns why these robots cannot step on a GPU, with the cure; None if they can."""
-        if self.privileged:
-            return (
-                "env.params.privileged=true is not available on the GPU",
-                "leave it out, or give env.device=cpu",
-            )
         return packages.problem()
 
     def gpu_only_if_asked(self) -> str:

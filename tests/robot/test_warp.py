@@ -62,6 +62,11 @@ def beside(
         for t, row in enumerate(rows):
             obs, reward, terminal, truncation, _ = sim.step(tape[t, i].numpy())
             np.testing.assert_allclose(row["obs"][i], obs, rtol=1e-4, atol=atol, err_msg=f"row {t}")
+            for name in vec.spec.privileged:
+                seen, theirs = row[name][i], sim.rows.obs[name][0]
+                np.testing.assert_allclose(
+                    seen, theirs, rtol=1e-3, atol=10 * atol, err_msg=f"{name}, row {t}"
+                )
             assert row["reward"][i].item() == pytest.approx(reward, abs=atol, rel=1e-4)
             flags = [row[name][i].item() for name in ("terminal", "truncation", "mask", "reset")]
             assert flags == [terminal, truncation, sim.rows.mask[0], sim.rows.reset[0]], f"row {t}"
@@ -73,6 +78,21 @@ def test_steps_ends_and_new_episodes_are_those_of_the_cpu(device: str) -> None:
     """Until errors have grown: two ends of each robot, with its next start, which depends on seed, id and episode."""
     rows = beside(vector(device, 3), ROBOT, 15, 1e-4)
     assert sum(row["terminal"].sum() for row in rows) >= 3
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_the_critic_sees_what_it_sees_on_the_cpu(device: str) -> None:
+    rows = beside(vector(device, 3, privileged=True), ROBOT, 15, 1e-4, privileged=True)
+    sizes = 3 + 2 * 3 + 6 * 3
+    assert rows[0]["privileged"].shape == (3, sizes)
+    assert (rows[0]["privileged"][:, 6:9] != 0).any()  # the motor's force on the cart
+
+
+@pytest.mark.gpu
+def test_the_critic_of_an_ant_sees_what_it_sees_on_the_cpu() -> None:
+    if not torch.cuda.is_available():
+        pytest.skip("needs a CUDA device")
+    beside(vector("cuda", 4, task="ant", privileged=True), "ant", 1, 2e-2, privileged=True)
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -122,14 +142,16 @@ def test_first_episodes_are_staggered() -> None:
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_an_unstable_simulation_ends_its_episode_and_is_named(device: str) -> None:
-    vec = vector(device, 3)
+@pytest.mark.parametrize("privileged", [False, True])
+def test_an_unstable_simulation_ends_its_episode_and_is_named(device: str, privileged: bool) -> None:
+    vec = vector(device, 3, privileged=privileged)
     b = attached(vec)
     vec.async_reset(0)
     vec.physics.arrays["qvel"][1] = float("nan")
     rows = play(vec, b, torch.zeros(2, 3, 1))
     assert rows[0]["terminal"].tolist() == [False, True, False]
-    assert torch.equal(rows[0]["obs"][1], b.obs["obs"][0, 1].cpu())  # the last that was finite
+    for name in vec.spec.obs:
+        assert torch.equal(rows[0][name][1], b.obs[name][0, 1].cpu())  # the last that was finite
     assert rows[0]["stats"][0, -1] == 1
     assert rows[1]["reset"].tolist() == [False, True, False]
     assert all(row["obs"].isfinite().all() for row in rows)
@@ -165,13 +187,16 @@ def test_what_does_not_fit_is_counted_and_named_once() -> None:
     assert vec.notes() == []
 
 
-def test_it_learns_through_the_rollout() -> None:
-    """Rows of DevicePPO's buffers, masked as the contract says."""
-    ppo = made(RobotFactory(ROBOT), 4, horizon=8)  # type: ignore[arg-type]
+@pytest.mark.parametrize("privileged", [False, True])
+def test_it_learns_through_the_rollout(privileged: bool) -> None:
+    """Rows of DevicePPO's buffers, masked as the contract says; with a critic that sees more."""
+    factory: Any = RobotFactory(ROBOT, privileged=privileged)
+    ppo = made(factory, 4, horizon=8, policy={"shared": False, "normalize_obs": True})
     for _ in range(2):
         ppo.collect()
         ppo.update()
-    assert ppo.buffers.obs["obs"].isfinite().all()
+    assert all(leaf.isfinite().all() for leaf in ppo.buffers.obs.values())
+    assert len(ppo.buffers.obs) == 1 + privileged
     assert torch.equal(ppo.buffers.mask[1:], ~(ppo.buffers.terminal | ppo.buffers.truncation))
 
 

@@ -114,5 +114,3 @@ def test_keys_for_the_gpu() -> None:
     ):
         with pytest.raises(UserError, match=message):
             RobotFactory("reacher", **keys)  # type: ignore[arg-type]
-    with pytest.raises(UserError, match=r"env\.params\.privileged=true is not available on the GPU"):
-        RobotFactory("reacher", privileged=True).make_device_vector(1, torch.device("cpu"), 0, 1)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import ctypes
 import functools
 from collections.abc import Callable
+from math import prod
 from pathlib import Path
 from typing import NamedTuple
 
@@ -32,6 +33,8 @@ from metta_fast.runtime.nvrtc.launch import Module, architecture
 HERE = Path(__file__).resolve().parent
 THREADS = 64
 """Threads of a block, each with one world."""
+PRIVILEGED = "privileged"
+"""The leaf that only the critic sees."""
 MOST_INFO = 32
 """MF_MOST_INFO of world.h."""
 CURE = (
@@ -72,7 +75,7 @@ class World(ctypes.Structure):
             for name in ("nq", "nv", "nu", "na", "nbody", "nsite", "ntendon", "nsensordata")
         ),
         ("first_env", ctypes.c_uint32),
-        *((name, ctypes.c_int32) for name in (*SIZES, "lost")),
+        *((name, ctypes.c_int32) for name in (*SIZES, "lost", "privileged_size")),
     ]
 
 
@@ -91,6 +94,8 @@ class Rows(ctypes.Structure):
             "mask",
             "reset",
             "stats",
+            "last_privileged",
+            "privileged",
         )
     ]
 
@@ -157,6 +162,7 @@ class Engine:
             num_info=len(info),
             num_stats=len(factory.spec.stats),
             lost=LOST,
+            privileged_size=prod(factory.spec.obs[PRIVILEGED].shape) if factory.privileged else 0,
         )
         self._params = (ctypes.c_char * record.nbytes).from_buffer_copy(record.tobytes())
         self._module = (
@@ -187,6 +193,8 @@ class Engine:
             "reset": b.reset[t + 1],
             "stats": b.stats[t],
         }
+        if self.world.privileged_size:
+            arrays |= {"last_privileged": b.obs[PRIVILEGED][t], PRIVILEGED: b.obs[PRIVILEGED][t + 1]}
         for name, array in arrays.items():
             if not array.is_contiguous():
                 raise ValueError(f"rows of {name} are not contiguous")

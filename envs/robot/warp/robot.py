@@ -31,6 +31,7 @@ class Robot(Protocol):
     frame_skip: int
     limit_is_terminal: bool
     on_unstable: str
+    privileged: bool
     preset: str | None
     """None: exact."""
     njmax: int | None

@@ -119,7 +119,8 @@ class WarpVector(BatchedVector):
         b, t = self.buffers, self.buffers.horizon
         parts = {f"physics/{name}": self.physics.arrays[name].clone() for name in STATE}
         parts |= {"robots": self.engine.robots.clone(), "sums": self.engine.sums.clone()}
-        parts |= {"obs": b.obs["obs"][t].clone(), "mask": b.mask[t].clone(), "reset": b.reset[t].clone()}
+        parts |= {name: leaf[t].clone() for name, leaf in b.obs.items()}
+        parts |= {"mask": b.mask[t].clone(), "reset": b.reset[t].clone()}
         seed = self._seed
 
         def state() -> dict[str, Any]:
@@ -131,7 +132,7 @@ class WarpVector(BatchedVector):
         b, t = self.buffers, self.buffers.horizon
         places = {f"physics/{name}": self.physics.arrays[name] for name in STATE}
         places |= {"robots": self.engine.robots, "sums": self.engine.sums}
-        places |= {"obs": b.obs["obs"][t], "mask": b.mask[t], "reset": b.reset[t]}
+        places |= {name: leaf[t] for name, leaf in b.obs.items()} | {"mask": b.mask[t], "reset": b.reset[t]}
         for name, place in places.items():
             if name not in state or state[name].shape != tuple(place.shape):
                 found = state[name].shape if name in state else "missing"
@@ -152,12 +153,15 @@ class WarpVector(BatchedVector):
 def how_of(factory: Robot) -> How:
     """Returns what is simulated of a robot."""
     task = factory.task.name
+    reads = fields_read(TASKS / f"{task}.h") & set(DERIVED)
+    if factory.privileged:
+        reads |= {"qfrc_actuator"}
     return How(
         factory.model.path,
         frame_skip=factory.frame_skip,
         preset=factory.preset or "exact",
-        forces=task_facts(task)[1],
-        reads=tuple(sorted(fields_read(TASKS / f"{task}.h") & set(DERIVED))),
+        forces=task_facts(task)[1] or factory.privileged,
+        reads=tuple(sorted(reads)),
         njmax=factory.njmax,
         nconmax=factory.nconmax,
     )

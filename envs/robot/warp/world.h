@@ -31,6 +31,7 @@ typedef struct {
     int32_t nq, nv, nu, na, nbody, nsite, ntendon, nsensordata;
     uint32_t first_env;
     int32_t num_envs, total_envs, stagger, max_steps, limit_is_terminal, obs_size, num_info, num_stats, lost;
+    int32_t privileged_size; /* numbers that only the critic sees; 0: none are wanted */
 } mf_world;
 
 /* Has the same fields as `Rows` in engine.py: a row of the buffers, of all worlds. */
@@ -40,6 +41,8 @@ typedef struct {
     float *obs, *reward;
     uint8_t *terminal, *truncation, *mask, *reset;
     float *stats; /* [num_envs, num_stats] */
+    const float *last_privileged; /* [num_envs, privileged_size]; NULL if that is 0 */
+    float *privileged;
 } mf_world_rows;
 
 /* One world's own state beside the physics'; written to checkpoints as bytes. */
@@ -117,6 +120,20 @@ MF_FN int32_t mf_world_small(const float *v, int32_t n) {
     return 1;
 }
 
+/* Write what the critic may see of any robot: qpos, qvel, the actuators' forces on the joints, contact forces on the
+   bodies but the world. Returns 1 if all of it is finite. */
+MF_FN int32_t mf_world_reveal(const mf_physics *p, float *row) {
+    const float *from[] = {p->qpos, p->qvel, p->qfrc_actuator, p->cfrc_ext + 6};
+    const int32_t count[] = {p->nq, p->nv, p->nv, 6 * (p->nbody - 1)};
+    int32_t good = 1;
+    for (int32_t part = 0; part < 4; part++)
+        for (int32_t j = 0; j < count[part]; j++) {
+            *row++ = from[part][j];
+            good &= isfinite(from[part][j]) != 0;
+        }
+    return good;
+}
+
 /* Write the flags of a row of no step: a first one, or that before it. */
 MF_FN void mf_world_quiet(const mf_world_rows *rows, int32_t i, int32_t first) {
     rows->reward[i] = 0;
@@ -146,10 +163,13 @@ MF_FN void mf_world_step(const void *params, const mf_world *w, const mf_world_r
     int32_t stable = isfinite(reward) && mf_world_small(p.qpos, w->nq) && mf_world_small(p.qvel, w->nv) &&
                      mf_world_small(w->qacc + k * w->nv, w->nv);
     for (int32_t j = 0; j < w->obs_size; j++) stable &= isfinite(obs[j]) != 0;
+    float *seen = rows->privileged + k * w->privileged_size;
+    if (w->privileged_size) stable &= mf_world_reveal(&p, seen);
     if (stable) {
         for (int32_t j = 0; j < w->num_info; j++) sums[j] = w->summed[j] ? sums[j] + info[j] : info[j];
     } else {
         for (int32_t j = 0; j < w->obs_size; j++) obs[j] = rows->last_obs[k * w->obs_size + j];
+        for (int32_t j = 0; j < w->privileged_size; j++) seen[j] = rows->last_privileged[k * w->privileged_size + j];
         reward = 0;
         terminal = 1;
         r->unstable++;
@@ -178,6 +198,7 @@ MF_FN void mf_world_begin(const void *params, const mf_world *w, const mf_world_
     w->overflow[i] = 0;
     MF_RULE_BEFORE(w, params, &p, &r->task);
     MF_RULE_OBSERVE(w, params, &p, rows->obs + (int64_t)i * w->obs_size);
+    if (w->privileged_size) mf_world_reveal(&p, rows->privileged + (int64_t)i * w->privileged_size);
     mf_world_quiet(rows, i, 1);
 }
 

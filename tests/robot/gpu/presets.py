@@ -164,7 +164,7 @@ class OnWarp:
         b.given_actions(0).copy_(given)
         self.vec.step_row(0)
         self._read()
-        data = self.vec.physics.data
+        data = self.vec.physics.simulation.data
         contacts = data.contact.worldid.numpy()[: int(data.nacon.numpy()[0])]
         each = np.bincount(contacts, minlength=1).max() if len(contacts) else 0
         self._most = np.maximum(self._most, (int(data.nefc.numpy().max()), int(each)))
