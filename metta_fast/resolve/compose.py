@@ -165,12 +165,12 @@ def compose(
         values, section = split(content) if of_the_env else (content, None)
         for path, value in leaves(values):
             give(path, value, f"{name}: ", name)
+            if name.startswith("hardware/"):
+                from_profile[path] = name
             if not of_the_env:
                 on_gpu.drop(path)
         if section is not None:
             on_gpu.add(section, name)
-            if name.startswith("hardware/"):
-                from_profile[path] = name
         if name.startswith("hardware/"):
             for path, (value, why) in scaled.items():
                 give(path, value, "", f"auto: {why}")

@@ -358,3 +358,13 @@ def test_an_environment_of_ones_own_is_named_after_its_module(
 def test_the_last_choice_of_a_group_is_taken(words: list[str], expected: dict[str, Any]) -> None:
     config = compose([*words, "hardware=cpu"]).config
     assert {path: get(config, path) for path in expected} == expected
+
+
+def test_keys_that_a_profile_gave_are_known_beside_its_file() -> None:
+    """A later source may have changed the value; resuming with another profile reads these."""
+    composed = compose(["env=ant", "hardware=ultra_fast", "trainer.learning_rate=0.1"])
+    given = composed.from_profile
+    assert given["trainer.batch_size"] == "hardware/ultra_fast"
+    assert composed.origins["trainer.batch_size"] == "env/robot"
+    assert set(given.values()) == {"hardware/ultra_fast"}
+    assert not compose(["env=ant", "hardware=cpu", "trainer.batch_size=8"]).from_profile.keys() - set(keys())
