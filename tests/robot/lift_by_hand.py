@@ -43,7 +43,7 @@ class Controller:
         self.mujoco.mj_jacSite(self.model, data, jacobian[:3], jacobian[3:], self.tip)
         arm = jacobian[:, :6]
         joints = arm.T @ np.linalg.solve(arm @ arm.T + 1e-3 * np.eye(6), np.concatenate([speed, turn]))
-        return np.append(np.clip(joints, -1.5, 1.5), 0.04 if t < DOWN else 0.0).astype(np.float32)
+        return np.append(np.clip(joints, -1.5, 1.5), -0.15 if t < DOWN else 0.15).astype(np.float32)
 
 
 def lift(sim: RobotSim, controller: Controller, *, closes: bool = True) -> dict[str, float]:
@@ -54,6 +54,6 @@ def lift(sim: RobotSim, controller: Controller, *, closes: bool = True) -> dict[
     info: dict[str, float] = {}
     for t in range(sim.factory.max_steps):
         action = controller.act(sim.batch.get_state(0)[0], t, yaw)
-        action[6] = action[6] if closes else 0.04
+        action[6] = action[6] if closes else -0.15
         *_, info = sim.step(action)
     return info
