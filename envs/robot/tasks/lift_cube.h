@@ -1,6 +1,6 @@
 /* lift_cube.h: an arm of six joints with a parallel gripper lifts a cube off a table.
 
-   Actions: speeds of the set points of the six joints and of the fingers (> 0: they close). Grasped: the pads of both fingers
+   Actions: speeds of the six joints, and of the fingers' set point (> 0: they close). Grasped: the pads of both fingers
    press the cube from opposite sides. Lifted: grasped, with the cube's centre at least lift_height above the table;
    `success` is 1 while it has been lifted for hold_steps steps in a row, so that its value at an episode's end is
    whether the last hold_steps steps were such. Reward: near the cube + grasped + height while grasped + lifted −
@@ -13,7 +13,7 @@
 
 #include "kit.h"
 
-enum { LIFT_ARM = 6, LIFT_SERVOS = 7, LIFT_FINGERS = 2, LIFT_CUBE = 8, LIFT_SPEED = 8, LIFT_NEAR = 5 };
+enum { LIFT_ARM = 6, LIFT_FINGERS = 2, LIFT_CUBE = 8, LIFT_SPEED = 8, LIFT_NEAR = 5 };
 #define LIFT_HALF 0.02f    /* half of the cube's side */
 #define LIFT_PRESSED 0.2f  /* the least force of a pad, in newtons */
 #define LIFT_PI 3.14159265358979f
@@ -91,7 +91,7 @@ MF_FN void lift_cube_observe(const lift_cube_params *o, const mf_physics *p, mf_
     const mf_real *tip = p->site_xpos + 3 * o->tip, *cube = p->xpos + 3 * o->cube, *hand = p->xquat + 4 * o->hand;
     const mf_real apart[3] = {cube[0] - tip[0], cube[1] - tip[1], cube[2] - tip[2]};
     obs = mf_put(mf_put(obs, p->qpos, LIFT_CUBE), p->qvel, LIFT_SPEED);
-    for (int32_t i = 0; i < LIFT_SERVOS; i++) *obs++ = p->act[i] - p->qpos[i];
+    *obs++ = p->act[0] - p->qpos[LIFT_ARM]; /* how hard the fingers are to close */
     obs = mf_put(mf_put(obs, tip, 3), cube, 3);
     lift_cube_turn_back(hand, apart, obs);
     obs += 3;

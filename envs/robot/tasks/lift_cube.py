@@ -32,7 +32,7 @@ TASK = Task(
         "height",
         "success",
     ),
-    obs_size=lambda model, options: 46,
+    obs_size=lambda model, options: 40,
     bodies=("hand", "cube"),
     sites=("tip",),
     sensors=("left_touch", "right_touch"),
