@@ -4,7 +4,7 @@
 
     interface.py ─► factory.py ─► gym_batch.py    (numpy)  ─► host_vector.py    ─► Buffers
                               └─► torch_source.py (torch)  ─► tensor_vector.py  ─► Buffers
-                              └─► jax_source.py   (dlpack) ─┘
+                              └─► in_jax/         (dlpack) ─┘
 
 Each becomes a DeviceVector (metta_fast/contracts/device_vector.py) on the learner's device.
 """

@@ -119,7 +119,7 @@ class BatchedEnvFactory:
         drop = self._drop
         if self.interface == interface.JAX:
             _check_jax(env)
-            from metta_fast.envs.batched.jax_spaces import describe_jax
+            from metta_fast.envs.batched.in_jax.spaces import describe_jax
 
             self.rules, about = describe_jax(env, drop)
             return about
@@ -181,9 +181,7 @@ class BatchedEnvFactory:
         self._device = device
         where = num_envs, device, first_env, total_envs
         if self.interface == interface.JAX:
-            from metta_fast.envs.batched.jax_source import JaxSource
-
-            return self._over(JaxSource(self.rules, self.about, num_envs, device, first_env), *where)
+            return self._over(self._jax_source(num_envs, device, first_env), *where)
         env, about = self._made(num_envs)
         if self.interface == interface.GYMNASIUM:
             from metta_fast.envs.batched.host_vector import HostVector
@@ -215,17 +213,22 @@ class BatchedEnvFactory:
         final, refuses = self.spec.has_final_obs, self._refuses
         return GymBatch(env, about, self.parts, self.mask, final=final, refuses=refuses, first_env=first_env)
 
+    def _jax_source(self, num_envs: int, device: torch.device, first_env: int) -> Any:
+        from metta_fast.envs.batched.in_jax.source import JaxSource
+
+        names = tuple(part.name for part in self.about.parts)
+        return JaxSource(self.rules, names, num_envs, device, first_env, final=bool(self.spec.has_final_obs))
+
     def _make_batch(self, first_env: int, num_envs: int, total_envs: int) -> GymBatch | SourceBatch:
         """Makes environments apart from the vector's (metta_fast.contracts.env.EnvFactory)."""
         if self.interface == interface.GYMNASIUM:
             return self._gym_batch(*self._made(num_envs), first_env)
         import torch
 
-        from metta_fast.envs.batched.jax_source import JaxSource
         from metta_fast.envs.batched.source_batch import SourceBatch
 
         device = self._device or torch.device("cpu")
-        source = JaxSource(self.rules, self.about, num_envs, device, first_env)
+        source = self._jax_source(num_envs, device, first_env)
         return SourceBatch(source, self.parts, self._mask_part(), num_envs, device)
 
     def _mask_part(self) -> Any:

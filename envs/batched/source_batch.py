@@ -47,6 +47,9 @@ class SourceBatch:
         ):
             to[:] = value.cpu().numpy()
         np.logical_or(rows.terminal, rows.truncation, out=rows.reset)
+        if found.begins is not None and found.waiting is not None:
+            rows.reset[:] = found.begins.cpu().numpy()
+            np.logical_not(found.waiting.cpu().numpy(), out=rows.mask)
         self._show(found.obs)
 
     def _show(self, obs: Any) -> None:

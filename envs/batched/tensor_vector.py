@@ -2,7 +2,7 @@
 
     Buffers' action[t] ─► Source.step ─► Buffers' reward[t], terminal[t], truncation[t], row t+1, final_obs
 
-Place in the flow: factory.py makes one over a source of torch_source.py or jax_source.py.
+Place in the flow: factory.py makes one over a source of torch_source.py or in_jax/source.py.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ class TensorVector(BatchedVector):
         self.ended.fill_(False)
         self._ready, self._held = True, obs
         b = self.buffers
-        self._show(b.horizon, obs)
         b.mask[b.horizon].fill_(True)
         b.reset[b.horizon].fill_(True)
+        self._show(b.horizon, obs)
 
     def _restart(self, seed: int, stagger: bool) -> Any:
         return self.source.reset(seed, stagger=stagger)
@@ -75,10 +75,14 @@ class TensorVector(BatchedVector):
             b.reward[t].copy_(reward)
             b.terminal[t].copy_(terminal)
             b.truncation[t].copy_(truncation)
-            torch.logical_or(b.terminal[t], b.truncation[t], out=b.reset[t + 1])
-            b.mask[t + 1].fill_(True)
+            if found.begins is None or found.waiting is None:
+                torch.logical_or(b.terminal[t], b.truncation[t], out=b.reset[t + 1])
+                b.mask[t + 1].fill_(True)
+            else:
+                b.reset[t + 1].copy_(found.begins)
+                torch.logical_not(found.waiting, out=b.mask[t + 1])
             if b.final_obs is not None:
-                self._write_final(found, b.final_obs, b.reset[t + 1])
+                self._write_final(found, b.final_obs, b.terminal[t], b.truncation[t])
         self._show(t + 1, found.obs)
         self._held = found
 
@@ -93,16 +97,18 @@ class TensorVector(BatchedVector):
         self._write(self.parts, obs, {name: leaf[t] for name, leaf in b.obs.items()})
         if b.action_mask is not None and self.mask is not None:
             legal = self._guard(leaf_of, self.mask, obs, self.num_envs, self.device)
-            b.action_mask[t].copy_(legal.view(self.num_envs, -1).bool() | self.ended.unsqueeze(1))
+            b.action_mask[t].copy_(legal.view(self.num_envs, -1).bool() | ~b.mask[t].unsqueeze(1))
 
     def _write(self, parts: tuple[Part, ...], obs: Any, to: Mapping[str, Tensor]) -> None:
         for part in parts:
             to[part.name].copy_(self._guard(leaf_of, part, obs, self.num_envs, self.device))
 
-    def _write_final(self, found: Step, to: Mapping[str, Tensor], done: Tensor) -> None:
+    def _write_final(
+        self, found: Step, to: Mapping[str, Tensor], terminal: Tensor, truncation: Tensor
+    ) -> None:
         if found.final is not None:
             self._write(self.parts, found.final, to)
-        elif bool(done.any()):
+        elif bool((terminal | truncation).any()):
             self._guard(
                 _refuse,
                 "an episode ended and info has no 'final_obs' or 'final_observation'; give it, or say "
@@ -119,7 +125,7 @@ class TensorVector(BatchedVector):
             return super().snapshot()
         b, t = self.buffers, self.buffers.horizon
         rows = {name: leaf[t].clone() for name, leaf in b.obs.items()}
-        others = {"reset": b.reset[t].clone()}
+        others = {"reset": b.reset[t].clone(), "mask": b.mask[t].clone()}
         if b.action_mask is not None:
             others["action_mask"] = b.action_mask[t].clone()
         wait = self.source.state()  # type: ignore[attr-defined]
@@ -143,7 +149,7 @@ class TensorVector(BatchedVector):
         b.reset[b.horizon].copy_(torch.from_numpy(state["reset"]))
         if b.action_mask is not None:
             b.action_mask[b.horizon].copy_(torch.from_numpy(state["action_mask"]))
-        b.mask[b.horizon].fill_(True)
+        b.mask[b.horizon].copy_(torch.from_numpy(state["mask"]))
         self.ended.fill_(False)
         self._ready = True
 

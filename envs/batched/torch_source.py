@@ -41,6 +41,10 @@ class Step(NamedTuple):
     """[N] bool."""
     final: Any = None
     """Last observations, as `obs`: rows of environments that ended. None: none ended, or they are not given."""
+    begins: Tensor | None = None
+    """[N] bool: rows that are an episode's first. None: those of environments that ended."""
+    waiting: Tensor | None = None
+    """[N] bool: rows to mask, of environments whose next episode is not ready. None: there are none."""
 
 
 class Means(Protocol):

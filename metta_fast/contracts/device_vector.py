@@ -27,7 +27,9 @@ row 0, and computes `bootstrap[t]` from `final_obs` by one extra inference a row
 
 **Episode ends.** spec.autoreset="next_step": if action[t] ends an episode, row t+1 has the true last observation with
 mask=False; its action is ignored, reward[t+1] and both flags are 0, and row t+2 is the next episode's first with
-mask=reset=True. "same_step": row t+1 is the next episode's first, reset=True; every row has mask=True.
+mask=reset=True. "same_step": row t+1 is the next episode's first, reset=True; every row has mask=True. Where the next
+episode is not ready, rows have mask=False, rewards and flags 0 until it is; how many depends on the environment's own
+episodes alone.
 
 All calls launch work in order on torch's current stream and wait for nothing; `step_row` and `build_ahead` allocate
 nothing that outlives them. `capturable` says whether a CUDA graph may capture and replay these two: then they

@@ -14,7 +14,7 @@ from metta_fast.contracts.env import ActionSpec
 from metta_fast.contracts.errors import UserError
 from metta_fast.envs.actions import action_spec
 from metta_fast.envs.batched.described import Described, privileged
-from metta_fast.envs.batched.jax_step import Rules
+from metta_fast.envs.batched.in_jax.rules import Rules
 from metta_fast.envs.python_slot import SAME_STEP
 from metta_fast.envs.spaces import Part
 
