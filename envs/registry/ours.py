@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 
 GAMES = ("breakout", "cartpole", "snake")
 """Folders of envs/games: environments in C that come with metta_fast."""
-ROBOT_KEYS = ("task", "frame_skip", "on_unstable", "privileged", "xml_file", "preset", "njmax", "nconmax")
+ROBOT_KEYS = (
+    *("task", "frame_skip", "on_unstable", "privileged", "xml_file", "preset", "njmax", "nconmax"),
+    "randomize",
+)
 """Keys of env.params that every robot has."""
 
 

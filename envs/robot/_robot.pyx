@@ -21,19 +21,32 @@ cdef extern from "physics.h" nogil:
         double timestep
     ctypedef struct mjModel:
         mjOption opt
-        mjtSize nq, nv, nu, nbody, nsite, ntendon
+        mjtSize nq, nv, nu, nbody, nsite, ntendon, nactuator
+        const int *body_parentid
+        const int *body_jntnum
+        const int *body_jntadr
+        const double *body_quat
+        const int *jnt_type
+        const int *jnt_dofadr
+        const double *jnt_axis
+        const int *actuator_gaintype
+        const int *actuator_biastype
         double *actuator_ctrlrange
         const uint8_t *actuator_ctrllimited
         const int32_t *sensor_adr
     ctypedef struct mjData:
         double *qpos
         double *qvel
-    int mjVERSION_HEADER, mjOBJ_BODY, mjOBJ_SITE, mjOBJ_SENSOR, mjSTATE_INTEGRATION
+    int mjVERSION_HEADER, mjOBJ_BODY, mjOBJ_SITE, mjOBJ_SENSOR, mjOBJ_ACTUATOR, mjSTATE_INTEGRATION
+    int mjJNT_FREE, mjJNT_SLIDE
+    int mjGAIN_FIXED, mjGAIN_AFFINE, mjGAIN_MUSCLE, mjBIAS_NONE, mjBIAS_AFFINE, mjBIAS_MUSCLE
     int mj_version()
     void mj_deleteModel(mjModel *m)
     void mj_deleteData(mjData *d)
     void mj_resetData(const mjModel *m, mjData *d)
     int mj_name2id(const mjModel *m, int kind, const char *name)
+    const char *mj_id2name(const mjModel *m, int kind, int number)
+    void mju_rotVecQuat(double *to, const double *vector, const double *quat)
     int mj_stateSize(const mjModel *m, int signature)
     void mj_getState(const mjModel *m, const mjData *d, double *state, int signature)
     void mj_setState(const mjModel *m, mjData *d, const double *state, int signature)
@@ -47,6 +60,10 @@ cdef extern from "physics.h" nogil:
     int mf_event_kept(mf_event *event)
     mjModel *mf_load_model(const char *path, char *error, char *warnings)
     mjData *mf_make_data(const mjModel *model)
+    mjModel *mf_own_model(const mjModel *base)
+    ctypedef struct mf_random:
+        int32_t masses, frictions, strengths
+        int32_t latency[2]
     ctypedef struct mf_physics:
         pass
     ctypedef struct mf_robot:
@@ -62,6 +79,9 @@ cdef extern from "physics.h" nogil:
         const mjModel *model
         const mf_task *task
         const void *params
+        mf_random random
+        mjModel **own
+        float *late
         mjData **data
         mf_physics *physics
         mf_robot *robots
@@ -88,6 +108,7 @@ cdef extern from "physics.h" nogil:
     void mf_robots_view(mf_robots *b, int32_t i, const double *init_qvel)
     int32_t mf_robots_reset_range(void *batch, int32_t lo, int32_t hi) noexcept nogil
     int32_t mf_robots_step_range(void *batch, int32_t lo, int32_t hi) noexcept nogil
+    int32_t mf_robots_draw_range(void *batch, int32_t lo, int32_t hi) noexcept nogil
     int32_t mf_robots_restart(void *batch, int32_t i) noexcept nogil
 
 LOG = logging.getLogger("metta_fast.robot")
@@ -182,6 +203,38 @@ cdef class RobotModel:
     def nbody(self):
         return self.model.nbody
 
+    def push_axes(self):
+        """Returns [(degree of freedom, x, y)]: how a horizontal push changes velocities of the root, the first body on the
+        world that has joints; [] if it cannot move horizontally."""
+        cdef int body, joint
+        cdef double axis[3]
+        cdef mjModel *m = self.model
+        for body in range(1, m.nbody):
+            if m.body_parentid[body] == 0 and m.body_jntnum[body]:
+                break
+        else:
+            return []
+        found = []
+        for joint in range(m.body_jntadr[body], m.body_jntadr[body] + m.body_jntnum[body]):
+            if m.jnt_type[joint] == mjJNT_FREE:
+                found += [(m.jnt_dofadr[joint], 1.0, 0.0), (m.jnt_dofadr[joint] + 1, 0.0, 1.0)]
+            elif m.jnt_type[joint] == mjJNT_SLIDE:
+                mju_rotVecQuat(axis, m.jnt_axis + 3 * joint, m.body_quat + 4 * body)
+                if max(abs(axis[0]), abs(axis[1])) > 1e-6:
+                    found.append((m.jnt_dofadr[joint], axis[0], axis[1]))
+        return found
+
+    def odd_actuator(self):
+        """Returns the name of an actuator whose force is not simply proportional to its gain and bias; None: none is so."""
+        cdef int i, gain, bias
+        for i in range(self.model.nactuator):
+            gain, bias = self.model.actuator_gaintype[i], self.model.actuator_biastype[i]
+            plain = gain in (mjGAIN_FIXED, mjGAIN_AFFINE) and bias in (mjBIAS_NONE, mjBIAS_AFFINE)
+            if not plain and not (gain == mjGAIN_MUSCLE and bias in (mjBIAS_NONE, mjBIAS_MUSCLE)):
+                name = mj_id2name(self.model, mjOBJ_ACTUATOR, i)
+                return name.decode() if name != NULL and name[0] else f"number {i}"
+        return None
+
     @property
     def ctrlrange(self):
         """f32 [nu, 2]: least and greatest control; infinite where the actuator has no limit."""
@@ -201,6 +254,7 @@ cdef class RobotBatch(NativeBatch):
         info: names of the numbers of `Task.info`; those of reward_… are added up over an episode.
         stat_of: index into info of each statistic but the last two, `warnings` and `unstable`.
         stop_unstable: a simulation that becomes unstable is a fault (`raise_fault`), not an episode's end.
+        random: `Record` of randomize.py; None: nothing is randomised.
         total_envs: over which the first episodes are staggered (`reset(seed, stagger=True)`).
     """
 
@@ -219,10 +273,12 @@ cdef class RobotBatch(NativeBatch):
     """f64 [num_envs, len(info)] of the last step; 0 after a reset."""
     cdef readonly object sums
     """f64 [num_envs, len(info)]: sums of rewards over the episode, last values of the others."""
+    cdef readonly object late
+    """float32 [num_envs, greatest latency, nu]: actions that have not taken effect yet; None without latency."""
 
     def __cinit__(self, RobotModel model, str task, record, *, int64_t first_env, int32_t num_envs,
                   int32_t total_envs, int32_t max_steps, bint limit_is_terminal, int32_t frame_skip,
-                  int32_t obs_size, tuple info, tuple stat_of, bint stop_unstable=False):
+                  int32_t obs_size, tuple info, tuple stat_of, bint stop_unstable=False, random=None):
         cdef int32_t i
         self.take(first_env, num_envs, total_envs)
         self.context = &self.batch
@@ -250,6 +306,8 @@ cdef class RobotBatch(NativeBatch):
         self.batch.data = <mjData **>calloc(num_envs, sizeof(mjData *))
         if self.batch.data == NULL:
             raise MemoryError(f"no memory for the physics of {num_envs} environments")
+        if random is not None:
+            self.randomize(random)
         self.batch.physics = <mf_physics *>at(physics)
         self.batch.robots = <mf_robot *>at(self.robots)
         self.batch.obs_exact = <double *>at(self.obs_exact)
@@ -262,7 +320,7 @@ cdef class RobotBatch(NativeBatch):
         self.batch.frame_skip, self.batch.obs_size = frame_skip, obs_size
         self.batch.num_info, self.batch.num_stats = len(info), len(stat_of) + 2
         for i in range(num_envs):
-            self.batch.data[i] = mf_make_data(model.model)
+            self.batch.data[i] = mf_make_data(self.of(i))
             if self.batch.data[i] == NULL:
                 raise MemoryError(f"no memory for the physics of env {first_env + i}")
             self.made = i + 1
@@ -273,6 +331,31 @@ cdef class RobotBatch(NativeBatch):
         for i in range(self.made):
             mj_deleteData(self.batch.data[i])
         free(self.batch.data)
+        if self.batch.own != NULL:
+            for i in range(self.num_envs):
+                free(self.batch.own[i])
+            free(self.batch.own)
+
+    cdef int randomize(self, random) except -1:
+        """Takes what is randomised; gives each env a model of its own if masses, friction or strength are."""
+        cdef int32_t i
+        record = np.frombuffer(random, np.uint8)
+        if record.nbytes != sizeof(mf_random):
+            raise ValueError(f"random is {record.nbytes} bytes, mf_random {sizeof(mf_random)}")
+        self.batch.random = (<const mf_random *>at(record))[0]
+        if self.batch.random.latency[1]:
+            self.late = np.zeros((self.num_envs, self.batch.random.latency[1], self.model.nu), np.float32)
+            self.batch.late = <float *>at(self.late)
+        if not (self.batch.random.masses or self.batch.random.frictions or self.batch.random.strengths):
+            return 0
+        self.batch.own = <mjModel **>calloc(self.num_envs, sizeof(mjModel *))
+        if self.batch.own == NULL:
+            raise MemoryError(f"no memory for the models of {self.num_envs} environments")
+        for i in range(self.num_envs):
+            self.batch.own[i] = mf_own_model(self.model.model)
+            if self.batch.own[i] == NULL:
+                raise MemoryError(f"no memory for the model of env {self.batch.first_env + i}")
+        return 0
 
     def bind(self, rows):
         """Takes the slab's rows (`metta_fast.contracts.env.Rows`) of this batch's agents; kept until the next bind."""
@@ -296,7 +379,9 @@ cdef class RobotBatch(NativeBatch):
         if not 0 <= env < self.num_envs or qpos.shape[0] != self.model.nq or qvel.shape[0] != self.model.nv:
             raise ValueError(f"env {env} of {self.num_envs}, {qpos.shape[0]} positions and {qvel.shape[0]} velocities: "
                              f"expected {self.model.nq} and {self.model.nv}")
-        mj_resetData(self.model.model, self.batch.data[env])
+        if mf_robots_draw_range(&self.batch, env, env + 1):
+            self.raise_fault()
+        mj_resetData(self.of(env), self.batch.data[env])
         for i in range(qpos.shape[0]):
             self.batch.data[env].qpos[i] = qpos[i]
         for i in range(qvel.shape[0]):
@@ -349,6 +434,9 @@ cdef class RobotBatch(NativeBatch):
             else warning_text(event)
         return f"{self.where(event)}: the simulation became unstable ({why})"
 
+    cdef const mjModel *of(self, int32_t env) noexcept:
+        return self.model.model if self.batch.own == NULL else self.batch.own[env]
+
     # ---- states ----
 
     def get_state(self, int32_t env):
@@ -377,34 +465,40 @@ cdef class RobotBatch(NativeBatch):
 
     def state_dict(self):
         """Returns all that is needed to continue bit for bit: {"physics": f64 [num_envs, n], MuJoCo's integration state with
-        the solver's warm start; "robots": uint8 [num_envs, bytes]; "sums": f64 [num_envs, info]; "seed": int}."""
+        the solver's warm start; "robots": uint8 [num_envs, bytes]; "sums": f64 [num_envs, info]; "seed": int}, and with
+        latency "late": float32 [num_envs, steps, nu]. What is drawn follows from the seed and the episodes."""
         cdef int i
         cdef double[:, ::1] at_env
         physics = np.empty((self.num_envs, mj_stateSize(self.model.model, mjSTATE_INTEGRATION)))
         at_env = physics
         for i in range(self.num_envs):
-            mj_getState(self.model.model, self.batch.data[i], &at_env[i, 0], mjSTATE_INTEGRATION)
+            mj_getState(self.of(i), self.batch.data[i], &at_env[i, 0], mjSTATE_INTEGRATION)
+        late = {} if self.late is None else {"late": self.late.copy()}
         return {"physics": physics, "robots": self.robots.copy(), "sums": self.sums.copy(),
-                "seed": int(self.batch.seed)}
+                "seed": int(self.batch.seed), **late}
 
     def load_state_dict(self, state):
         """Continues from `state_dict()` of the same envs and configuration; the rows are the caller's to restore."""
         cdef int i
         cdef const double[:, ::1] at_env
         physics = np.ascontiguousarray(state["physics"], np.float64)
-        shapes = [np.shape(state[name]) for name in ("physics", "robots", "sums")]
+        shapes = [np.shape(state.get(name)) for name in ("physics", "robots", "sums", "late")]
         expected = [(self.num_envs, mj_stateSize(self.model.model, mjSTATE_INTEGRATION)), self.robots.shape,
-                    self.sums.shape]
+                    self.sums.shape, np.shape(self.late)]
         if shapes != expected:
             raise ValueError(f"state is {shapes}, expected {expected}: it was saved with another robot, other options "
                              "or another number of environments")
         at_env = physics
-        for i in range(self.num_envs):
-            mj_resetData(self.model.model, self.batch.data[i])
-            mj_setState(self.model.model, self.batch.data[i], &at_env[i, 0], mjSTATE_INTEGRATION)
         self.robots[...] = state["robots"]
         self.sums[...] = state["sums"]
         self.batch.seed = state["seed"]
+        if self.late is not None:
+            self.late[...] = state["late"]
+        if mf_robots_draw_range(&self.batch, 0, self.num_envs):
+            self.raise_fault()
+        for i in range(self.num_envs):
+            mj_resetData(self.of(i), self.batch.data[i])
+            mj_setState(self.of(i), self.batch.data[i], &at_env[i, 0], mjSTATE_INTEGRATION)
         self.started = True
 
 

@@ -13,6 +13,7 @@ import importlib
 import importlib.util
 import logging
 import zlib
+from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,7 @@ from metta_fast.contracts.env import ActionSpec, Array, EnvSpec, Leaf
 from metta_fast.contracts.errors import UserError
 from metta_fast.contracts.slab import new_rows
 from metta_fast.envs.robot._robot import RobotBatch, RobotModel, built_tasks
+from metta_fast.envs.robot.randomize import read_randomize
 from metta_fast.envs.robot.tasks.task import Task
 from metta_fast.envs.robot.warp import packages
 from metta_fast.envs.robot.warp.presets import check_preset
@@ -105,6 +107,7 @@ class RobotFactory:
         xml_file: another model for the task, with at least as many joints, actuators, bodies, sites and tendons.
         preset: how robots step on a GPU (warp/presets.py); None: exact. Has no effect on the CPU.
         njmax, nconmax: constraints and contacts that each robot has room for on a GPU; None: found by a trial.
+        randomize: how robots differ from the model in each episode, {"mass": [0.8, 1.2], …} (randomize.py).
         quiet: do not log MuJoCo's warnings on your own model (copies use it: the first one has logged them).
         options: arguments of Gymnasium's constructor of the task.
 
@@ -125,6 +128,7 @@ class RobotFactory:
         preset: str | None = None,
         njmax: int | None = None,
         nconmax: int | None = None,
+        randomize: Mapping[str, Any] | None = None,
         quiet: bool = False,
         **options: Any,
     ) -> None:
@@ -151,6 +155,8 @@ class RobotFactory:
         self._check_bodies()
         if self.xml_file != self.task.xml:
             self._check_model()
+        self.randomize = read_randomize(randomize)
+        self.random = self.randomize.record(self.model)
         self.obs_size = int(self.task.obs_size(self.model, self.task.values(self._by_number())))
         obs = {"obs": Leaf((self.obs_size,), "float32")}
         if privileged:
@@ -195,6 +201,7 @@ class RobotFactory:
             info=self.task.info,
             stat_of=self.stat_of,
             stop_unstable=self.on_unstable == "stop",
+            random=self.random,
         )
 
     def make_device_vector(
@@ -226,6 +233,10 @@ class RobotFactory:
     def gpu_keys(self) -> tuple[str, ...]:
         """Returns keys of env.params that were given and have an effect with env.device=cuda only."""
         return tuple(name for name in ON_GPU if getattr(self, name) is not None)
+
+    def differences(self) -> list[str]:
+        """Returns how robots differ from their model, in words, a line for each range."""
+        return self.randomize.words()
 
     def make_recorder(self, batch: RobotBatch) -> FrameRecorder:
         """Returns a recorder of the batch's first robot, about 25 pictures per simulated second.
@@ -271,6 +282,7 @@ class RobotFactory:
             "on_unstable": self.on_unstable,
             "privileged": self.privileged,
             "xml_file": self.xml_file,
+            "randomize": self.randomize.given(),
             **{name: getattr(self, name) for name in ON_GPU},
             **self.options,
         }

@@ -1,4 +1,5 @@
-/* physics.h: batches of robots on MuJoCo, for the CPU: one mjData per env, one mjModel for all.
+/* physics.h: batches of robots on MuJoCo, for the CPU: one mjData per env, one mjModel for all (own_model.h: for each,
+   where masses, friction or strength are randomised).
 
      action row ─► ctrl ─► frame_skip × mj_step ─► the task's rules ─► reward, end, info, observation row
 
@@ -10,6 +11,8 @@
 
 #include <math.h>
 #include "faults.h"
+#include "own_model.h"
+#include "randomize.h"
 #include "tasks/all.h"
 
 _Static_assert(sizeof(mjtNum) == sizeof(mf_real), "MuJoCo's numbers are doubles");
@@ -27,6 +30,9 @@ typedef struct {
     const mjModel *model;
     const mf_task *task;
     const void *params;
+    mf_random random;    /* all 0: nothing is randomised */
+    mjModel **own;       /* [num_envs] each env's own model; NULL: all have `model` */
+    float *late;         /* [num_envs, random.latency[1], nu]: actions that have not taken effect yet */
     mjData **data;       /* [num_envs] */
     mf_physics *physics; /* [num_envs]: views of data */
     mf_robot *robots;    /* [num_envs] */
@@ -49,8 +55,18 @@ typedef struct {
     float *privileged; /* [num_envs, mf_robots_privileged_size]: for the critic alone; NULL: not wanted */
 } mf_robots;
 
+MF_FN const mjModel *mf_model_of(const mf_robots *b, int32_t i) { return b->own ? b->own[i] : b->model; }
+
+MF_FN mf_episode mf_robots_episode(const mf_robots *b, int32_t i) {
+    return mf_episode_of(b->seed, b->first_env + (uint32_t)i, (uint32_t)b->robots[i].episode);
+}
+
+MF_FN float *mf_robots_late(const mf_robots *b, int32_t i) {
+    return b->late + (int64_t)i * b->random.latency[1] * b->model->nu;
+}
+
 static __attribute__((unused)) void mf_robots_view(mf_robots *b, int32_t i, const mf_real *init_qvel) {
-    const mjModel *m = b->model;
+    const mjModel *m = mf_model_of(b, i);
     const mjData *d = b->data[i];
     b->physics[i] = (mf_physics){
         .qpos = d->qpos, .qvel = d->qvel, .act = d->act, .ctrl = d->ctrl, .qfrc_actuator = d->qfrc_actuator,
@@ -123,15 +139,33 @@ MF_FN int32_t mf_robots_broken(const mjData *d) {
     return -1;
 }
 
+/* Observe, with noise if the policy is to see such. */
+MF_FN void mf_robots_observe(const mf_robots *b, int32_t i) {
+    mf_real *obs = b->obs_exact + (int64_t)i * b->obs_size;
+    b->task->observe(b->params, &b->physics[i], obs);
+    if (b->random.noise > 0) {
+        const mf_episode e = mf_robots_episode(b, i);
+        mf_random_noise(&b->random, &e, b->robots[i].step, obs, b->obs_size);
+    }
+}
+
+/* Give the env's own model the numbers of its episode; its mjData is scratch. */
+static void mf_robots_draw(const mf_robots *b, int32_t i) {
+    if (!b->own) return;
+    const mf_episode e = mf_robots_episode(b, i);
+    mf_own_model_draw(b->own[i], b->model, &b->random, &e, b->data[i]);
+}
+
 /* Begin an episode from the qpos and qvel in the env's mjData. */
 static void mf_robots_settle(const mf_robots *b, int32_t i, int32_t start_step) {
     mf_robot *r = &b->robots[i];
     r->warnings = 0;
     r->step = start_step;
-    mj_forward(b->model, b->data[i]);
+    mj_forward(mf_model_of(b, i), b->data[i]);
     mf_robots_count(b, i);
     b->task->before(b->params, &b->physics[i], &r->task);
-    b->task->observe(b->params, &b->physics[i], b->obs_exact + (int64_t)i * b->obs_size);
+    mf_robots_observe(b, i);
+    if (b->late) memset(mf_robots_late(b, i), 0, sizeof(float) * (size_t)(b->random.latency[1] * b->model->nu));
     for (int32_t k = 0; k < b->num_info; k++)
         b->info[(int64_t)i * b->num_info + k] = b->sums[(int64_t)i * b->num_info + k] = 0;
     r->reward = 0;
@@ -147,13 +181,14 @@ static void mf_robots_begin(const mf_robots *b, int32_t i, int32_t start_step) {
     mf_rng rng;
     mf_rng_start(&rng, b->seed, b->first_env + (uint32_t)i, (uint32_t)b->robots[i].episode, 0);
     b->physics[i].evaluation = (int32_t)(b->seed >> 63);
-    mj_resetData(b->model, d); /* warm start, ctrl, mocap and warnings too */
+    mf_robots_draw(b, i);
+    mj_resetData(mf_model_of(b, i), d); /* warm start, ctrl, mocap and warnings too */
     b->task->reset(b->params, &b->physics[i], &rng, d->qpos, d->qvel);
     mf_robots_settle(b, i, start_step);
 }
 
 static void mf_robots_step_one(const mf_robots *b, int32_t i) {
-    const mjModel *m = b->model;
+    const mjModel *m = mf_model_of(b, i);
     mjData *d = b->data[i];
     mf_robot *r = &b->robots[i];
     if (r->pending) {
@@ -164,13 +199,25 @@ static void mf_robots_step_one(const mf_robots *b, int32_t i) {
     const mf_physics *p = &b->physics[i];
     const float *action = b->action + (int64_t)i * p->nu;
     mf_real *info = b->info + (int64_t)i * b->num_info, *sums = b->sums + (int64_t)i * b->num_info;
-    for (int32_t k = 0; k < p->nu; k++) d->ctrl[k] = action[k];
+    if (b->late) {
+        const mf_episode e = mf_robots_episode(b, i);
+        const int32_t delay = mf_random_latency(&b->random, &e);
+        float *late = mf_robots_late(b, i);
+        for (int32_t k = 0; k < p->nu; k++)
+            d->ctrl[k] = mf_random_late(&b->random, late, delay, r->step, p->nu, k, action[k]);
+    } else {
+        for (int32_t k = 0; k < p->nu; k++) d->ctrl[k] = action[k];
+    }
+    if (b->random.push > 0) {
+        const mf_episode e = mf_robots_episode(b, i);
+        mf_random_push(&b->random, &e, r->step, d->qvel);
+    }
     for (int32_t k = 0; k < b->frame_skip; k++) mj_step(m, d);
     if (b->task->contact_forces || b->privileged) mj_rnePostConstraint(m, d);
     int terminal = b->task->after(b->params, p, &r->task, action, &r->reward, info);
     b->task->before(b->params, p, &r->task);
-    b->task->observe(b->params, p, b->obs_exact + (int64_t)i * b->obs_size);
     r->step++;
+    mf_robots_observe(b, i);
     mf_robots_count(b, i);
     int32_t why = mf_robots_broken(d);
     const int stable = mf_robots_publish(b, i, why < 0 && isfinite((float)r->reward));
@@ -223,6 +270,11 @@ static int32_t mf_robots_each(const mf_robots *b, int32_t lo, int32_t hi, void (
 /* Start envs lo … hi-1 anew: their first episodes. */
 static __attribute__((unused)) int32_t mf_robots_reset_range(void *batch, int32_t lo, int32_t hi) {
     return mf_robots_each((const mf_robots *)batch, lo, hi, mf_robots_first);
+}
+
+/* Give envs lo … hi-1 the models of their episodes; their mjData have to be reset afterwards. */
+static __attribute__((unused)) int32_t mf_robots_draw_range(void *batch, int32_t lo, int32_t hi) {
+    return mf_robots_each((const mf_robots *)batch, lo, hi, mf_robots_draw);
 }
 
 /* Begin an episode of env i from the qpos and qvel in its mjData. */

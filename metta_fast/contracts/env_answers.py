@@ -115,6 +115,11 @@ def advice(factory: EnvFactory) -> str:
     return found if isinstance(found, str) else ""
 
 
+def differences(factory: EnvFactory) -> list[str]:
+    """Returns how environments differ from each other by their configuration, in words: the ranges of what is drawn."""
+    return _ask(factory, "differences", [])
+
+
 def gymnasium_id(factory: EnvFactory) -> str:
     """Returns the name of the same environment in Gymnasium's registry; "" if it is not there."""
     return _ask(factory, "gymnasium_id", "")

@@ -34,7 +34,7 @@ from metta_fast.config.keys import Config, RunConfig, config_from_dict, config_t
 from metta_fast.config.policy_inputs import check_policy_name, only, reads
 from metta_fast.contracts.algorithm import MemoryPart
 from metta_fast.contracts.env import EnvFactory, EnvSpec, check_batches
-from metta_fast.contracts.env_answers import advice
+from metta_fast.contracts.env_answers import advice, differences
 from metta_fast.contracts.env_answers import viewer as viewer_of
 from metta_fast.contracts.errors import UserError
 from metta_fast.contracts.progress import watched_by
@@ -186,6 +186,7 @@ class _Resolve(Defaults):
         env, seen = self.config.env, self.seen
         if advised := advice(factory):
             self.notes.append(advised)
+        self.notes += [f"drawn for each episode: {line}" for line in differences(factory)]
         mask = getattr(factory, "mask", None)  # of a Python environment
         if env.action_mask == "info" and seen.mask is False:
             raise UserError(

@@ -36,7 +36,7 @@ def task_facts(str task):
 
 
 def run(str work, str task, uintptr_t params, uintptr_t world, uintptr_t rows):
-    """Does the work first, act, step or begin to all worlds. params, world, rows: addresses of the C structs."""
+    """Does the work first, act, step, weigh or begin to all worlds. params, world, rows: addresses of the C structs."""
     cdef mf_world *w = <mf_world *>world
     cdef bytes name = work.encode()
     cdef const char *named = name
@@ -45,4 +45,4 @@ def run(str work, str task, uintptr_t params, uintptr_t world, uintptr_t rows):
     with nogil:
         done = mf_world_all(named, <const void *>params, w, <const mf_world_rows *>rows)
     if not done:
-        raise ValueError(f"work {work!r}: expected first, act, step or begin")
+        raise ValueError(f"work {work!r}: expected first, act, step, weigh or begin")

@@ -4,8 +4,9 @@
     launches = engine.at(rows)              # of one row of the buffers
     launches.act(); physics.step(); launches.step(); physics.forward(); launches.begin()
 
-world.h says what a stage does. On a GPU they are kernels that NVRTC compiles from the task's own header; on the CPU the
-same code is in the extension _rules. A launch is asynchronous, on torch's current stream.
+Where models are randomised, `first` and `step` also give new episodes their own numbers of the model. world.h says what
+a stage does. On a GPU they are kernels that NVRTC compiles from the task's own header; on the CPU the same code is in
+the extension _rules. A launch is asynchronous, on torch's current stream.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ from torch import Tensor
 from metta_fast.contracts.device_vector import DeviceRows
 from metta_fast.contracts.env import Array
 from metta_fast.contracts.gpu_program import Source
+from metta_fast.envs.robot.randomize import Record
 from metta_fast.envs.robot.warp._rules import ROBOT_BYTES, run, task_facts
+from metta_fast.envs.robot.warp.own_fields import LANES, Fields, OwnFields
 from metta_fast.envs.robot.warp.physics import FLOATS, LOST, Physics
 from metta_fast.envs.robot.warp.robot import Robot
 from metta_fast.runtime.nvrtc.compile import compile_source
@@ -68,14 +71,16 @@ class World(ctypes.Structure):
     """mf_world of world.h, field for field."""
 
     _fields_ = [
-        *((name, ctypes.c_void_p) for name in (*POINTERS, "seed", "task")),
+        *((name, ctypes.c_void_p) for name in (*POINTERS, "seed", "late", "task")),
         *((name, ctypes.c_float) for name in ("timestep", "dt")),
         *(
             (name, ctypes.c_int32)
             for name in ("nq", "nv", "nu", "na", "nbody", "nsite", "ntendon", "nsensordata")
         ),
         ("first_env", ctypes.c_uint32),
-        *((name, ctypes.c_int32) for name in (*SIZES, "lost", "privileged_size")),
+        *((name, ctypes.c_int32) for name in (*SIZES, "lost", "privileged_size", "redraw")),
+        ("random", Record),
+        ("fields", Fields),
     ]
 
 
@@ -148,6 +153,14 @@ class Engine:
             name: int(getattr(model, name))
             for name in ("nq", "nv", "nu", "na", "nbody", "nsite", "ntendon", "nsensordata")
         }
+        random = factory.random or Record()
+        self._weighs = bool(physics.own)
+        self._fields = OwnFields(random, model, physics.own, num_envs, device)
+        if random.masses:
+            self._held["body_mass"] = physics.own["body_mass"]
+        if random.latency[1]:
+            self.late = torch.zeros((num_envs, random.latency[1], model.nu), device=device)
+            self._held["late"] = self.late
         self.world = World(
             **{name: tensor.data_ptr() for name, tensor in self._held.items()},
             **sizes,
@@ -163,11 +176,27 @@ class Engine:
             num_stats=len(factory.spec.stats),
             lost=LOST,
             privileged_size=prod(factory.spec.obs[PRIVILEGED].shape) if factory.privileged else 0,
+            random=random,
+            fields=self._fields.struct,
         )
         self._params = (ctypes.c_char * record.nbytes).from_buffer_copy(record.tobytes())
         self._module = (
             load_module(source_of(self.task, record.nbytes), device) if device.type == "cuda" else None
         )
+
+    late: Tensor | None = None
+    """float32 [num_envs, greatest latency, nu]: actions that have not taken effect yet; None without latency."""
+
+    def state(self) -> dict[str, Tensor]:
+        """Returns the tensors that a world's future depends on, beside the physics'."""
+        return {"robots": self.robots, "sums": self.sums} | ({} if self.late is None else {"late": self.late})
+
+    def redraw(self) -> None:
+        """Gives all worlds the numbers of the model of the episodes that they are in, after their state was loaded."""
+        if self._weighs:
+            world = World.from_buffer_copy(self.world)
+            world.redraw = 1
+            self._launch("weigh", world, Rows())()
 
     def set_seed(self, seed: int) -> None:
         """Sets the seed of later episodes, 0 … 2^64−1."""
@@ -178,7 +207,23 @@ class Engine:
     def at(self, b: DeviceRows, t: int) -> Launches:
         """Returns the stages of the step from row t to row t+1 of the buffers."""
         rows = self._rows(b, t)
-        return Launches(**{work: self._launch(work, self.world, rows) for work in Launches._fields})
+        found = Launches(**{work: self._launch(work, self.world, rows) for work in Launches._fields})
+        return found._replace(
+            step=self._weighed(found.step, self.world, rows),
+            first=self._weighed(found.first, self.world, rows),
+        )
+
+    def _weighed(self, work: Callable[[], object], world: World, rows: Rows) -> Callable[[], object]:
+        """Returns the work, followed by that of weigh.h where worlds have numbers of the model of their own."""
+        if not self._weighs:
+            return work
+        weigh = self._launch("weigh", world, rows)
+
+        def both() -> None:
+            work()
+            weigh()
+
+        return both
 
     def _rows(self, b: DeviceRows, t: int) -> Rows:
         obs = b.obs["obs"]
@@ -205,7 +250,9 @@ class Engine:
         world = World.from_buffer_copy(self.world)
         world.stagger = 1
         last = b.horizon - 1
-        return self.at(b, last)._replace(first=self._launch("first", world, self._rows(b, last)))
+        rows = self._rows(b, last)
+        first = self._weighed(self._launch("first", world, rows), world, rows)
+        return self.at(b, last)._replace(first=first)
 
     def _launch(self, work: str, world: World, rows: Rows) -> Callable[[], object]:
         if self._module is None:
@@ -216,6 +263,9 @@ class Engine:
 
             return work_now
         kernel = self._module.kernel(f"mf_world_{work}_kernel")
+        if work == "weigh":
+            blocks = -(-self._fields.workers * LANES // THREADS)
+            return kernel.prepare((blocks, 1), (THREADS, 1), self._params, world, rows)
         return kernel.prepare((-(-self.num_envs // THREADS), 1), (THREADS, 1), self._params, world, rows)
 
 

@@ -104,6 +104,10 @@ class Physics:
         self.mjm = self.simulation.mjm
         self.arrays = {name: self._array(name) for name in FLOATS} | self._of_the_model()
         """Tensors that rules read and write, by their names in world.h."""
+        self.own: dict[str, Tensor] = {
+            name: warp.to_torch(getattr(self.simulation.model, name)) for name in self.simulation.own
+        }
+        """Fields of Warp's model that each world has of its own, [num_envs, …]."""
         self._streams: dict[int, Any] = {}
         self._graphs: dict[str, Any] = {}
         with _room_for(num_envs):

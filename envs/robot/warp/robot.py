@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from metta_fast.contracts.env import Array, EnvSpec
+from metta_fast.envs.robot.randomize import Record
 from metta_fast.envs.robot.tasks.task import Task
 
 
@@ -34,6 +35,8 @@ class Robot(Protocol):
     privileged: bool
     preset: str | None
     """None: exact."""
+    random: Record | None
+    """What differs from the model in each episode; None: nothing."""
     njmax: int | None
     nconmax: int | None
 

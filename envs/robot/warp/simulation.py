@@ -42,6 +42,8 @@ class How(NamedTuple):
     njmax: int | None = None
     nconmax: int | None = None
     """Constraints and contacts that each world has room for; None: found by a trial (room.py)."""
+    own: tuple[str, ...] = ()
+    """Fields of the model that each world has of its own (own_fields.py)."""
 
 
 class Simulation:
@@ -51,6 +53,7 @@ class Simulation:
         mjm: mujoco.MjModel, as the preset changed it.
         timestep: the model's own, in seconds.
         notes: what differs from the model's own step.
+        own: fields that each world has of its own.
 
     Raises:
         UserError: MuJoCo Warp does not support the model (its message names the element).
@@ -75,7 +78,8 @@ class Simulation:
             self._derive = "all"
         with warp.ScopedDevice(place):
             try:
-                self.model = mujoco_warp.put_model(self.mjm)
+                self.own = tuple(name for name in how.own if getattr(self.mjm, name).size)
+                self.model = mujoco_warp.put_model(self.mjm, dict.fromkeys(self.own, num_envs))
             except (NotImplementedError, ValueError) as error:
                 raise UserError(
                     f"{how.path}: MuJoCo Warp cannot step this model: {' '.join(str(error).split())}; type "

@@ -21,6 +21,7 @@ from metta_fast.contracts.env import EnvError
 from metta_fast.envs.batched.base_vector import BatchedVector
 from metta_fast.envs.robot.warp._rules import task_facts
 from metta_fast.envs.robot.warp.engine import OVERFLOW, UNSTABLE, Engine, Launches
+from metta_fast.envs.robot.warp.own_fields import own_names
 from metta_fast.envs.robot.warp.physics import Physics, what_was_lost
 from metta_fast.envs.robot.warp.robot import Robot
 from metta_fast.envs.robot.warp.simulation import DERIVED, STATE, How
@@ -118,7 +119,7 @@ class WarpVector(BatchedVector):
     def snapshot(self) -> Callable[[], dict[str, Any]]:
         b, t = self.buffers, self.buffers.horizon
         parts = {f"physics/{name}": self.physics.arrays[name].clone() for name in STATE}
-        parts |= {"robots": self.engine.robots.clone(), "sums": self.engine.sums.clone()}
+        parts |= {name: tensor.clone() for name, tensor in self.engine.state().items()}
         parts |= {name: leaf[t].clone() for name, leaf in b.obs.items()}
         parts |= {"mask": b.mask[t].clone(), "reset": b.reset[t].clone()}
         seed = self._seed
@@ -131,7 +132,7 @@ class WarpVector(BatchedVector):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         b, t = self.buffers, self.buffers.horizon
         places = {f"physics/{name}": self.physics.arrays[name] for name in STATE}
-        places |= {"robots": self.engine.robots, "sums": self.engine.sums}
+        places |= self.engine.state()
         places |= {name: leaf[t] for name, leaf in b.obs.items()} | {"mask": b.mask[t], "reset": b.reset[t]}
         for name, place in places.items():
             if name not in state or state[name].shape != tuple(place.shape):
@@ -144,6 +145,7 @@ class WarpVector(BatchedVector):
             place.copy_(torch.from_numpy(state[name]))
         self.engine.set_seed(int(state["seed"]))
         self._seed = int(state["seed"])
+        self.engine.redraw()
         self._ready = True
 
     def close(self) -> None:
@@ -164,6 +166,7 @@ def how_of(factory: Robot) -> How:
         reads=tuple(sorted(reads)),
         njmax=factory.njmax,
         nconmax=factory.nconmax,
+        own=own_names(factory.random),
     )
 
 

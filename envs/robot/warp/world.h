@@ -1,15 +1,18 @@
 /* world.h: a robot task's rules over MuJoCo Warp's arrays, one world at a time; the same code on GPU and CPU.
 
-     action row ─► mf_world_act ─► physics: frame_skip × step ─► mf_world_step ─► (physics: forward) ─► mf_world_begin
+     action row ─► mf_world_act ─► physics: frame_skip × step ─► mf_world_step ─► mf_world_weigh ─► (physics: forward)
+                ─► mf_world_begin
 
    mf_world_step writes the row of a world whose episode goes on or ends; one whose episode had ended gets its next
-   start there. Nothing derived of a new start is known before the physics' forward, so mf_world_begin writes its row.
+   start there, and where models are randomised mf_world_weigh gives it its own numbers of the model (weigh.h). Nothing
+   derived of a new start is known before the physics' forward, so mf_world_begin writes its row.
    The includer defines how rules are called: MF_RULE_BEFORE(w, o, p, state), MF_RULE_AFTER(w, o, p, state, action,
    reward, info), MF_RULE_OBSERVE(w, o, p, obs), MF_RULE_RESET(w, o, p, rng, qpos, qvel). */
 #ifndef MF_ROBOT_WORLD_H
 #define MF_ROBOT_WORLD_H
 
-#include "../robot.h"
+#include "../randomize.h"
+#include "weigh.h"
 
 enum { MF_MOST_INFO = 32 };
 #define MF_MOST_VALUE 1e10f /* MuJoCo's mjMAXVAL: a greater state is unstable */
@@ -20,18 +23,23 @@ typedef struct {
     float *qfrc_actuator, *qfrc_constraint, *cinert, *cvel, *cfrc_ext, *xpos, *xipos, *site_xpos, *ten_length, *ten_velocity;
     float *xquat, *sensordata;
     int32_t *overflow;                             /* [num_envs]: what did not fit; read and cleared here */
-    const float *body_mass, *init_qpos, *init_qvel; /* of the model, for all worlds */
+    const float *body_mass;                         /* [nbody] of the model; of each world if random.masses */
+    const float *init_qpos, *init_qvel;             /* of the model, for all worlds */
     uint8_t *robots;                               /* [num_envs, sizeof(mf_robot)] */
     float *sums;                                   /* [num_envs, num_info]: sums over the episode, or last values */
     const int32_t *summed;                         /* [num_info] 1: add up */
     const int32_t *stat_of;                        /* [num_stats - 2] index into info */
     const uint64_t *seed;                          /* [1] */
+    float *late;                                   /* [num_envs, random.latency[1], nu]: actions to come; or NULL */
     const void *task;                              /* for the includer's macros */
     float timestep, dt;
     int32_t nq, nv, nu, na, nbody, nsite, ntendon, nsensordata;
     uint32_t first_env;
     int32_t num_envs, total_envs, stagger, max_steps, limit_is_terminal, obs_size, num_info, num_stats, lost;
     int32_t privileged_size; /* numbers that only the critic sees; 0: none are wanted */
+    int32_t redraw; /* 1: mf_world_weigh does all worlds, not only those that begin an episode */
+    mf_random random;
+    mf_fields fields;
 } mf_world;
 
 /* Has the same fields as `Rows` in engine.py: a row of the buffers, of all worlds. */
@@ -71,11 +79,25 @@ MF_FN mf_physics mf_world_view(const mf_world *w, int32_t i) {
     p.xpos = w->xpos + k * 3 * w->nbody, p.xipos = w->xipos + k * 3 * w->nbody;
     p.site_xpos = w->site_xpos + k * 3 * w->nsite;
     p.ten_length = w->ten_length + k * w->ntendon, p.ten_velocity = w->ten_velocity + k * w->ntendon;
-    p.body_mass = w->body_mass, p.init_qpos = w->init_qpos, p.init_qvel = w->init_qvel;
+    p.body_mass = w->body_mass + (w->random.masses ? k * w->nbody : 0);
+    p.init_qpos = w->init_qpos, p.init_qvel = w->init_qvel;
     p.timestep = w->timestep, p.dt = w->dt;
     p.evaluation = (int32_t)(*w->seed >> 63);
     p.nq = w->nq, p.nv = w->nv, p.nu = w->nu, p.nbody = w->nbody;
     return p;
+}
+
+MF_FN mf_episode mf_world_episode(const mf_world *w, int32_t i) {
+    return mf_episode_of(*w->seed, w->first_env + (uint32_t)i, (uint32_t)mf_robot_of(w, i)->episode);
+}
+
+MF_FN float *mf_world_late(const mf_world *w, int32_t i) { return w->late + (int64_t)i * w->random.latency[1] * w->nu; }
+
+/* Add noise to a row if the policy is to see such. */
+MF_FN void mf_world_blur(const mf_world *w, int32_t i, float *obs) {
+    if (!(w->random.noise > 0)) return;
+    const mf_episode e = mf_world_episode(w, i);
+    mf_random_noise(&w->random, &e, mf_robot_of(w, i)->step, obs, w->obs_size);
 }
 
 /* Put the world at the start of its episode; nothing of the last one is left that the physics reads. */
@@ -91,6 +113,7 @@ MF_FN void mf_world_start(const void *params, const mf_world *w, int32_t i, int3
     for (int32_t j = 0; j < w->nu; j++) w->ctrl[k * w->nu + j] = 0;
     for (int32_t j = 0; j < 6 * w->nbody; j++) w->cfrc_ext[k * 6 * w->nbody + j] = 0;
     for (int32_t j = 0; j < w->num_info; j++) w->sums[k * w->num_info + j] = 0;
+    for (int32_t j = 0; w->late && j < w->random.latency[1] * w->nu; j++) mf_world_late(w, i)[j] = 0;
     w->time[i] = 0;
     w->overflow[i] = 0;
     r->step = start_step;
@@ -109,9 +132,24 @@ MF_FN void mf_world_first(const void *params, const mf_world *w, const mf_world_
 
 MF_FN void mf_world_act(const void *params, const mf_world *w, const mf_world_rows *rows, int32_t i) {
     const int64_t at = (int64_t)i * w->nu;
-    const int32_t pending = mf_robot_of(w, i)->pending;
+    const mf_robot *r = mf_robot_of(w, i);
     (void)params;
-    for (int32_t j = 0; j < w->nu; j++) w->ctrl[at + j] = pending ? 0 : rows->action[at + j];
+    for (int32_t j = 0; j < w->nu; j++) w->ctrl[at + j] = r->pending ? 0 : rows->action[at + j];
+    if (r->pending || !(w->late || w->random.push > 0)) return;
+    const mf_episode e = mf_world_episode(w, i);
+    if (w->late) {
+        const int32_t delay = mf_random_latency(&w->random, &e);
+        for (int32_t j = 0; j < w->nu; j++)
+            w->ctrl[at + j] = mf_random_late(&w->random, mf_world_late(w, i), delay, r->step, w->nu, j, w->ctrl[at + j]);
+    }
+    if (w->random.push > 0) mf_random_push(&w->random, &e, r->step, w->qvel + (int64_t)i * w->nv);
+}
+
+/* Give the world the masses, friction and strength of the episode that it begins. */
+MF_FN void mf_world_weigh(const mf_world *w, int32_t i, float *scratch, int32_t lane, int32_t lanes) {
+    if (!mf_robot_of(w, i)->fresh && !w->redraw) return;
+    const mf_episode e = mf_world_episode(w, i);
+    mf_weigh(&w->fields, &w->random, &e, i, scratch, w->nv, w->nbody, w->ntendon, lane, lanes);
 }
 
 MF_FN int32_t mf_world_small(const float *v, int32_t n) {
@@ -155,6 +193,7 @@ MF_FN void mf_world_step(const void *params, const mf_world *w, const mf_world_r
     MF_RULE_BEFORE(w, params, &p, &r->task);
     MF_RULE_OBSERVE(w, params, &p, obs);
     r->step++;
+    mf_world_blur(w, i, obs);
     if (w->overflow[i] & w->lost) {
         r->warnings++;
         r->overflow |= w->overflow[i] & w->lost;
@@ -197,7 +236,9 @@ MF_FN void mf_world_begin(const void *params, const mf_world *w, const mf_world_
     r->fresh = 0;
     w->overflow[i] = 0;
     MF_RULE_BEFORE(w, params, &p, &r->task);
-    MF_RULE_OBSERVE(w, params, &p, rows->obs + (int64_t)i * w->obs_size);
+    float *obs = rows->obs + (int64_t)i * w->obs_size;
+    MF_RULE_OBSERVE(w, params, &p, obs);
+    mf_world_blur(w, i, obs);
     if (w->privileged_size) mf_world_reveal(&p, rows->privileged + (int64_t)i * w->privileged_size);
     mf_world_quiet(rows, i, 1);
 }
