@@ -1,9 +1,10 @@
-"""Runs the command line: `metta-fast train|eval|replay|export|monitor|new-env|new-robot|build|doctor|bench`.
+"""Runs the command line: `metta-fast train|warm|eval|replay|export|monitor|new-env|new-robot|build|doctor|bench`.
 
 The same as `python -m metta_fast`; `run_optimized.py` is `train`.
 
     metta-fast train hardware=auto env=grid_solo trainer.total_timesteps=5_000_000
     metta-fast train resume=auto
+    metta-fast warm env=ant env.device=cuda
     metta-fast eval runs/<name>
     metta-fast replay runs/<name>
     metta-fast export runs/<name> --out policy.onnx
@@ -37,6 +38,7 @@ from metta_fast.version import __version__
 USAGE = """usage: metta-fast COMMAND …
 
   train [key=value …]   train, or continue a run (resume=auto); `metta-fast train --help` explains every key
+  warm [key=value …]    compile what a training with these values needs, and stop; `metta-fast warm --help`
   eval RUN …            evaluate a run's policy on unseen seeds; `metta-fast eval --help`
   replay RUN …          show an episode as a page, in the terminal or as a video; `metta-fast replay --help`
   export RUN …          export a run's policy as TorchScript, torch.export or ONNX; `metta-fast export --help`
@@ -120,6 +122,12 @@ def _split(words: Sequence[str], *, strict: bool = True) -> tuple[list[str], str
     return rest, show, "--trust" in words
 
 
+def warm(words: Sequence[str]) -> int:
+    from metta_fast.run.warm import run_warm_command
+
+    return run_warm_command(list(words))
+
+
 def evaluate(words: Sequence[str]) -> int:
     from metta_fast.inference.evaluate import run_eval_command
 
@@ -199,6 +207,7 @@ def _interruptible(command: Callable[[Sequence[str]], int], words: Sequence[str]
 
 COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
     "train": train,
+    "warm": warm,
     "eval": evaluate,
     "replay": replay,
     "export": export,
@@ -213,6 +222,7 @@ COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
 
 PARSERS = {
     "train": None,
+    "warm": "metta_fast.run.warm",
     "eval": "metta_fast.inference.evaluate",
     "replay": "metta_fast.episodes.command",
     "export": "metta_fast.export.command",

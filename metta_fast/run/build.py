@@ -22,6 +22,7 @@ from metta_fast.contracts.env import EnvFactory, EnvSpec
 from metta_fast.contracts.env_answers import Window
 from metta_fast.contracts.env_answers import viewer as viewer_of
 from metta_fast.contracts.vector import VectorEnv
+from metta_fast.machine import kernel_caches
 from metta_fast.policy.base import Policy
 
 
@@ -83,6 +84,7 @@ def build_parts(config: Config, factory: EnvFactory | None = None) -> Parts:
     from metta_fast.policy import make_policy
     from metta_fast.vector import make_vector
 
+    kernel_caches.settle()
     vector, trainer = config.vector, config.trainer
     device = torch.device(trainer.device)
     torch.set_num_threads(trainer.torch_threads)

@@ -15,6 +15,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from metta_fast.machine import kernel_caches
 from metta_fast.machine.compiler import provide_compiler
 from metta_fast.runtime.nvrtc.compile import cache_folder
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 def begin(resolved: Resolved) -> list[threading.Thread]:
     """Starts the threads, if environments step on the GPU, and returns them."""
+    kernel_caches.settle()
     if resolved.config.env.device != "cuda":
         return []
     provide_compiler(cache_folder().parent)

@@ -7,6 +7,7 @@ On Warp's CPU device a robot of three joints compiles for 20 s once (WARP_CACHE_
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -237,3 +238,20 @@ def test_a_model_that_warp_cannot_step_is_refused(tmp_path: Path) -> None:
         UserError, match=r"own\.xml: MuJoCo Warp cannot step this model: noslip.*type env\.device=cpu"
     ):
         vector("cpu", 1, task="inverted_pendulum", xml_file=str(own))
+
+
+def test_mujoco_prints_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture
+) -> None:
+    """Its warnings on Gymnasium's own models are not the user's concern."""
+    import mujoco
+
+    from metta_fast.envs.robot.env import model_path
+    from metta_fast.envs.robot.warp.simulation import quiet_mujoco
+
+    monkeypatch.chdir(tmp_path)  # it writes MUJOCO_LOG.TXT too
+    for quiet in (True, False):
+        with quiet_mujoco() if quiet else nullcontext():
+            mujoco.MjModel.from_xml_path(str(model_path("half_cheetah.xml")))
+        out, err = capfd.readouterr()
+        assert ("deprecated" in out + err) is not quiet

@@ -22,7 +22,7 @@ from metta_fast.contracts.errors import UserError
 from metta_fast.envs.robot.warp.compile.together import compile_together
 from metta_fast.envs.robot.warp.presets import apply
 from metta_fast.envs.robot.warp.room import room_for
-from metta_fast.envs.robot.warp.simulation import STATE, How, Simulation
+from metta_fast.envs.robot.warp.simulation import STATE, How, Simulation, quiet_mujoco
 
 FLOATS = (
     *STATE,
@@ -93,9 +93,10 @@ class Physics:
         self._warp = warp
         self.device, self.num_envs = device, num_envs
         if how.njmax is None or how.nconmax is None:
-            mjm = mujoco.MjModel.from_xml_path(how.path)
-            apply(mjm, how.preset)
-            rows, contacts = room_for(mjm)
+            with quiet_mujoco():
+                mjm = mujoco.MjModel.from_xml_path(how.path)
+                apply(mjm, how.preset)
+                rows, contacts = room_for(mjm)
             how = how._replace(njmax=how.njmax or rows, nconmax=how.nconmax or contacts)
         self.how = how
         self._place = warp.get_device("cpu" if device.type == "cpu" else f"cuda:{device.index or 0}")

@@ -9,6 +9,8 @@ Importing this module imports neither Warp nor MuJoCo, so that what it says of a
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from metta_fast.contracts.errors import UserError
@@ -67,7 +69,8 @@ class Simulation:
 
         self._mjw, self._warp = mujoco_warp, warp
         self.how, self.num_envs, self.place = how, num_envs, place
-        self.mjm = mujoco.MjModel.from_xml_path(how.path)
+        with quiet_mujoco():
+            self.mjm = mujoco.MjModel.from_xml_path(how.path)
         self.timestep = float(self.mjm.opt.timestep)
         change = apply(self.mjm, how.preset)
         self.notes, self.substeps = change.notes, how.frame_skip * change.substeps
@@ -118,6 +121,19 @@ class Simulation:
                     mjw.transmission(model, data)
                     mjw.fwd_velocity(model, data)
                     mjw.fwd_actuation(model, data)
+
+
+@contextmanager
+def quiet_mujoco() -> Iterator[None]:
+    """Drops MuJoCo's warnings, which it prints otherwise: the CPU's side logs those on the user's own models."""
+    import mujoco
+
+    was = mujoco.get_mju_user_warning()
+    mujoco.set_mju_user_warning(lambda _: None)
+    try:
+        yield
+    finally:
+        mujoco.set_mju_user_warning(was)
 
 
 def stage(reads: tuple[str, ...]) -> str:

@@ -3,8 +3,8 @@
     code = compile_source(Source("grid", text, include=(folder,), options=("-DX=1",)), arch=90)
 
 Place in the flow: an environment's rules header + gpu_shell.h → compile → launch.py loads it. No GPU is needed.
-The cache is in METTA_FAST_CACHE, else XDG_CACHE_HOME/metta_fast, else ~/.cache/metta_fast. A file's name contains the
-SHA-256 of all inputs of the compilation; a damaged file is compiled again.
+machine/kernel_caches.py says where the cache is. A file's name contains the SHA-256 of all inputs of the compilation; a
+damaged file is compiled again.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from pathlib import Path
 
 from metta_fast.contracts.errors import UserError
 from metta_fast.contracts.gpu_program import Source
+from metta_fast.machine import kernel_caches
 from metta_fast.machine.installation import install_extra
 
 OPTIONS = (
@@ -62,9 +63,7 @@ def compile_source(source: Source, arch: int) -> bytes:
 
 def cache_folder() -> Path:
     """Returns the folder of the cache, without creating it."""
-    own, shared = os.environ.get("METTA_FAST_CACHE"), os.environ.get("XDG_CACHE_HOME")
-    base = Path(own) if own else Path(shared or Path.home() / ".cache") / "metta_fast"
-    return base.expanduser() / "cuda"
+    return kernel_caches.base() / kernel_caches.OURS
 
 
 def _key(source: Source, options: tuple[str, ...], version: tuple[int, int]) -> str:

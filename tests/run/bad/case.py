@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parents[3]
 MOST_LINES = 4
 LIMIT_S = 40.0
 """Seconds until a case counts as hung; a refusal takes less than one."""
-COMMANDS = ("train", "eval", "replay", "export", "monitor", "new-env", "new-robot", "doctor", "bench")
+COMMANDS = ("train", "warm", "eval", "replay", "export", "monitor", "new-env", "new-robot", "doctor", "bench")
 POLL_S = 0.01
 
 
