@@ -19,10 +19,10 @@ from metta_fast.envs.robot.warp.presets import apply
 STATE = ("qpos", "qvel", "ctrl", "act", "act_dot", "qacc", "qacc_warmstart", "time")
 """Arrays that a step begins from: all that a world's future depends on. MuJoCo Warp's step computes everything else
 again from them before it reads it, also in worlds that were reset since."""
-POSES = ("xpos", "xipos", "site_xpos")
+POSES = ("xpos", "xquat", "xipos", "site_xpos")
 PLACES = ("cinert", "ten_length")
 MOTION = ("cvel", "ten_velocity", "qfrc_actuator")
-SOLVED = ("qfrc_constraint",)
+SOLVED = ("qfrc_constraint", "sensordata")
 FORCES = ("cfrc_ext",)
 """Contact forces on bodies: computed after a step only; 0 where an episode begins (world.h), as on the CPU."""
 DERIVED = (*MOTION, *POSES, *PLACES, *SOLVED, *FORCES)
