@@ -27,7 +27,7 @@ from metta_fast.contracts.slab import new_rows
 from metta_fast.envs.robot._robot import RobotBatch, RobotModel, built_tasks
 from metta_fast.envs.robot.randomize import read_randomize
 from metta_fast.envs.robot.tasks.task import Task
-from metta_fast.envs.robot.warp import packages
+from metta_fast.envs.robot.warp import packages, unsupported
 from metta_fast.envs.robot.warp.presets import check_preset
 from metta_fast.machine.installation import command, install_packages
 from metta_fast.storage.user_files import is_file, user_path
@@ -220,7 +220,7 @@ class RobotFactory:
 
     def gpu_obstacle(self) -> tuple[str, str] | None:
         """Returns why these robots cannot step on a GPU, with the cure; None if they can."""
-        return packages.problem()
+        return packages.problem() or unsupported.problem(self.model.path, self.preset)
 
     def gpu_only_if_asked(self) -> str:
         """Returns why env.device=auto leaves robots on the CPU."""

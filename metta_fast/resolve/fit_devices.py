@@ -141,8 +141,11 @@ class Devices:
         if spec.device_rows:
             self._step_on_learners_device(spec)
             return
-        missing = obstacle(factory, self.machine)
-        if env.device == "auto":
+        asked_only = gpu_only_if_asked(factory) if env.device == "auto" else ""
+        missing = None if asked_only else obstacle(factory, self.machine)
+        if asked_only:
+            self._set("env.device", "cpu", asked_only)
+        elif env.device == "auto":
             self._choose_env_device(factory, missing)
         elif env.device == "cuda" and missing:
             raise UserError(f"env.device=cuda: {missing.why}; {missing.cure}")
@@ -161,6 +164,8 @@ class Devices:
         elif vector.backend == "gpu":
             if self.typed("vector.backend"):
                 why, cure = (missing.why, missing.cure) if missing else ("env.device=cpu", "leave one out")
+                if asked_only:
+                    cure = "give env.device=cuda, or leave vector.backend out"
                 raise UserError(f"vector.backend=gpu steps environments on the GPU, but {why}; {cure}")
             vector.backend = "auto"
 
@@ -188,10 +193,7 @@ class Devices:
         """Resolves env.device=auto."""
         on_gpu = self.config.trainer.device == "cuda"
         wishes = cpu_wishes(self.config, self.typed)
-        asked_only = gpu_only_if_asked(factory)
-        if asked_only:
-            self._set("env.device", "cpu", asked_only)
-        elif missing:
+        if missing:
             self._set("env.device", "cpu", missing.why)
             if missing.surprising and on_gpu:
                 self.notes.append(f"environments step on the CPU: {missing.why}; {missing.cure}")

@@ -226,7 +226,7 @@ def test_robots_that_do_not_fit_memory_are_refused(words: str, monkeypatch: pyte
         vector("cpu", 2_000_000_000)
 
 
-def test_a_model_that_warp_cannot_step_is_refused(tmp_path: Path) -> None:
+def test_a_model_that_warp_cannot_step_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from metta_fast.envs.robot.env import model_path
 
     own = tmp_path / "own.xml"
@@ -234,6 +234,9 @@ def test_a_model_that_warp_cannot_step_is_refused(tmp_path: Path) -> None:
     own.write_text(
         text.replace("<worldbody>", '<option noslip_iterations="3" integrator="discrete"/><worldbody>', 1)
     )
+    with pytest.raises(UserError, match=r"own\.xml: MuJoCo Warp cannot step <option noslip_iterations"):
+        vector("cpu", 1, task="inverted_pendulum", xml_file=str(own))
+    monkeypatch.setattr("metta_fast.envs.robot.warp.unsupported.problem", lambda *_: None)
     with pytest.raises(
         UserError, match=r"own\.xml: MuJoCo Warp cannot step this model: noslip.*type env\.device=cpu"
     ):

@@ -6,6 +6,7 @@
                        ─► engine.py: begin ─► Buffers' reward[t], terminal[t], truncation[t], row t+1
 
     packages.py   what has to be installed, and how to get it
+    unsupported.py what MuJoCo Warp cannot step in a model
     presets.py    what a preset changes in the model
     room.py       constraints and contacts that a world has room for
     simulation.py Warp's model and data: a step, and what follows from a state; no torch

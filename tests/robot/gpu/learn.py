@@ -6,9 +6,9 @@
     python -m tests.robot.gpu.learn --out learnt --table                 # the table of what is there
 
 A run is `metta-fast train env=ROBOT env.device=cuda env.params.preset=PRESET seed=SEED` with the recipe's values, those
-of its setting and the words at the end. Runs wait in a queue for a place on a GPU. After --minutes from typing a run
-gets Ctrl-C: it saves and ends. Then evaluation.py plays its policy. OUT/results.jsonl has a line for each run, with its
-learning curve; OUT/runs/NAME is its folder.
+of its setting and the words at the end. Runs wait in a queue for a place on a GPU (--alone: for a whole one). After
+--minutes from typing a run gets Ctrl-C: it saves and ends. Then evaluation.py plays its policy. OUT/results.jsonl has a
+line for each run, with its learning curve; OUT/runs/NAME is its folder.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ import os
 import signal
 import subprocess
 import sys
+import tarfile
 import time
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -49,6 +51,7 @@ class Job:
     words: list[str]
     limit_s: float
     place: str = ""
+    slots: int = 1
     process: subprocess.Popen[str] | None = None
     begun: float = 0.0
     wall_s: float = 0.0
@@ -141,19 +144,27 @@ def first_time(curve: list[list[float]], level: float) -> float | None:
 
 
 def learn(jobs: list[Job], places: list[str], given: argparse.Namespace, common: list[str]) -> None:
-    """Runs the jobs in order, at most one for each place, until all are evaluated or the time is over."""
-    end, free, waiting = time.monotonic() + given.seconds, list(places), list(jobs)
+    """Runs the jobs until all are evaluated or the time is over: each on the first GPU with room for it."""
+    end, waiting = time.monotonic() + given.seconds, list(jobs)
+    free = Counter(places)
+    whole = dict(free)
     running: list[Job] = []
     processes = max(1, len(os.sched_getaffinity(0)) // (2 * len(places)))
     while waiting or running:
         if waiting and time.monotonic() + 20 > end:
             print(f"{len(waiting)} runs did not start: --seconds {given.seconds:g} is over", flush=True)
             waiting = []
-        while waiting and free:
-            job = waiting.pop(0)
+        for job in list(waiting):
+            need = {place: whole[place] if job.robot in given.alone else 1 for place in free}
+            place = next((place for place, slots in free.items() if slots >= need[place]), None)
+            if place is None:
+                break
+            waiting.remove(job)
             running.append(job)
+            free[place] -= need[place]
+            job.slots = need[place]
             job.limit_s = min(job.limit_s, end - time.monotonic() - given.evaluation_s)
-            job.train(free.pop(0), common)
+            job.train(place, common)
         time.sleep(0.1)
         for job in list(running):
             assert job.process is not None
@@ -164,7 +175,7 @@ def learn(jobs: list[Job], places: list[str], given: argparse.Namespace, common:
                     job.process.kill()
                 continue
             if not job.evaluating:
-                free.append(job.place)
+                free[job.place] += job.slots
                 if any((job.folder / "checkpoints").glob("step_*")):
                     job.evaluate(given.episodes, processes)
                     continue
@@ -220,6 +231,26 @@ def table(out: Path) -> str:
     return "\n".join(text)
 
 
+def pack(out: Path) -> None:
+    """Writes OUT/policies.tar.xz with the run of each robot whose sampled actions scored best, without the
+    environments' state."""
+    best: dict[str, tuple[float, str]] = {}
+    for row in read_rows(out / "results.jsonl"):
+        if row["evaluation"]:
+            name = "-".join(str(row[key]) for key in ("robot", "preset", "setting", "seed"))
+            found = row["evaluation"]["sampled"]["mean"], name
+            best[row["robot"]] = max(best.get(row["robot"], found), found)
+    with tarfile.open(out / "policies.tar.xz", "w:xz", preset=3) as tar:
+        for _, name in best.values():
+            folder = out / "runs" / name
+            for manifest in (folder / "checkpoints").glob("step_*/manifest.json"):
+                content = json.loads(manifest.read_text())
+                content["files"].pop("env.pt", None)
+                manifest.write_text(json.dumps(content))
+                (manifest.parent / "env.pt").unlink(missing_ok=True)
+            tar.add(folder, name)
+
+
 def gpus() -> list[str]:
     """Returns the GPUs by their numbers, without CUDA in this process."""
     listed = os.environ.get("CUDA_VISIBLE_DEVICES")
@@ -238,6 +269,12 @@ def main() -> None:
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
     parser.add_argument("--presets", nargs="+", default=["exact"], choices=["exact", "fast", "loose"])
     parser.add_argument("--per-gpu", type=int, default=1, help="runs at once on a GPU")
+    parser.add_argument(
+        "--alone", nargs="+", default=[], choices=ROBOTS, help="robots with a GPU to themselves"
+    )
+    parser.add_argument(
+        "--pack", action="store_true", help="write OUT/policies.tar.xz: each robot's best run"
+    )
     parser.add_argument("--minutes", type=float, default=1.5, help="of each run, from typing")
     parser.add_argument("--until", nargs="+", default=[], metavar="ROBOT=MINUTES", help="of one robot")
     parser.add_argument("--words", nargs=2, action="append", default=[], metavar=("ROBOT", "WORDS"))
@@ -260,7 +297,10 @@ def main() -> None:
         (given.out / "runs").mkdir(parents=True, exist_ok=True)
         places = gpus() * given.per_gpu or [""]
         common = ["run.dashboard=none", "run.tensorboard=false", "run.keep_checkpoints=1", *given.keys]
-        learn(planned(given), places, given, common)
+        jobs = sorted(planned(given), key=lambda job: job.robot not in given.alone)
+        learn(jobs, places, given, common)
+    if given.pack:
+        pack(given.out)
     print(table(given.out))
 
 

@@ -120,7 +120,15 @@ ROBOT = (
     "xml_file=nonesuch.xml", "xml_file={run}", "xml_file={bad}/latin.yaml", "xml_file={bad}/binary", "xml_file=/dev/null",
     "xml_file={bad}/fifo", f"xml_file={LONGER}", "privileged=3", "privileged=[nonesuch]", "nonesuch=1", "xml_file=3", "on_unstable=3",
     "preset=nonesuch", "preset=exact", "preset=3", "njmax=0", "njmax=abc", "nconmax=-1", "nconmax=1e9",
+    "njmax=1.5", "njmax=[48]", "nconmax=2097152", "nconmax=nan", "preset=[exact]", "preset=Exact", "preset=''", "njmax=48", "nconmax=16",
 )  # fmt: skip
+
+ROBOTS_ON_GPU = (
+    "env=ant env.device=cuda", "env=ant env.device=cuda env.params.preset=nonesuch", "env=ant env.device=cuda env.params.njmax=0",
+    "env=humanoid env.device=cuda env.params.privileged=true", "env=ant env.device=gpu", "env=ant env.params.preset=fast env.device=auto",
+    "env=hopper vector.backend=gpu", "env=ant env.device=cuda trainer.device=cpu",
+)  # fmt: skip
+"""On a machine without a GPU."""
 
 RUNS = (
     "resume=nonesuch", "resume=''", "resume=/", "resume=.", "resume=..", "resume={run}/config.yaml", "resume={bad}/empty",
@@ -169,6 +177,11 @@ def cases() -> Iterator[Case]:
         yield Case((*TINY, recipe, "trainer.batch_size=64", f"env.params.{text}"), _says(text))
     for text in ROBOT:
         yield Case((*TINY, "env=ant", f"env.params.{text}"), _says(text))
+    for text in ROBOTS_ON_GPU:
+        says = ("env.device", *_says(text.split()[-1])) if "nonesuch" in text or "njmax" in text else ()
+        yield Case(
+            (*TINY, *text.split()), says[1:] or ("vector.backend" if "backend" in text else "env.device",)
+        )
     for text in SHOW:
         helped = text.startswith("--help")
         yield Case(("train", "hardware=cpu", "env=counter", *text.split()), rc=(0, 2) if helped else (2,))
