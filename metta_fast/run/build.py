@@ -22,8 +22,8 @@ from metta_fast.contracts.env import EnvFactory, EnvSpec
 from metta_fast.contracts.env_answers import Window
 from metta_fast.contracts.env_answers import viewer as viewer_of
 from metta_fast.contracts.vector import VectorEnv
-from metta_fast.machine import kernel_caches
 from metta_fast.policy.base import Policy
+from metta_fast.runtime import kernel_caches
 
 
 @dataclass

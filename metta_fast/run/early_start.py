@@ -15,8 +15,8 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from metta_fast.machine import kernel_caches
 from metta_fast.machine.compiler import provide_compiler
+from metta_fast.runtime import kernel_caches
 from metta_fast.runtime.nvrtc.compile import cache_folder
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from metta_fast.config.option_parser import OptionParser
 from metta_fast.contracts.errors import UserError
 from metta_fast.contracts.printable import printable
-from metta_fast.machine import kernel_caches
+from metta_fast.runtime import kernel_caches
 
 if TYPE_CHECKING:
     from metta_fast.config.keys import Config

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from metta_fast.cli import main
-from metta_fast.machine import kernel_caches
 from metta_fast.resolve.compose import compose
 from metta_fast.resolve.resolve import resolve
 from metta_fast.run.warm import _told
+from metta_fast.runtime import kernel_caches
 
 SMALL = ("hardware=cpu", "env.num_envs=4", "trainer.batch_size=512", "trainer.minibatch_size=256")
 CARTPOLE = "import gymnasium\n\ndef make(config):\n    return lambda index: gymnasium.make('CartPole-v1')\n"

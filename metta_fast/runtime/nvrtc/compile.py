@@ -3,7 +3,7 @@
     code = compile_source(Source("grid", text, include=(folder,), options=("-DX=1",)), arch=90)
 
 Place in the flow: an environment's rules header + gpu_shell.h → compile → launch.py loads it. No GPU is needed.
-machine/kernel_caches.py says where the cache is. A file's name contains the SHA-256 of all inputs of the compilation; a
+runtime/kernel_caches.py says where the cache is. A file's name contains the SHA-256 of all inputs of the compilation; a
 damaged file is compiled again.
 """
 
@@ -18,8 +18,8 @@ from pathlib import Path
 
 from metta_fast.contracts.errors import UserError
 from metta_fast.contracts.gpu_program import Source
-from metta_fast.machine import kernel_caches
 from metta_fast.machine.installation import install_extra
+from metta_fast.runtime import kernel_caches
 
 OPTIONS = (
     "--std=c++17",
