@@ -4,14 +4,17 @@
     └► next episodes, built meanwhile ─────────────┘ of row 0 (and every build_every rows where episodes are short)
 
 The vector (contracts/device_vector.py) writes its rows into the buffers. All of it, and what follows the rollout
-(`then`), is one work on static tensors, so a CUDA graph can replay it. Noise is drawn before, keyed by (seed, epoch)
-and laid out by agent as for every other vector. `bootstrap[t]` is computed only where resets are same-step with final
-observations.
+(`then`), is one work on static tensors, so a CUDA graph can replay it. Where the host has to call the environments in
+every row (`capturable` is False), what is between two calls is a graph of its own. Noise is drawn before, keyed by
+(seed, epoch) and laid out by agent as for every other vector. `bootstrap[t]` is computed only where resets are
+same-step with final observations.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 import torch
@@ -43,8 +46,8 @@ class DeviceRollout(RolloutBase[DeviceVector]):
         say: Say = print,
         **keys: Any,
     ) -> None:
-        """then: follows the last row, on the device. graphs: replay it all as a CUDA graph, if the vector is
-        capturable. fused, compile_mode: as those of act.Acts. keys: as RolloutBase's."""
+        """then: follows the last row, on the device. graphs: replay it as one CUDA graph, or as one for each row where
+        the vector is not capturable. fused, compile_mode: as those of act.Acts. keys: as RolloutBase's."""
         super().__init__(vec, policy, buffers, **keys)
         spec = vec.spec
         self._then = then
@@ -64,12 +67,20 @@ class DeviceRollout(RolloutBase[DeviceVector]):
         self._cleaned = [leaf for leaf in buffers.obs.values() if leaf.dtype.is_floating_point and masked]
         """Leaves in which masked rows can hold NaN or infinity."""
         self._side = torch.cuda.Stream(self.device) if self.device.type == "cuda" else None
-        if graphs and not vec.capturable:
+        self._run = Graph("rollout", self._rows, enabled=graphs and vec.capturable, say=say)
+        self._parts: list[Graph] = []
+        """What is before, between and after the vector's rows; empty: `_run` has all of it."""
+        if not vec.capturable and not vec.build_every:
+            pool = torch.cuda.graph_pool_handle() if graphs else None
+            self._parts = [
+                Graph("policy's part of a row", partial(self._part, t), enabled=graphs, say=say, pool=pool)
+                for t in range(buffers.horizon + 1)
+            ]
+        elif graphs and not vec.capturable:
             say(
                 f"the rollout runs without a CUDA graph, which is slower: {spec.name} cannot be captured "
-                "(its vector has capturable=False)"
+                "(its vector has capturable=False, and builds ahead)"
             )
-        self._run = Graph("rollout", self._rows, enabled=graphs and vec.capturable, say=say)
         vec.attach(buffers)
 
     def _zero_state(self) -> None:
@@ -80,13 +91,34 @@ class DeviceRollout(RolloutBase[DeviceVector]):
         if not self._held:
             self._reset_environments(epoch)
         self._draw_noise(epoch)
-        with torch.no_grad(), self._autocast():
-            self._run()
+        with torch.no_grad():
+            if self._parts:
+                self._run_parts()
+            else:
+                with self._autocast():
+                    self._run()
+                self.timer.lap("inference")
+                self.timer.mark("rollout")
             if self._unchecked:
-                self._check()
+                with self._autocast():
+                    self._check()
         self._held = True
-        self.timer.lap("inference")
-        self.timer.mark("rollout")
+
+    def _run_parts(self) -> None:
+        with nullcontext() if self._parts[0].enabled else self._autocast():
+            for t, part in enumerate(self._parts):
+                part()
+                self._passed("inference")
+                if not part.enabled and self._parts[-1].enabled:  # it could not be captured: said once
+                    for other in self._parts:
+                        other.enabled = False
+                if t < self.buffers.horizon:
+                    self.vec.step_row(t)
+                    self._passed("env")
+
+    def _passed(self, phase: str) -> None:
+        self.timer.lap(phase)
+        self.timer.mark(phase)
 
     def rehearse(self) -> None:
         """Run a rollout's host code once, so that Triton's kernels compile (runtime/compile_ahead.py)."""
@@ -100,28 +132,52 @@ class DeviceRollout(RolloutBase[DeviceVector]):
                 )  # `_check`
 
     def _rows(self) -> None:
-        b, horizon, every = self.buffers, self.buffers.horizon, self.vec.build_every
+        horizon, every = self.buffers.horizon, self.vec.build_every
         if every:
             self._fork()
-        if self._fused is not None:
-            self._fused.update()
-        for rows in (*b.obs.values(), b.mask, b.reset, *([] if b.action_mask is None else [b.action_mask])):
-            rows[0].copy_(rows[horizon])
+        self._begin()
         for t in range(horizon):
             builds = every > 0 and t % every == 0
             if builds and t:
                 self._fork()
-            b.keep_state(t, self._state)
-            self._act(b.act_row(t, self._state, self._noise))
-            if b.env_action is not None:
-                b.env_action.copy_(self.policy.head.to_env(b.action[t]))
+            self._choose(t)
             if builds:
                 self._join()
             self.vec.step_row(t)
-            if self._cleaned:
-                self._clean(t)
-            self._bootstrap(t)
-        self._value_into(self._act, horizon, self._state, b.value[horizon:])
+            self._complete(t)
+        self._end()
+
+    def _part(self, t: int) -> None:
+        """Does the work between the vector's rows t-1 and t. Autocast is each part's own: casts of weights that it
+        keeps must not outlast the launches they are for."""
+        with self._autocast():
+            self._complete(t - 1) if t else self._begin()
+            self._choose(t) if t < self.buffers.horizon else self._end()
+
+    def _begin(self) -> None:
+        b = self.buffers
+        if self._fused is not None:
+            self._fused.update()
+        for rows in (*b.obs.values(), b.mask, b.reset, *([] if b.action_mask is None else [b.action_mask])):
+            rows[0].copy_(rows[b.horizon])
+
+    def _choose(self, t: int) -> None:
+        """Chooses the actions of row t."""
+        b = self.buffers
+        b.keep_state(t, self._state)
+        self._act(b.act_row(t, self._state, self._noise))
+        if b.env_action is not None:
+            b.env_action.copy_(self.policy.head.to_env(b.action[t]))
+
+    def _complete(self, t: int) -> None:
+        """Completes row t after the vector's step."""
+        if self._cleaned:
+            self._clean(t)
+        self._bootstrap(t)
+
+    def _end(self) -> None:
+        b = self.buffers
+        self._value_into(self._act, b.horizon, self._state, b.value[b.horizon :])
         self._then()
 
     def _clean(self, t: int) -> None:

@@ -5,6 +5,8 @@ Place in the flow: an algorithm lists PATHS among those that it can take, and pa
 
 from __future__ import annotations
 
+from typing import Any
+
 from metta_fast.policy.fast_paths import no_sparse_layer
 from metta_fast.policy.fused_act.applies import not_in_triton
 from metta_fast.rollout.c_rollout import C_ROLLOUT
@@ -41,8 +43,9 @@ def _no_fused_act(situation: Situation) -> str | None:
 
 
 def _no_rollout_graphs(situation: Situation) -> str | None:
-    if situation.envs_on_gpu and situation.vec is not None and not getattr(situation.vec, "capturable", True):
-        return f"{situation.spec.name} cannot be captured (its vector has capturable=False)"
+    vec: Any = situation.vec if situation.envs_on_gpu else None
+    if vec is not None and not vec.capturable and vec.build_every:
+        return f"{situation.spec.name} cannot be captured (its vector has capturable=False, and builds ahead)"
     return no_graphs(situation)
 
 

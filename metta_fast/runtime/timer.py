@@ -63,7 +63,8 @@ class ExactTimer(Timer):
 
 
 class DeviceTimer(Timer):
-    """Measures the seconds between marks on the GPU; the host's work in the meantime is not counted.
+    """Measures the seconds between marks on the GPU; the host's work in the meantime is not counted. Marks of one phase
+    are added up.
 
     timer.clear(); …; timer.mark("rollout"); …; timer.mark("update"); (synchronise); timer.phases()
     """
@@ -88,4 +89,7 @@ class DeviceTimer(Timer):
 
     def phases(self) -> dict[str, float]:
         marks = self._marks if len(self._marks) > 2 else self._done
-        return {phase: before.elapsed_time(event) / 1000 for (_, before), (phase, event) in pairwise(marks)}
+        found: dict[str, float] = {}
+        for (_, before), (phase, event) in pairwise(marks):
+            found[phase] = found.get(phase, 0.0) + before.elapsed_time(event) / 1000
+        return found

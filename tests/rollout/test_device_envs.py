@@ -370,13 +370,35 @@ def test_a_resumed_run_is_the_unbroken_one(options: dict[str, Any], core: str) -
     assert figures(again) == figures(ppo)
 
 
-def test_what_cannot_be_captured_says_so_once() -> None:
+def test_what_cannot_be_captured_says_so_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between two rows of a vector that the host calls, the policy's part is a graph; where episodes are built ahead,
+    nothing is."""
+    ppo = made(TorchFactory("pendulum", capturable=False), cuda_graphs=False)
+    assert ppo.notes == []
+    assert len(ppo.rollout._parts) == 17
+    monkeypatch.setattr("tests.device_envs.TorchVector.build_every", 4, raising=False)
     ppo = made(TorchFactory("pendulum", capturable=False), cuda_graphs=True)
     assert ppo.notes == [
         "the rollout runs without a CUDA graph, which is slower: pendulum cannot be captured (its vector has "
-        "capturable=False)"
+        "capturable=False, and builds ahead)"
     ]
+    assert ppo.rollout._parts == []
     assert not ppo.rollout._run.enabled
+
+
+@pytest.mark.parametrize("options", CASES, ids=named)
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_row_by_row_is_the_same(options: dict[str, Any], precision: str) -> None:
+    """The host's calls between the policy's parts change nothing, and their time is the environments'."""
+    keys: dict[str, Any] = {"ahead": True, "policy": {"core": "mingru"}, "precision": precision}
+    runs = [made(TorchFactory(max_steps=9, capturable=how, **options), **keys) for how in (True, False)]
+    for ppo in runs:
+        for _ in range(3):
+            ppo.collect()
+            ppo.update()
+    same(runs[0].state_dict(), runs[1].state_dict())
+    assert figures(runs[0]) == figures(runs[1])
+    assert [ppo.timer.phases()["env"] > 0 for ppo in runs] == [False, True]
 
 
 @pytest.mark.parametrize("autoreset", ["next_step", "same_step"])
@@ -459,8 +481,9 @@ def test_a_graph_gives_what_launches_give(options: dict[str, Any], core: str) ->
     graph, launches, half = runs
     assert graph.rollout._run.captured
     assert half.learner._run.captured
-    assert not half.rollout._run.captured
-    assert len(half.notes) == 1
+    assert all(part.captured for part in half.rollout._parts)
+    assert half.notes == []
+    assert half.timer.phases()["env"] > 0
     for weights in zip(*(ppo.policy.parameters() for ppo in runs)):
         torch.testing.assert_close(weights[0], weights[1], atol=2e-4, rtol=2e-3)
         torch.testing.assert_close(weights[0], weights[2], atol=2e-4, rtol=2e-3)
