@@ -33,7 +33,11 @@ if TYPE_CHECKING:
     from metta_fast.algorithms.hooks import Hooks
     from metta_fast.policy import Policy
 
-OURS = {"ppo": "metta_fast.algorithms.ppo.kind:PPOKind"}
+OURS = {
+    "ppo": "metta_fast.algorithms.ppo.kind:PPOKind",
+    "sac": "metta_fast.algorithms.sac.kind:SACKind",
+    "td3": "metta_fast.algorithms.sac.kind:TD3Kind",
+}
 """Algorithms that come with metta_fast."""
 READ_BY_RUN = frozenset({"total_timesteps", "stop_at_return", "device", "torch_threads", "deterministic"})
 """Keys of trainer.* that the run itself reads, whatever the algorithm."""
@@ -57,6 +61,17 @@ class AlgorithmKind:
     """The keys that decide how much memory it takes, as messages list them."""
     hooks: ClassVar[frozenset[str]] = frozenset({"on_close"})
     """The fields of Hooks that it calls. A feature that needs another is refused."""
+
+    def fit(self, config: Config, spec: EnvSpec, typed: Callable[[str], bool]) -> list[SizeChange]:
+        """Fits its values to the environment and the devices in place, before `fit_sizes`, and returns the changes.
+
+        Args:
+            config: devices are resolved. Its own keys may still be `auto`, as their schema allows.
+
+        Raises:
+            UserError: it cannot learn in this environment, or a typed value contradicts it.
+        """
+        return []
 
     def fit_sizes(self, config: Config, typed: Callable[[str], bool]) -> list[SizeChange]:
         """Fits its sizes to each other in place and returns the changes.

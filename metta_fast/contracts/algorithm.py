@@ -9,8 +9,10 @@ No torch here.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
 
 from metta_fast.contracts.vector import VectorEnv
 
@@ -46,12 +48,14 @@ class Idle:
 
 @dataclass(frozen=True)
 class SizeChange:
-    """Records a size that was changed to fit the others."""
+    """Records a value that was changed to fit the others, or that stands in the place of `auto`."""
 
     path: str
-    value: int
+    value: Any
     why: str
     """For --explain."""
+    tell: bool = True
+    """False: --explain alone shows it, as a value that nobody gave."""
 
 
 @dataclass(frozen=True)
@@ -110,3 +114,27 @@ class Algorithm(Protocol):
         Raises:
             UserError: its weights do not fit this policy.
         """
+
+
+@dataclass
+class KeptState:
+    """A part of a run's state that never changes: later checkpoints share its file with the first one that has it."""
+
+    make: Callable[[], Any]
+    """Returns the state: nested dicts and lists of tensors and plain values."""
+    path: Path | None = None
+    """Its file in the newest checkpoint that has it; None: it is not saved yet."""
+    entry: dict[str, Any] | None = None
+    """The file's checksum and size, as a manifest has them."""
+
+
+@runtime_checkable
+class KeepsStates(Protocol):
+    """An algorithm with state that is too large to copy at each boundary, such as a replay buffer."""
+
+    def kept_states(self) -> dict[str, KeptState | Callable[[], Any]]:
+        """Returns states by their names (`replay-000012`), as of the last boundary: those that will never change, and
+        functions for the others, which are called before the boundary after the next."""
+
+    def load_kept(self, states: Mapping[str, KeptState]) -> None:
+        """Continues from the kept states of a checkpoint; `load_state_dict` came before."""

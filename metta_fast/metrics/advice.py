@@ -90,7 +90,7 @@ def advice(seen: dict[str, float]) -> str:
             f"{start}collecting takes {100 * collecting:.0f} % of the time: raise env.num_envs, so that each call of "
             "the policy chooses more actions"
         )
-    if learning >= LEARNS:
+    if learning >= LEARNS and "train/replay" not in seen:  # an update a step is meant to take the time
         larger = ", raise trainer.minibatch_size" if busy is not None else ""
         return (
             f"{start}learning takes {100 * learning:.0f} % of the time: lower trainer.update_epochs, if it is above 1"

@@ -66,6 +66,20 @@ class BoxHead:
         action = mean + noise * log_std.exp()
         return action, self._logprob(mean, log_std, action)
 
+    def reparameterized(self, params: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+        """Returns `sample`'s numbers with gradients of both: the action follows params while the noise stays, so that
+        (action − mean) / std is the noise itself (Kingma and Welling 2014, arXiv 1312.6114)."""
+        mean, log_std = self._split(params)
+        action = mean + noise * log_std.exp()
+        each = -0.5 * noise.square() - log_std - HALF_LOG_2PI
+        if self.squash:
+            each = each - log_slope(action)
+        return action, each.sum(-1)
+
+    def unit(self, action: Tensor) -> Tensor:
+        """Returns an action […, W] in the policy's unit, for a critic: with squash within ±1."""
+        return action.tanh() if self.squash else action
+
     def logprob_entropy(self, params: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
         """Returns (logprob […], entropy […]) float32 of an action […, W]: sums over the entries.
 

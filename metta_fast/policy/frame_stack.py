@@ -44,6 +44,15 @@ class FrameStack(Policy):
 
     def forward(self, obs: dict[str, Tensor] | Tensor, state: Tensor, reset: Tensor) -> PolicyOutput:
         """See `Policy.forward`; `obs` may also be a tensor, the actor's only leaf."""
+        windows, core, after = self.seen(obs, state, reset)
+        params, value, core = self.stacked(windows, core, reset)
+        return PolicyOutput(params, value, self.frames.join(core, after))
+
+    def seen(
+        self, obs: dict[str, Tensor] | Tensor, state: Tensor, reset: Tensor
+    ) -> tuple[dict[str, Tensor], Tensor, dict[str, Tensor]]:
+        """Returns what `stacked` reads, {leaf: [T, B, *stacked shape]} normalised, the core's state before row 0, and
+        the frames after the last row. Arguments as `forward`'s."""
         given = {self.actor_leaves[0]: obs} if isinstance(obs, Tensor) else obs
         core, past = self.frames.split(state)
         count = self.frames.count
@@ -53,8 +62,7 @@ class FrameStack(Policy):
         after = {name: zeroed(leaf[1 - count :], last) for name, leaf in frames.items()}
         seen = frames if self.normalizer is None else self.normalizer(frames)
         windows = {name: _windows(leaf, gone, self.frames.leaves[name]) for name, leaf in seen.items()}
-        params, value, core = self.stacked(windows, core, reset)
-        return PolicyOutput(params, value, self.frames.join(core, after))
+        return windows, core, after
 
     def plan(self) -> str:
         """See `Policy.plan`."""

@@ -118,7 +118,7 @@ def resolve(composed: Composed, *, machine: Machine | None = None) -> Resolved:
         config.env.device = "cuda"
         origins = composed.origins | {"env.device": work.origins["env.device"]}
         return resolve(replace(composed, config=config, origins=origins), machine=machine)
-    work.sizes()
+    work.sizes(spec)
     work.budget()
     work.stop(spec)
     work.vector(spec)
@@ -218,10 +218,11 @@ class _Resolve(Defaults):
             self._set("env.action_mask", "absent", why)
         return factory
 
-    def sizes(self) -> None:
-        """Fits the algorithm's sizes and the blocks to each other (metta_fast/resolve/fit_sizes.py)."""
-        for change in fit_sizes(self.config, self.typed):
-            self._adjust(change.path, change.value, change.why)
+    def sizes(self, spec: EnvSpec) -> None:
+        """Fits the algorithm to the environment, then its sizes and the blocks (metta_fast/resolve/fit_sizes.py)."""
+        changes = self.kind.fit(self.config, spec, self.typed)
+        for change in [*changes, *fit_sizes(self.config, self.typed)]:
+            self._adjust(change.path, change.value, change.why, tell=change.tell)
 
     def vector(self, spec: EnvSpec) -> None:
         """Chooses backend, workers and threads for this environment and the allowed cores."""

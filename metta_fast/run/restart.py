@@ -32,7 +32,7 @@ def restart_workers(
         step, algorithm, env = start.step, start.load("algorithm"), start.load("env")
     parts.restart(algorithm, env)
     if snapshot is not None:  # loading may have taken its tensors, which training changes
-        states = {"algorithm": parts.algorithm.state_dict(), "env": env}
+        states = snapshot.states | {"algorithm": parts.algorithm.state_dict(), "env": env}
         snapshot = dataclasses.replace(snapshot, states=states)
     where = f"the run continues from step {step}"
     return snapshot, where + ("" if env is not None or step == 0 else " with new episodes")

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 
 from metta_fast.config.keys import Config
+from metta_fast.contracts.algorithm import KeepsStates
 from metta_fast.contracts.env import EnvError, EnvFactory
 from metta_fast.contracts.errors import NonFiniteError, UserError
 from metta_fast.contracts.vector import VectorError, WorkerError
@@ -256,6 +257,8 @@ class Trainer:
             if state is None:
                 raise ValueError("the file is missing")
             self.algorithm.load_state_dict(state)
+            if isinstance(self.algorithm, KeepsStates):
+                self.algorithm.load_kept(start.kept())
             for name, here in (("step", self.algorithm.steps), ("epoch", self.algorithm.epoch)):
                 if here != start.meta.get(name, here):
                     raise ValueError(f"it is of {name} {here}, but meta.json says {start.meta[name]}")
@@ -361,6 +364,8 @@ class Trainer:
         algorithm = self.algorithm
         env = algorithm.env_state() if with_env else None
         states = {"algorithm": algorithm.state_dict(), "env": env}
+        if isinstance(algorithm, KeepsStates):
+            states |= algorithm.kept_states()
         self._saver.take(Snapshot(algorithm.steps, algorithm.epoch, states, self._clocks.seconds()))
 
     def _write(self, row: Row) -> None:

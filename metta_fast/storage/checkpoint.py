@@ -5,6 +5,8 @@
         meta.json         step, epoch, config, score, versions
         algorithm.pt      policy, optimizer, normalisers, counters, RNG
         env.pt            state of the environments, if it is saved
+        replay-000012.pt  states that never change (contracts/algorithm.py: KeptState): one file on disk, which is
+                          linked into each checkpoint that has it
 
 A checkpoint is written to a temporary folder (`.writing-…`), flushed to disk and renamed into place. An old one is
 renamed (`.removing-…`) before it is deleted, and one of the same step (`replaced-step_…`) before the new one takes its
@@ -27,15 +29,19 @@ import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import IO, Any, cast
 
+from metta_fast.contracts.algorithm import KeptState
 from metta_fast.contracts.errors import UserError
 from metta_fast.machine.run_imports import run_of, stay_out
 from metta_fast.storage.altered import altered, check_meta, reading
 from metta_fast.storage.durable import HashedFile, open_regular, sync_folder
 from metta_fast.storage.encoding import decode, encode
 
+OWN = ("algorithm", "env")
+"""States that every run has; others are an algorithm's kept ones."""
 SCHEMA = 2
 """1: without numpy's scalars, complex numbers and dicts that look like tags (encoding.py)."""
 STEP_NAME = re.compile(r"step_(\d+)")
@@ -92,6 +98,16 @@ class Checkpoint:
                 f"Do not use it; continue from an earlier checkpoint with resume={self.path.parent}/step_…"
             ) from error
 
+    def kept(self) -> dict[str, KeptState]:
+        """Returns the kept states by their names, each with its file."""
+        names = sorted(file[: -len(".pt")] for file in self.files if file.endswith(".pt"))
+        entries = json.loads(_bytes(_here(self.path) / "manifest.json"))["files"]
+        return {
+            name: KeptState(partial(self.load, name), _here(self.path) / f"{name}.pt", entries[f"{name}.pt"])
+            for name in names
+            if name not in OWN
+        }
+
     def make_ready(self, names: Sequence[str]) -> None:
         """Loads these states and keeps each until the first `load`.
 
@@ -123,7 +139,7 @@ def save(folder: Path, step: int, states: Mapping[str, Any], meta: dict[str, Any
 
     Args:
         states: {name: nested dicts and lists of tensors, numpy arrays and plain values, or a function that returns
-            them}; None is skipped.
+            them, or a KeptState}; None is skipped. Kept states learn where their file is.
         meta: JSON values that describe the checkpoint (config, score, …).
 
     Raises:
@@ -141,6 +157,9 @@ def save(folder: Path, step: int, states: Mapping[str, Any], meta: dict[str, Any
             target.rename(folder / f"replaced-{target.name}-{time.time_ns()}")
         beside.rename(target)
         sync_folder(folder)
+        for name, state in states.items():
+            if isinstance(state, KeptState):
+                state.path = target / f"{name}.pt"
     except Exception as error:
         shutil.rmtree(beside, ignore_errors=True)
         if not isinstance(error, OSError):
@@ -165,17 +184,33 @@ def _write_files(beside: Path, step: int, states: Mapping[str, Any], meta: dict[
         file.write(json.dumps({"step": step, **meta}, indent=1).encode())
     files["meta.json"] = file.entry()
     for name, given in states.items():
-        state = given() if callable(given) else given
+        if isinstance(given, KeptState) and given.entry is not None and _linked(given, beside / f"{name}.pt"):
+            files[f"{name}.pt"] = given.entry
+            continue
+        state = given.make() if isinstance(given, KeptState) else given() if callable(given) else given
         if state is None:
             continue
         encoded = encode(state, name)
         with HashedFile(beside / f"{name}.pt") as file:
             torch.save(encoded, cast("IO[bytes]", file))
         files[f"{name}.pt"] = file.entry()
+        if isinstance(given, KeptState):
+            given.entry = file.entry()
         del state, encoded  # before the next one is made
     with HashedFile(beside / "manifest.json") as file:
         file.write(json.dumps({"schema": SCHEMA, "step": step, "files": files}, indent=1).encode())
     sync_folder(beside)
+
+
+def _linked(state: KeptState, to: Path) -> bool:
+    """Gives a saved file a second name. Returns False where it is gone, or on another file system."""
+    if state.path is None:
+        return False
+    try:
+        os.link(state.path, to, follow_symlinks=False)
+    except OSError:
+        return False
+    return True
 
 
 def steps(folder: Path) -> list[tuple[int, Path]]:

@@ -161,11 +161,11 @@ def test_its_sizes_and_memory_are_asked() -> None:
 
 
 @pytest.mark.parametrize(("word", "message"), [
-    ("algorithm=pppo", r"unknown algorithm 'pppo'; did you mean 'algorithm=ppo'\? known: ppo, or your own"),
+    ("algorithm=pppo", r"unknown algorithm 'pppo'; did you mean 'algorithm=ppo'\? known: ppo, sac, td3, or your own"),
     ("algorithm=tests.toy_algorithm:Tox", r"has no Tox; did you mean 'Toy'"),
     ("algorithm=tests.nowhere:Toy", r"tests\.nowhere"),
     ("algorithm=tests.toy_algorithm:ToyKeys", r"expected a subclass of metta_fast\.AlgorithmKind"),
-    ("algorithm.name=pppo", r"algorithm=pppo: unknown algorithm; did you mean 'ppo'\? known: ppo, or your own"),
+    ("algorithm.name=pppo", r"unknown algorithm; did you mean 'ppo'\? known: ppo, sac, td3, or your own"),
     ("algorithm.name=5", r"algorithm=\{name: 5\}: expected a name"),
 ])  # fmt: skip
 def test_a_name_that_is_no_algorithm(word: str, message: str) -> None:
@@ -192,7 +192,7 @@ def test_the_configuration_of_an_old_run_names_its_algorithm_by_a_string() -> No
     old = config_to_dict(Config()) | {"algorithm": "ppo"}
     assert config_from_dict(old).algorithm == {"name": "ppo"}
     assert kind_of(config_from_dict(old)).fixed
-    assert known_algorithms() == ["ppo"]
+    assert known_algorithms() == ["ppo", "sac", "td3"]
 
 
 def test_only_algorithms_knows_the_algorithms() -> None:

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 
+from metta_fast.algorithms.budget import keep_steps, rows_needed
 from metta_fast.algorithms.hooks import Hooks
 from metta_fast.algorithms.ppo import PPO
 from metta_fast.algorithms.ppo import ppo as ppo_module
-from metta_fast.algorithms.ppo.budget import keep_steps, rows_needed
 from metta_fast.config.keys import PolicyConfig
 from metta_fast.policy import make_policy
 from tests.ppo.envs import tickers

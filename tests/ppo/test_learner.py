@@ -11,13 +11,13 @@ import torch
 from metta_fast.algorithms.hooks import Context, Hooks, Sample
 from metta_fast.algorithms.ppo import PPO
 from metta_fast.algorithms.ppo.advantage import compute_advantage
-from metta_fast.algorithms.ppo.learner import copied
 from metta_fast.algorithms.ppo.loss import normalized
 from metta_fast.algorithms.ppo.minibatch import Gather
 from metta_fast.algorithms.ppo.schedule import learning_rate
 from metta_fast.algorithms.ppo.step import SUMS
 from metta_fast.config.keys import PolicyConfig
 from metta_fast.policy import make_policy
+from metta_fast.runtime.copied import copied
 from metta_fast.runtime.keyed_random import ORDER, Keyed
 from tests.ppo.envs import tickers
 from tests.ppo.stand_in import make_ppo, run

@@ -31,6 +31,7 @@ from metta_fast.config.keys import TrainerConfig
 from metta_fast.contracts.algorithm import POLICY_STATE
 from metta_fast.policy.base import Policy
 from metta_fast.policy.weights import load_weights
+from metta_fast.runtime.copied import copied
 from metta_fast.runtime.cuda_graph import Graph, Say
 from metta_fast.runtime.fast_paths import FastPaths
 from metta_fast.runtime.keyed_random import ORDER, SHIFT, Keyed
@@ -285,27 +286,3 @@ OTHER_RUN = (
     "they were altered, or the policy's code has changed: use an earlier checkpoint, or undo the change"
 )
 """The cure for resume."""
-
-
-def copied(value: Any) -> Any:
-    """Returns the nested dicts and lists with every tensor copied. On a GPU it is one launch per dtype."""
-    pairs: dict[tuple[torch.device, torch.dtype], tuple[list[Tensor], list[Tensor]]] = {}
-
-    def new(value: Any) -> Any:
-        if isinstance(value, Tensor):
-            tensor = value.detach()
-            copy = torch.empty_like(tensor)
-            copies, sources = pairs.setdefault((tensor.device, tensor.dtype), ([], []))
-            copies.append(copy)
-            sources.append(tensor)
-            return copy
-        if isinstance(value, dict):
-            return {key: new(entry) for key, entry in value.items()}
-        if isinstance(value, (list, tuple)):
-            return type(value)(new(entry) for entry in value)
-        return value
-
-    made = new(value)
-    for copies, sources in pairs.values():
-        torch._foreach_copy_(copies, sources)
-    return made

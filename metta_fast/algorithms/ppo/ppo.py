@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 import torch
 
+from metta_fast.algorithms.budget import LIVE, keep_steps, rows_needed
 from metta_fast.algorithms.hooks import Context, Hooks
 from metta_fast.algorithms.ppo.advantage.figures import Figures
 from metta_fast.algorithms.ppo.advantage.figures import metrics as update_metrics
-from metta_fast.algorithms.ppo.budget import LIVE, keep_steps, rows_needed
 from metta_fast.algorithms.ppo.fast_paths import COMPILED_AHEAD, PATHS, situation_of
 from metta_fast.algorithms.ppo.learner import Learner
 from metta_fast.algorithms.ppo.loss_terms import STATS

@@ -10,6 +10,7 @@ import math
 import torch
 from torch import Tensor
 
+from metta_fast.algorithms.decay import left
 from metta_fast.config.keys import TrainerConfig
 
 REFERENCE_MINIBATCH = 16384
@@ -37,22 +38,12 @@ def learning_rate(config: TrainerConfig, steps: int) -> float:
     """
     ratio = config.minibatch_size / REFERENCE_MINIBATCH
     scale = {"none": 1.0, "sqrt": math.sqrt(ratio), "linear": ratio}[config.lr_scaling]
-    return config.learning_rate * scale * _left(config.schedule, progress(config, steps))
+    return config.learning_rate * scale * left(config.schedule, progress(config, steps))
 
 
 def clip_coef(config: TrainerConfig, steps: int) -> float:
     """Returns the ratio clip of the update after `steps` agent steps, by trainer.clip_schedule."""
-    return config.clip_coef * _left(config.clip_schedule, progress(config, steps))
-
-
-def _left(schedule: str, done: float) -> float:
-    """Returns the factor, 1 … 0, that `schedule` applies after `done` (0 … 1) of the run."""
-    return {
-        "constant": 1.0,
-        "linear": 1.0 - done,
-        "cosine": 0.5 * (1.0 + math.cos(math.pi * done)),
-        "adaptive": 1.0,
-    }[schedule]
+    return config.clip_coef * left(config.clip_schedule, progress(config, steps))
 
 
 def adapted(rate: Tensor, kl: Tensor, desired: float) -> Tensor:

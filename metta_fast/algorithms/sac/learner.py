@@ -1,0 +1,254 @@
+"""Updates critics, actor and temperature with transitions of the replay buffer.
+
+    sample a chunk of updates ─► each: gather ─► critics ─► (every actor_delay: actor ─► temperature) ─► target networks
+
+Places and noise of a chunk are drawn before it, keyed by (seed, epoch, chunk). On a GPU a whole chunk is one CUDA
+graph. Nothing here waits for the device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from metta_fast.algorithms.decay import left
+from metta_fast.algorithms.hooks import Context, GradientHook
+from metta_fast.algorithms.sac import losses
+from metta_fast.algorithms.sac.critics import Critics
+from metta_fast.algorithms.sac.keys import SACKeys, TD3Keys
+from metta_fast.algorithms.sac.objectives import Objective
+from metta_fast.algorithms.sac.reader import read
+from metta_fast.algorithms.sac.step import Step
+from metta_fast.algorithms.sac.targets import Follow, target_of
+from metta_fast.buffers.random_shift import RandomShift
+from metta_fast.buffers.replay import Replay, Transitions
+from metta_fast.config.keys import TrainerConfig
+from metta_fast.contracts.algorithm import POLICY_STATE
+from metta_fast.policy.base import Policy
+from metta_fast.policy.weights import load_weights
+from metta_fast.runtime.copied import copied
+from metta_fast.runtime.cuda_graph import Graph, Say
+from metta_fast.runtime.keyed_random import SAMPLE, SHIFT, Keyed
+from metta_fast.storage.altered import entry
+
+SUMS = ("value", "q", "updates", "policy", "entropy", "temperature", "actor_updates")
+"""Names of the entries of `Learner.sums`: sums over the updates of an epoch, the last four over those of the actor."""
+CHUNK = 32
+"""Updates whose places and noise are drawn at once; a CUDA graph has at most so many."""
+OTHER_RUN = (
+    "they were altered, or the policy's code has changed: use an earlier checkpoint, or undo the change"
+)
+"""The cure for resume."""
+
+
+class Learner:
+    """Owns the critics, the optimizers and the number of updates."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        critics: Critics,
+        objective: Objective,
+        replay: Replay,
+        config: TrainerConfig,
+        keys: SACKeys | TD3Keys,
+        *,
+        seed: int,
+        device: torch.device,
+        autocast: Callable[[], AbstractContextManager],
+        chunk: int,
+        compile_mode: str | None = None,
+        graphs: bool = False,
+        shift: RandomShift | None = None,
+        reward_factor: Tensor | None = None,
+        say: Say = print,
+    ) -> None:
+        """Makes target networks and optimizers.
+
+        Args:
+            chunk: updates whose places and noise are drawn at once.
+            compile_mode: torch.compile's mode for the losses; None: eager.
+            graphs: replay whole chunks as CUDA graphs.
+            shift: moves images (trainer.random_shift); None: off.
+            reward_factor: [] that rewards are multiplied by (trainer.normalize_reward); None: 1.
+            say: called with notes on parts that are not captured.
+        """
+        self.policy, self.critics, self.objective, self.replay = policy, critics, objective, replay
+        self.config, self.keys, self.device = config, keys, device
+        self.target = target_of(critics)
+        own = objective.targets()
+        self._follow = [Follow(self.target, critics, float(keys.tau))]
+        self._follow_actor = [Follow(target, module, float(keys.tau)) for target, module in own]
+        norm = config.max_grad_norm
+        self.critic_step = Step("critic_optimizer", list(critics.parameters()), device, norm)
+        actor = [p for p in policy.parameters() if p.requires_grad]
+        self.actor_step = Step("actor_optimizer", actor, device, norm)
+        self.temperature = objective.temperature
+        self.temperature_step: Step | None = None
+        if self.temperature is not None and self.temperature.target is not None:
+            self.temperature_step = Step("temperature_optimizer", [self.temperature.log_alpha], device)
+        self.updates = 0
+        """Updates of the critics so far."""
+        self.sums = torch.zeros(len(SUMS), device=device)
+        self.watching: list[GradientHook] = []
+        self._keyed, self._autocast = Keyed(seed, device), autocast
+        delay, batch = keys.actor_delay, config.minibatch_size
+        self._chunk = max(chunk // delay, 1) * delay
+        self._index = torch.zeros(self._chunk, batch, dtype=torch.int64, device=device)
+        self._left = torch.ones_like(self._index)
+        width = replay.spec.action.width
+        self._noise = torch.zeros(self._chunk, objective.draws, batch, width, device=device)
+        self._shift, self._factor = shift, reward_factor
+        self._offsets = torch.zeros(self._chunk, 2, batch, 2, dtype=torch.int64, device=device)
+        self._critic_loss: Callable[..., tuple[Tensor, Tensor]] = self._plain_critic_loss
+        self._actor_loss: Callable[..., Any] = objective.actor_loss
+        if compile_mode is not None:
+            self._critic_loss = torch.compile(self._critic_loss, mode=compile_mode, dynamic=False)
+            self._actor_loss = torch.compile(self._actor_loss, mode=compile_mode, dynamic=False)
+        self._graph = Graph("update", self._whole, enabled=graphs, say=say)
+
+    def run(self, count: int, context: Context, steps: int) -> None:
+        """Does `count` updates.
+
+        Args:
+            context: the epoch, for the hooks and random numbers.
+            steps: agent steps so far, for the schedule.
+        """
+        self.sums.zero_()
+        for step in (self.critic_step, self.actor_step, self.temperature_step):
+            if step is not None:
+                step.set_rate(self.rate(steps))
+        for hook in self.watching:
+            hook.begin(context)
+        done, number = 0, 0
+        while done < count:
+            size = min(self._chunk, count - done)
+            self._draw(size, context.epoch, number)
+            if size == self._chunk and self.updates % self.keys.actor_delay == 0 and not self.watching:
+                self._graph()
+                self.updates += size
+            else:
+                for i in range(size):
+                    self._update(i, (self.updates + 1) % self.keys.actor_delay == 0)
+                    self.updates += 1
+            done, number = done + size, number + 1
+
+    def rate(self, steps: int) -> float:
+        """Returns the learning rate after `steps` agent steps."""
+        done = min(1.0, steps / self.config.total_timesteps)
+        return self.config.learning_rate * left(self.config.schedule, done)
+
+    def _draw(self, size: int, epoch: int, number: int) -> None:
+        """Draws the places, noise and moves of images of a chunk's updates."""
+        generator = self._keyed(SAMPLE, epoch, number)
+        index, rows = self.replay.sample((size, self._index.shape[1]), generator)
+        self._index[:size].copy_(index)
+        self._left[:size].copy_(rows)
+        if self.objective.draws:
+            self._noise[:size].normal_(generator=generator)
+        if self._shift is not None:
+            most, generator = self.config.random_shift, self._keyed(SHIFT, epoch, number)
+            torch.randint(
+                -most, most + 1, self._offsets[:size].shape, generator=generator, out=self._offsets[:size]
+            )
+
+    def _whole(self) -> None:
+        for i in range(self._chunk):
+            self._update(i, (i + 1) % self.keys.actor_delay == 0)
+
+    def _update(self, i: int, due: bool) -> None:
+        """Does update i of the chunk. due: of the actor and the temperature too."""
+        batch = self.replay.gather(self._index[i], self._left[i])
+        noise = self._noise[i]
+        if self._shift is not None:
+            batch = self._moved(batch, self._offsets[i])
+        with self._autocast():
+            seen = read(self.policy, batch.obs, batch.state, batch.reset)
+            with torch.no_grad():
+                ahead = read(self.policy, batch.next_obs, batch.next_state, batch.next_reset)
+                value = self.objective.next_value(self.target, ahead, batch.next_action_mask, noise)
+                reward = batch.reward if self._factor is None else batch.reward * self._factor.float()
+                target = reward + batch.discount * value
+            loss, q = self._critic_loss(seen.critic, batch.action, target, batch.weight)
+        self.critic_step(loss)
+        self.sums[0] += loss.detach()
+        self.sums[1] += q
+        self.sums[2] += 1
+        if due:
+            with self._autocast():
+                actor = self._actor_loss(self.critics, seen, batch.action_mask, noise, batch.weight)
+            self._step_actor(actor.loss)
+            self._adapt(actor.entropy)
+            self.sums[3] += actor.loss.detach()
+            self.sums[4] += actor.entropy
+            self.sums[6] += 1
+            for follow in self._follow_actor:
+                follow()
+        for follow in self._follow:
+            follow()
+
+    def _plain_critic_loss(
+        self, obs: dict[str, Tensor], action: Tensor, target: Tensor, weight: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Returns the critics' loss [] and their mean value []."""
+        q = self.objective.q(self.critics, self.critics.features(obs), action)
+        return losses.td_loss(q, target, weight), losses.mean(q.detach().mean(0), weight)
+
+    def _step_actor(self, loss: Tensor) -> None:
+        self.actor_step.gradients(loss)
+        for hook in self.watching:
+            hook.before_step()
+        self.actor_step.take()
+        for hook in self.watching:
+            hook.after_step(torch.ones((), dtype=torch.bool, device=self.device))
+
+    def _adapt(self, entropy: Tensor) -> None:
+        if self.temperature is None:
+            return
+        self.sums[5] += self.temperature.alpha
+        if self.temperature_step is not None:
+            self.temperature_step(self.temperature.loss(entropy))
+
+    def _moved(self, batch: Transitions, offset: Tensor) -> Transitions:
+        """Returns the batch with moved images (DrQ: Yarats et al. 2021, arXiv 2004.13649, K = M = 1)."""
+        assert self._shift is not None
+        batch.obs, batch.state = self._shift(batch.obs, batch.state, offset[0])
+        batch.next_obs, batch.next_state = self._shift(batch.next_obs, batch.next_state, offset[1])
+        return batch
+
+    # ---- state ----
+
+    def _modules(self) -> dict[str, torch.nn.Module]:
+        found: dict[str, torch.nn.Module] = {"critics": self.critics, "target": self.target}
+        if self.temperature is not None:
+            found["temperature"] = self.temperature
+        for number, (target, _) in enumerate(self.objective.targets()):
+            found[f"target_actor{number or ''}"] = target
+        return found
+
+    def _steps(self) -> list[Step]:
+        return [s for s in (self.critic_step, self.actor_step, self.temperature_step) if s is not None]
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns copies of weights and optimizers."""
+        state: dict[str, Any] = {POLICY_STATE: self.policy.state_dict()}
+        state |= {name: module.state_dict() for name, module in self._modules().items()}
+        state |= {step.name: step.state_dict() for step in self._steps()}
+        return {**copied(state), "updates": self.updates}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        load_weights(self.policy, entry(state, POLICY_STATE), POLICY_STATE, OTHER_RUN)
+        for name, module in self._modules().items():
+            load_weights(module, entry(state, name), name, OTHER_RUN)
+        for step in self._steps():
+            step.load_state_dict(entry(state, step.name))
+        self.updates = int(entry(state, "updates"))
+
+    def start_again(self) -> None:
+        """Makes the target of an actor that was replaced by another's a copy of it."""
+        for target, module in self.objective.targets():
+            target.load_state_dict(module.state_dict())
