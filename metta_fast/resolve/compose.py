@@ -162,7 +162,8 @@ def compose(
     on_gpu = OnGpu()
     for name, content in files:
         of_the_env = name.startswith(("env/", "/"))  # a recipe, or that of env.path's folder
-        values, section = split(content) if of_the_env else (content, None)
+        has_section = of_the_env or name.startswith("algorithm/")
+        values, section = split(content) if has_section else (content, None)
         for path, value in leaves(values):
             give(path, value, f"{name}: ", name)
             if name.startswith("hardware/"):

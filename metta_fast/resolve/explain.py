@@ -204,9 +204,14 @@ def sections(algorithms: Sequence[str] = ()) -> dict[str, list[Key]]:
                 entry, default=entry.default["name"], help=f"{entry.help}; known: {known}"
             )
         found[section].append(entry)
+    having: dict[str, tuple[Key, list[str]]] = {}
     for name in dict.fromkeys([*known_algorithms(), *algorithms]):
         for entry in own_keys(find_kind(name)).values():
-            found["algorithm"].append(dataclasses.replace(entry, help=f"algorithm={name}: {entry.help}"))
+            having.setdefault(repr(entry), (entry, []))[1].append(name)
+    for entry, names in having.values():
+        found["algorithm"].append(
+            dataclasses.replace(entry, help=f"algorithm={' or '.join(names)}: {entry.help}")
+        )
     return found
 
 

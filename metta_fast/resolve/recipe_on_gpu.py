@@ -4,12 +4,12 @@
       env: {num_envs: 4096}
       trainer: {batch_size: 65536}
 
-    env recipes ─► split ─► OnGpu ◄─ drop (policy and algorithm recipes, command line: they win)
-                             │
-                             └─► resolve.py gives them where env.device is cuda, typed or chosen by auto
+    env and algorithm recipes ─► split ─► OnGpu ◄─ drop (policy and algorithm recipes, command line: they win)
+                                           │
+                                           └─► resolve.py gives them where env.device is cuda, typed or chosen by auto
 
-They win over the plain values of all environment recipes, because those are for the CPU; among sections a later file
-wins. Place in the flow: compose.py collects them, resolve.py decides.
+They win over the plain values of all environment recipes and their own file's, because those are for the CPU; among
+sections a later file wins. Place in the flow: compose.py collects them, resolve.py decides.
 """
 
 from __future__ import annotations

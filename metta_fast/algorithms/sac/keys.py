@@ -69,6 +69,14 @@ class OffPolicyKeys:
         kind="bool",
         auto=True,
     )
+    actor_delay: int = key(
+        "auto",
+        "critic updates for each update of the actor: a number, or auto (SAC 1, TD3 2)",
+        kind="int",
+        auto=True,
+        low=1,
+        high=1000,
+    )
     save_replay: bool = key(
         True,
         "checkpoints hold the replay buffer; false: a resumed run fills it anew before it goes on learning",
@@ -77,7 +85,6 @@ class OffPolicyKeys:
 
 @dataclass
 class SACKeys(OffPolicyKeys):
-    actor_delay: int = key(1, "critic updates for each update of actor and temperature", low=1, high=1000)
     initial_temperature: float = key(1.0, "weight of the entropy at the start", low=1e-8, high=1e6)
     target_entropy: float | None = key(
         "auto",
@@ -91,7 +98,6 @@ class SACKeys(OffPolicyKeys):
 
 @dataclass
 class TD3Keys(OffPolicyKeys):
-    actor_delay: int = key(2, "critic updates for each update of the actor", low=1, high=1000)
     target_noise: float = key(
         0.2, "standard deviation of the noise on target actions, in units of half the action's range", low=0
     )

@@ -12,7 +12,7 @@ from math import log
 from typing import Any
 
 from metta_fast.config.frame_stack import stacked, state_numbers
-from metta_fast.config.keys import Config, get, put
+from metta_fast.config.keys import Config, put
 from metta_fast.config.policy_memory import observation_bytes, saved_by_row, weights
 from metta_fast.contracts.algorithm import MemoryPart, SizeChange
 from metta_fast.contracts.env import EnvSpec
@@ -24,14 +24,10 @@ GPU_ROWS = 8
 """Rows of each agent in an epoch with environments on the GPU."""
 GPU_UPDATES = 4.0
 """Updates for a row of all agents there."""
-GPU_VALUES: dict[str, Any] = {
-    "env.num_envs": 1024,
-    "trainer.minibatch_size": 8192,
-    "policy.normalize_obs": True,
-}
-"""Values with environments on the GPU, unless they are typed."""
 DISCRETE_SHARE = 0.25
 """Share of the uniform policy's entropy that discrete actions keep."""
+DELAY = {"td3": 2}
+"""Critic updates for each of the actor's, as published; others: 1."""
 STARTS, GPU_STARTS = 5000, 10
 TAU, GPU_TAU = 0.005, 0.02
 MILLION = 1_000_000
@@ -72,11 +68,8 @@ def fit_to_env(config: Config, spec: EnvSpec, typed: Typed, *, discrete: bool) -
                 f"trainer.precision=fp16: algorithm={name} has no loss scaling, which it needs; give bf16 or fp32"
             )
         changes.put("trainer.precision", "fp32", f"algorithm={name} has no loss scaling, which fp16 needs")
-    if config.env.device == "cuda":
-        for path, value in GPU_VALUES.items():
-            takes = path != "policy.normalize_obs" or _normalizable(spec)
-            if takes and not typed(path) and get(config, path) != value:
-                changes.put(path, value, "env.device=cuda: the massively parallel arrangement", tell=False)
+    if config.policy.normalize_obs and not typed("policy.normalize_obs") and not _normalizable(spec):
+        changes.put("policy.normalize_obs", False, "no observation is floating-point", tell=False)
     return changes.found
 
 
@@ -133,6 +126,7 @@ def fit(config: Config, typed: Typed) -> list[SizeChange]:
         UserError: typed values that contradict each other.
     """
     changes, own = _Changes(config), config.algorithm
+    name = own["name"]
     total, on_gpu = config.trainer.total_timesteps, config.env.device == "cuda"
     agents = config.env.num_envs * config.env.agents_per_env
     where = "env.device=cuda" if on_gpu else "environments on the CPU"
@@ -152,6 +146,7 @@ def fit(config: Config, typed: Typed) -> list[SizeChange]:
             min(GPU_STARTS * agents if on_gpu else STARTS, total // 10),
             f"{GPU_STARTS} rows of {agents} agents" if on_gpu else f"{STARTS}, at most a tenth of the run",
         ),
+        "actor_delay": (DELAY.get(name, 1), f"algorithm={name}"),
         "tau": (GPU_TAU if on_gpu else TAU, where),
         "critic_width": (config.policy.hidden_size, "policy.hidden_size"),
         "layer_norm": (on_gpu, where),
