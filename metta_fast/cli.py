@@ -130,8 +130,9 @@ def warm(words: Sequence[str]) -> int:
 
 def evaluate(words: Sequence[str]) -> int:
     from metta_fast.inference.evaluate import run_eval_command
+    from metta_fast.resolve.arguments import parse
 
-    return run_eval_command(list(words))
+    return run_eval_command(list(words), lambda changes: parse(changes).values)
 
 
 def replay(words: Sequence[str]) -> int:

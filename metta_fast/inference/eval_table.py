@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from metta_fast.config.keys import shown
 from metta_fast.inference.players import sampled_or_likely
 
 OF_AGENTS = ("return/", "length/")
@@ -23,6 +24,7 @@ def table(result: dict[str, Any]) -> str:
         f"{result['checkpoint']}",
         f"{result['env']}: {result['episodes']} {result['unseen']} (seed {result['seed']}, unused in training), {how}; "
         "means per agent",
+        *(f"with {path}={shown(value)}, unlike the run" for path, value in result["changes"].items()),
         "",
         f"{'':10}" + "".join(f"{name:>{width}}" for name, width in columns.items()) + f"  ± {measure}",
     ]

@@ -3,6 +3,7 @@
     metta-fast eval runs/<name>                              # the newest checkpoint, 256 episodes
     metta-fast eval runs/<name> --best --deterministic --json
     metta-fast eval runs/<name>/checkpoints/step_000000123456 --episodes 64
+    metta-fast eval runs/ant env.params.randomize.mass=1.2    # in a changed environment (changed_env.py)
 
 Evaluation seeds have the top bit set; training seeds never do. Every environment plays one whole episode, so
 long episodes count as much as short ones. All players play the same seeds.
@@ -39,6 +40,7 @@ from metta_fast.contracts.player import Player
 from metta_fast.contracts.printable import printable
 from metta_fast.contracts.slab import slab_size
 from metta_fast.envs import make_factory
+from metta_fast.inference.changed_env import Changes, apply_changes, is_change
 from metta_fast.inference.eval_table import table
 from metta_fast.inference.players import Episodes, PolicyPlayer, RandomPlayer, play, sampled_or_likely
 from metta_fast.inference.saved_state import policy_state, saved_config
@@ -110,14 +112,22 @@ class Standing:
         return cls(name, means, means[key], episodes.error(key))
 
 
-def run_eval_command(words: Sequence[str]) -> int:
-    """Runs `metta-fast eval`. Returns 0, or raises UserError."""
+def run_eval_command(words: Sequence[str], read: Callable[[list[str]], Changes]) -> int:
+    """Runs `metta-fast eval`. Returns 0, or raises UserError.
+
+    Args:
+        read: reads words KEY=VALUE as `metta-fast train` does.
+    """
     given = parser().parse_intermixed_args(words)
+    changes = list(read([word for word in given.names if is_change(word)]))
+    given.names = [word for word in given.names if not is_change(word)]
     if not 1 <= given.episodes <= MOST_EPISODES:
         raise UserError(f"--episodes {given.episodes}: expected 1 … {MOST_EPISODES}")
     if not 0 <= given.seed < EVAL_SEED_BIT:
         raise UserError(f"--seed {given.seed}: expected 0 … {EVAL_SEED_BIT - 1}")
-    config, policy, device, found, factory = load_run(given.run, best=given.best, given=given_code(given))
+    config, policy, device, found, factory = load_run(
+        given.run, best=given.best, given=given_code(given), changes=changes
+    )
     _use_all_cores()
     spec = factory.spec
     _check_memory(spec, given.episodes)
@@ -143,6 +153,7 @@ def run_eval_command(words: Sequence[str]) -> int:
             print(f"note: {episodes.unfinished} agents' episodes did not end and were cut", file=sys.stderr)
         standings.append(Standing.of(name, episodes))
     result = _result(str(found.path), config, given, standings) | {"unseen": unseen(factory)}
+    result["changes"] = dict(changes)
     print(json.dumps(result, indent=1) if given.json else printable(table(result)))
     return 0
 
@@ -155,6 +166,9 @@ def parser() -> argparse.ArgumentParser:
         "players.",
     )
     found.add_argument("run", metavar="RUN", help="a run's folder or name, or one of its checkpoints")
+    found.epilog = (
+        "KEY=VALUE changes the environment: env.params.…, env.kwargs.…, env.max_steps, env.limit_is_terminal."
+    )
     found.add_argument(
         "--episodes", type=int, default=256, help="environments, one episode each (default: 256)"
     )
@@ -212,7 +226,14 @@ class LoadedRun(NamedTuple):
     """Makes the run's environments."""
 
 
-def load_run(name: str, *, best: bool, device: str | None = None, given: Given = A_CALL) -> LoadedRun:
+def load_run(
+    name: str,
+    *,
+    best: bool,
+    device: str | None = None,
+    given: Given = A_CALL,
+    changes: Changes = (),
+) -> LoadedRun:
     """Loads a checkpoint's configuration and policy, and makes the factory of its environments.
 
     Args:
@@ -220,6 +241,7 @@ def load_run(name: str, *, best: bool, device: str | None = None, given: Given =
         best: load the checkpoint with the best score instead of the newest.
         device: None: the training's device, or the CPU if this machine lacks it.
         given: what the user says about the code that the run names.
+        changes: (key, value) that differ from the run's environment (changed_env.py).
 
     Raises:
         UserError: no such run or checkpoint, a damaged checkpoint, code that may not be imported, weights of another
@@ -230,6 +252,7 @@ def load_run(name: str, *, best: bool, device: str | None = None, given: Given =
     names = code_named(config_to_dict(config))
     check_typed(names, found.run, given)
     check_code(names, found.meta, found.run, given)
+    apply_changes(config, changes)
     from metta_fast.policy import make_policy
     from metta_fast.policy.weights import load_weights
 

@@ -5,6 +5,7 @@ metta_fast.evaluate("runs/first", episodes=100, seed=100)       # {"return": …
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from os import PathLike
 from typing import Any
 
@@ -25,6 +26,7 @@ def evaluate(
     best: bool = False,
     device: str | None = None,
     trust: bool = False,
+    changes: Mapping[str, Any] | None = None,
     **code: Any,
 ) -> dict[str, float]:
     """Plays whole episodes with a run's policy, on seeds that no training uses.
@@ -36,6 +38,7 @@ def evaluate(
         deterministic: True: the most likely action; False: a sample; None: the most likely of continuous actions, a
             sample of discrete ones.
         best, device, trust, code: as for `load_policy`.
+        changes: keys of the environment that differ from the run's, as {"env.params.randomize.mass": 1.2}.
 
     Returns:
         Means over agents: "return", its standard error "return_error", "length", and the environment's statistics.
@@ -49,7 +52,9 @@ def evaluate(
         raise UserError(f"seed={seed}: expected 0 … {EVAL_SEED_BIT - 1}")
     given = given_in_call(trust, code)
     with no_silent_exit():
-        config, policy, place, _, factory = load_run(str(run), best=best, device=device, given=given)
+        config, policy, place, _, factory = load_run(
+            str(run), best=best, device=device, given=given, changes=(changes or {}).items()
+        )
         player = PolicyPlayer(policy, factory.spec, place, deterministic=deterministic, seed=seed)
         played = play(factory, player, episodes, seed=eval_seed(seed), max_steps=config.env.max_steps)
     return {name: value for name, value in played.means().items() if value == value} | {

@@ -8,12 +8,14 @@ import numpy as np
 import pytest
 import torch
 
+import metta_fast
+from metta_fast.cli import evaluate as run_eval_command
 from metta_fast.config.keys import Config
 from metta_fast.contracts.env import EVAL_SEED_BIT
 from metta_fast.contracts.errors import UserError
 from metta_fast.contracts.slab import new_rows
 from metta_fast.envs import make_factory
-from metta_fast.inference.evaluate import evaluate, run_eval_command
+from metta_fast.inference.evaluate import evaluate
 from metta_fast.inference.players import PolicyPlayer, RandomPlayer, play
 from metta_fast.policy import make_policy
 from tests.tiny import trained
@@ -154,9 +156,30 @@ def test_the_command_prints_a_table_for_one_checkpoint(run, capsys):
     assert "policy / scripted" in text
 
 
+def test_a_changed_environment_is_evaluated_and_named(run, capsys):
+    words = [str(run), "env.max_steps=40", "env.params.rewards.heart=3", "--episodes", "2"]
+    assert run_eval_command([*words, "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["changes"] == {"env.max_steps": 40, "env.params.rewards.heart": 3}
+    assert result["players"]["policy"]["length"] == 40
+    scripted = result["players"]["scripted"]
+    assert scripted["return"] == pytest.approx(3 * scripted["hearts"], rel=0.2)
+    assert run_eval_command(words) == 0
+    assert "with env.max_steps=40, unlike the run" in capsys.readouterr().out
+    changed = metta_fast.evaluate(run, episodes=2, changes={"env.max_steps": 30})
+    assert changed["length"] == 30
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
+        (["RUN", "env.num_envs=3"], r"env\.num_envs=3: an evaluation can change env\.params\.…"),
+        (["RUN", "env.params=3"], r"env\.params=3: an evaluation can change"),
+        (["RUN", "env.max_steps=0"], "env.max_steps=0: expected"),
+        (["RUN", "env.params.nonesuch=1"], "nonesuch"),
+        (["RUN", "env.params.room_size.x=1"], "room_size is .* in the run, which has no keys"),
+        (["RUN", "env.nonesuch=1"], "unknown key 'env.nonesuch'"),
+        (["RUN", "env.max_steps=[1"], "malformed argument"),
         (["nowhere"], "no run or checkpoint nowhere"),
         (["RUN", "--episodes", "0"], "--episodes 0"),
         (["RUN", "--seed", "-1"], "--seed -1"),

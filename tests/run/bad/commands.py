@@ -21,7 +21,8 @@ EVAL = (
     "", "{run} --episodes 0", "{run} --episodes -1", "{run} --episodes abc", "{run} --episodes 1e3", "{run} --episodes 1000000000",
     "{run} --episodes 999999999999999999999", "{run} --episodes", "{run} --seed -1", "{run} --seed abc", "{run} --seed 9223372036854775808",
     "{run} --seed 1.5", "{run} --nonesuch", "{run} {run}", "{run} --json=x", "{run} --deterministic=1", "{step} --best",
-    "{run} --episodes=", "{run} --seed=''", "--best", "--json",
+    "{run} --episodes=", "{run} --seed=''", "--best", "--json", "{run} env.num_envs=3", "{run} env.nonesuch=1", "{run} trainer.gamma=1",
+    "{run} env.max_steps=0", "{run} env.max_steps=[1", "{run} env.params=3", "{run} env.params.nonesuch=3", "{run} env.max_steps.x=1",
 )  # fmt: skip
 
 REPLAY = (
