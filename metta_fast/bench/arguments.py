@@ -7,6 +7,7 @@ import math
 from dataclasses import dataclass
 
 from metta_fast.bench.charts import chart
+from metta_fast.bench.robots import cases as robots
 from metta_fast.bench.stepping import command as stepping
 from metta_fast.bench.stepping import vector_sides
 from metta_fast.bench.training.two_settings import ORIGINAL, ULTRA_FAST
@@ -29,6 +30,7 @@ EXAMPLES = """examples:
   python benchmark_performance.py --env ant --json ant.json    compare stepping with EnvPool, Gymnasium, SB3
   python benchmark_performance.py --env ant --quick            the same on all threads with 16 envs, in short rounds
   python benchmark_performance.py --sb3 ant            compare training a robot with Stable-Baselines3 on Gymnasium
+  python benchmark_performance.py --robot ant          a robot on the GPU by preset and number, beside the CPU's
   python benchmark_performance.py --gpu --json gpu.json     everything on the GPU: training, its parts, the simulator
   python benchmark_performance.py --gpu --quick             the first shape and the parts, in a minute
   python benchmark_performance.py --gpu-scale --plot scale.png    speed by size, as a chart
@@ -52,6 +54,7 @@ LENGTHS = {
     "train": Length(5.0, 5),
     "env": Length(1.0, 5),
     "sb3": Length(10.0, 5),
+    "robot": Length(1.0, 5),
     "gpu": Length(0.5, 5),
 }
 """Mode → its length, unless --seconds and --repeats are given."""
@@ -64,6 +67,7 @@ QUICK = {
     "train": Length(1.0, 2),
     "env": Length(0.3, 1),
     "sb3": Length(1.0, 2),
+    "robot": Length(0.5, 1),
     "gpu": Length(0.3, 2),
 }
 """Mode → its length with --quick; --repeats is then at most this."""
@@ -102,6 +106,7 @@ def _add_modes(found: argparse.ArgumentParser) -> None:
         modes.add_argument(name, action="store_true", help=help_text)
     for name, help_text in (
         ("--env", "stepping a recipe (ant, hopper, …) without a policy, compared with installed libraries"),
+        ("--robot", "a robot (ant, hopper, …) on the GPU: stepping and training by preset, beside the CPU's"),
         ("--sb3", "training a robot (ant, hopper, …), compared with Stable-Baselines3's PPO"),
     ):
         modes.add_argument(name, metavar="NAME", help=help_text)
@@ -113,7 +118,10 @@ def _add_cases(found: argparse.ArgumentParser) -> None:
     add("overrides", nargs="*", metavar="KEY=VALUE", help="with --find-batch and --train: as for training")
     threads = f"with --env: numbers of threads, each on as many cores (default: {stepping.THREADS})"
     add("--threads", metavar="LIST", help=threads)
-    envs = f"with --env and --vector: numbers of environments (default: {stepping.ENVS}; {vector_sides.ENVS})"
+    envs = (
+        "with --env, --vector and --robot: numbers of environments "
+        f"(default: {stepping.ENVS}; {vector_sides.ENVS}; {robots.ENVS})"
+    )
     add("--envs", metavar="LIST", help=envs)
     names = ", ".join(vector_sides.PARTS)
     add("--vector-env", metavar="LIST", help=f"with --vector: what is stepped, of {names} (default: all)")
@@ -159,7 +167,7 @@ def mode(given: argparse.Namespace) -> str:
     for name in ("ablate", "simulator", "vector", "advantage", "train", "find_batch"):
         if getattr(given, name):
             return name
-    return "env" if given.env else "sb3" if given.sb3 else "compare"
+    return next((name for name in ("env", "sb3", "robot") if getattr(given, name)), "compare")
 
 
 def length(given: argparse.Namespace) -> Length:
@@ -187,8 +195,8 @@ def check(given: argparse.Namespace) -> None:
         raise UserError("--quick has no effect with --gpu-scale alone; add --gpu, or remove it")
     if given.threads is not None and not given.env:
         raise UserError(f"--threads {given.threads} goes with --env NAME")
-    if given.envs is not None and not given.env and what != "vector":
-        raise UserError(f"--envs {given.envs} goes with --env NAME or --vector")
+    if given.envs is not None and what not in ("env", "vector", "robot"):
+        raise UserError(f"--envs {given.envs} goes with --env NAME, --robot NAME or --vector")
     for option, value in (("--vector-env", given.vector_env), ("--vector-rival", given.vector_rival)):
         if value is not None and what != "vector":
             raise UserError(f"{option} {value} goes with --vector")

@@ -20,6 +20,7 @@ from metta_fast.bench.charts import chart
 from metta_fast.bench.gpu.report import GpuReport
 from metta_fast.bench.harness.machine import describe
 from metta_fast.bench.harness.report import Report
+from metta_fast.bench.robots.table import RobotReport
 from metta_fast.bench.stepping import vector_sides
 from metta_fast.bench.stepping.command import StepReport
 from metta_fast.bench.stepping.vector_table import VectorReport
@@ -35,6 +36,7 @@ REPORTS: dict[str, type[Report]] = {
     "env": StepReport,
     "ablate": LadderReport,
     "vector": VectorReport,
+    "robot": RobotReport,
 }
 """Mode → its own kind of report, where rows and ratios do not suffice."""
 
@@ -58,10 +60,10 @@ def _measure(words: list[str]) -> int:
 
             print(find_batch(given.overrides, _say))
             return 0
-        if what == "gpu":
+        if what in ("gpu", "robot"):
             from metta_fast.bench.gpu.command import check_machine
 
-            check_machine()
+            check_machine(option=f"--{what}")
         command = shlex.join(["python", "benchmark_performance.py", *words])
         report = REPORTS.get(what, Report)(describe(), command)
         run(what, given, report)
@@ -82,12 +84,13 @@ def run(what: str, given: argparse.Namespace, report: Report) -> None:
     """Measures mode `what` into `report`; progress goes to stderr."""
     rounds = length(given)
     seconds, repeats = rounds.seconds, rounds.repeats
+
+    def save() -> None:
+        if given.json is not None:
+            report.write(given.json)
+
     if isinstance(report, GpuReport):
         from metta_fast.bench.gpu import command as gpu
-
-        def save() -> None:
-            if given.json is not None:
-                report.write(given.json)
 
         gpu.measure(
             report,
@@ -107,6 +110,12 @@ def run(what: str, given: argparse.Namespace, report: Report) -> None:
             given.envs or ("16" if given.quick else stepping.ENVS),
         )
         stepping.measure(report, given.env, todo, seconds, repeats, _say)
+    elif what == "robot":
+        from metta_fast.bench.robots import cases
+        from metta_fast.bench.robots import command as robots
+
+        groups = cases.cases(given.robot, given.envs or (cases.QUICK_ENVS if given.quick else cases.ENVS))
+        robots.measure(report, groups, seconds, repeats, _say, save)
     elif what == "sb3":
         from metta_fast.bench.training.sb3_robot import compare_sb3
 

@@ -123,6 +123,12 @@ class Physics:
         if self.simulation.derives:
             self._run("forward", self.simulation.forward)
 
+    def used_bytes(self) -> int:
+        """Returns the bytes that Warp has allocated in this process on the device, also for other robots."""
+        if not self._place.is_cuda:
+            return 0
+        return int(self._warp.get_mempool_used_mem_current(self._place))
+
     # ---- arrays ----
 
     def _array(self, name: str) -> Tensor:

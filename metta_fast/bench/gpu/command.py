@@ -32,21 +32,22 @@ TOGETHER = 4
 """Configurations of the scale curve that are built at the same time."""
 UTILIZATION_S = 1.2
 """Seconds over which utilisation is read; the driver samples it a few times a second."""
+ON_THE_CPU = {"--gpu": "--simulator", "--robot": "--env NAME"}
 SCALE_REPEATS = 3
 """Most rounds of a point of the scale curve."""
 
 
-def check_machine(machine: hardware.Machine | None = None) -> None:
-    """Checks that there is a GPU for `--gpu`. Raises UserError if not."""
+def check_machine(machine: hardware.Machine | None = None, option: str = "--gpu") -> None:
+    """Checks that there is a GPU for the option. Raises UserError if not."""
     machine = machine or hardware.detect()
     if not machine.gpus:
         why = machine.notes[0] if machine.notes else "no GPU was found that the installed torch can use"
         raise UserError(
-            f"--gpu needs an NVIDIA GPU: {why}; --simulator measures the environments on the CPU instead"
+            f"{option} needs an NVIDIA GPU: {why}; {ON_THE_CPU[option]} measures the environments on the CPU instead"
         )
     missing = card_obstacle(machine)
     if missing:
-        raise UserError(f"--gpu: {missing.why}; {missing.cure}")
+        raise UserError(f"{option}: {missing.why}; {missing.cure}")
 
 
 class Turns:
