@@ -41,6 +41,7 @@ from metta_fast.contracts.env import EnvFactory
 from metta_fast.contracts.env_answers import observations
 from metta_fast.contracts.errors import UserError
 from metta_fast.envs.registry.key_checks import (
+    check_image,
     check_no_id,
     check_no_leaves,
     check_observation,
@@ -77,6 +78,7 @@ def make_factory(env_config: EnvConfig) -> EnvFactory:
 def _factory(config: EnvConfig) -> EnvFactory | DeviceFactory:
     name = config.factory
     puffer = config.interface == "pufferlib"
+    check_image(config)
     check_path_recipe_pad(config, puffer or name in OURS or (name in LIBRARIES and name != "pettingzoo"))
     if puffer or name in LIBRARIES:
         return LIBRARIES["pufferlib" if puffer else name](config)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from metta_fast.config.keys import did_you_mean, shown
+from metta_fast.config.keys import ImageConfig, did_you_mean, shown
 from metta_fast.contracts.errors import UserError
 
 if TYPE_CHECKING:
@@ -38,6 +38,21 @@ def check_path_recipe_pad(config: EnvConfig, one_space: bool) -> None:
             f"env.pad=true has no effect with env.factory={name}: it is for several agents of different spaces in "
             "Python (PettingZoo); leave it out"
         )
+
+
+def check_image(config: EnvConfig) -> None:
+    """Raises UserError if keys of pictures are set for an environment without cameras, or without naming one."""
+    if config.image.cameras and config.factory != "robot":
+        raise UserError(
+            f"env.image.cameras={shown(config.image.cameras)} has no effect with env.factory={config.factory}: it is "
+            "for our robots; leave it out"
+        )
+    for name, value in vars(config.image).items():
+        if not config.image.cameras and value != getattr(ImageConfig(), name):
+            raise UserError(
+                f"env.image.{name}={shown(value)} has no effect without env.image.cameras, as in env=lift_cube_wrist; "
+                "leave it out, or name cameras of a robot's model"
+            )
 
 
 def check_no_id(config: EnvConfig) -> None:

@@ -72,7 +72,13 @@ def _robot(config: EnvConfig) -> EnvFactory:
     params = _params(config, "num_envs", "max_steps", "limit_is_terminal")
     task = find_task(params.get("task", "ant"))
     _check_params("robot", params, (*ROBOT_KEYS, *task.options))
-    return RobotFactory(max_steps=config.max_steps, limit_is_terminal=config.limit_is_terminal, **params)
+    robot = RobotFactory(max_steps=config.max_steps, limit_is_terminal=config.limit_is_terminal, **params)
+    if not config.image.cameras:
+        return robot
+    from metta_fast.envs.robot.camera.factory import CameraFactory
+
+    image = {name: value for name, value in vars(config.image).items() if name != "cameras"}
+    return CameraFactory(robot, tuple(config.image.cameras), **image)
 
 
 def _c(config: EnvConfig) -> EnvFactory:

@@ -21,7 +21,7 @@ cdef extern from "physics.h" nogil:
         double timestep
     ctypedef struct mjModel:
         mjOption opt
-        mjtSize nq, nv, nu, nbody, nsite, ntendon, nactuator
+        mjtSize nq, nv, nu, nbody, nsite, ntendon, nactuator, ncam, njnt
         const int *body_parentid
         const int *body_jntnum
         const int *body_jntadr
@@ -34,11 +34,12 @@ cdef extern from "physics.h" nogil:
         double *actuator_ctrlrange
         const uint8_t *actuator_ctrllimited
         const int32_t *sensor_adr
+        const int32_t *jnt_qposadr
     ctypedef struct mjData:
         double *qpos
         double *qvel
     int mjVERSION_HEADER, mjOBJ_BODY, mjOBJ_SITE, mjOBJ_SENSOR, mjOBJ_ACTUATOR, mjSTATE_INTEGRATION
-    int mjJNT_FREE, mjJNT_SLIDE
+    int mjJNT_FREE, mjJNT_SLIDE, mjJNT_HINGE, mjOBJ_CAMERA
     int mjGAIN_FIXED, mjGAIN_AFFINE, mjGAIN_MUSCLE, mjBIAS_NONE, mjBIAS_AFFINE, mjBIAS_MUSCLE
     int mj_version()
     void mj_deleteModel(mjModel *m)
@@ -170,6 +171,25 @@ cdef class RobotModel:
     def body(self, str name):
         """Returns the number of the body of that name."""
         return self.number("body", name)
+
+    @property
+    def cameras(self):
+        """Names of the model's cameras, without those that have none."""
+        cdef int i
+        cdef const char *name
+        found = []
+        for i in range(self.model.ncam):
+            name = mj_id2name(self.model, mjOBJ_CAMERA, i)
+            if name != NULL and name[0]:
+                found.append(name.decode())
+        return found
+
+    @property
+    def joint_places(self):
+        """int32 [n]: where in qpos the positions of hinges and slides are."""
+        cdef int i
+        return np.array([self.model.jnt_qposadr[i] for i in range(self.model.njnt)
+                         if self.model.jnt_type[i] in (mjJNT_SLIDE, mjJNT_HINGE)], np.int32)
 
     @property
     def sizes(self):
@@ -456,6 +476,23 @@ cdef class RobotBatch(NativeBatch):
         state = out
         mj_getState(self.model.model, self.batch.data[env], &state[0], mjSTATE_INTEGRATION)
         return out
+
+    def look(self, double[:, ::1] states, float[:, ::1] joints, const int32_t[::1] places):
+        """Writes the integration state of every env to `states` [num_envs, n], and its qpos at `places` to `joints`
+        [num_envs, len(places)]."""
+        cdef int32_t i, k
+        cdef int32_t count = <int32_t>places.shape[0]
+        if (states.shape[0] != self.num_envs or joints.shape[0] != self.num_envs or joints.shape[1] != count
+                or states.shape[1] != mj_stateSize(self.model.model, mjSTATE_INTEGRATION)):
+            raise ValueError("look: arrays of another size")
+        for k in range(count):
+            if not 0 <= places[k] < self.model.nq:
+                raise ValueError(f"look: place {places[k]} of {self.model.nq}")
+        with nogil:
+            for i in range(self.num_envs):
+                mj_getState(self.batch.model, self.batch.data[i], &states[i, 0], mjSTATE_INTEGRATION)
+                for k in range(count):
+                    joints[i, k] = <float>self.batch.data[i].qpos[places[k]]
 
     def reward_exact(self, int32_t env):
         """Returns the reward of the last step before it became float32."""

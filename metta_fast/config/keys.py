@@ -19,6 +19,7 @@ from metta_fast.config.key import key_metadata
 from metta_fast.config.schema import (
     Config,
     EnvConfig,
+    ImageConfig,
     PolicyConfig,
     RunConfig,
     TrainerConfig,
@@ -32,6 +33,7 @@ __all__ = [
     "LEAF_KINDS",
     "Config",
     "EnvConfig",
+    "ImageConfig",
     "Key",
     "PolicyConfig",
     "RunConfig",

@@ -19,6 +19,29 @@ from metta_fast.config.run_schema import RunConfig, WandbConfig
 
 
 @dataclass
+class ImageConfig:
+    cameras: list[str] = key(
+        [],
+        "robots: cameras of the model whose pictures are observed, as [wrist] or [wrist, fixed]; []: no pictures",
+        kind="names",
+    )
+    size: int = key(64, "height and width of a picture in pixels", low=8, high=4096)
+    kind: str = key(
+        "rgb",
+        "what a picture has: rgb (3 channels), depth (1: distance along the view, 255 at env.image.far and beyond) or "
+        "rgbd (4)",
+        ("rgb", "depth", "rgbd"),
+    )
+    far: float = key(1.0, "metres that 255 of a depth stands for", low=1e-3)
+    state: str = key(
+        "actor",
+        "who reads the task's own observation beside the pictures: actor, or critic (then the actor reads pictures and "
+        "the positions of joints alone; needs policy.shared=false)",
+        ("actor", "critic"),
+    )
+
+
+@dataclass
 class EnvConfig:
     name: str = key("grid", "name of the recipe; the run's name begins with it")
     factory: str = key(
@@ -126,6 +149,7 @@ class EnvConfig:
     show_viewer: bool = key(
         False, "robots: show environment 0 in MuJoCo's viewer during training (needs a display)"
     )
+    image: ImageConfig = field(default_factory=ImageConfig)
     params: dict[str, Any] = key({}, "the factory's own keys (grid: map, rooms, objects, rewards, …)")
 
 

@@ -130,6 +130,9 @@ class EnvSpec:
     """False: the environment resets itself in the same step and does not return the last observation."""
     native: bool = False
     """True: `EnvBatch.native_job` exists, so threads step it without the GIL."""
+    releases_gil: bool = False
+    """True: a step of a batch without a native job spends its time outside Python's lock, so that threads step batches
+    side by side."""
     cheap_state: bool = False
     """True: `EnvBatch.state_dict` is small and exact, so a checkpoint always holds it."""
     gpu: bool = False

@@ -26,6 +26,8 @@ PROGRAM, PROGRAM_CUDA = GIB * 5 // 16, 3 * GIB // 2
 WORKER = 48 << 20
 """Host memory of a worker process without its environments. It does not import torch."""
 SMALLER = "a smaller policy.hidden_size, or a machine with more memory"
+PICTURE = 1 << 15
+"""Bytes of a picture from which a refusal names it: more than 84 x 84 in colours."""
 WIDE = 100_000
 """Numbers in one leaf of an observation from which a refusal names it."""
 ROOM, HOST_ROOM = 0.95, 0.9
@@ -98,6 +100,10 @@ def check(config: Config, spec: EnvSpec, machine: Machine) -> tuple[MemoryPart, 
 def _wide(spec: EnvSpec) -> str:
     """Returns what to change about the widest leaf of an observation, if one alone explains the need, else ""."""
     name, size = max(((name, prod(leaf.shape)) for name, leaf in spec.obs.items()), key=lambda pair: pair[1])
+    if spec.obs[name].kind == "image" and size >= PICTURE:
+        return (
+            f"; observation {name!r} of {spec.name} is a picture of {size:,} bytes: a smaller env.image.size"
+        )
     if size < WIDE:
         return ""
     return (

@@ -5,6 +5,7 @@
 
     environments that all step in a moment     serial, where the caller knows how long they take
     native environments                        threads, one for each core
+    … that release Python's lock               threads, one for each core
     Python environments that compute           workers, one for each core
     … that wait, and threads overlap           threads, one for each environment
     … that wait, and only processes overlap    workers, more than cores
@@ -65,8 +66,10 @@ def choose(
         why = f"{num_envs} steps take {num_envs * seconds * 1e6:.0f} µs: other threads would be woken for too little"
         return Choice("serial", 1, 1, why, why)
     if backend == "auto":
-        backend = "threads" if spec.native or waits == "threads" else "workers"
+        backend = "threads" if spec.native or spec.releases_gil or waits == "threads" else "workers"
     kind = "a native environment" if spec.native else "a Python environment"
+    if spec.releases_gil:
+        kind = "an environment whose steps release Python's lock"
     why = {
         "no": kind,
         "threads": f"{kind} that waits in its step, in which other threads run (env.step_waits)",

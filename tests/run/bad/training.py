@@ -126,6 +126,22 @@ ROBOT = (
     "njmax=1.5", "njmax=[48]", "nconmax=2097152", "nconmax=nan", "preset=[exact]", "preset=Exact", "preset=''", "njmax=48", "nconmax=16",
 )  # fmt: skip
 
+CAMERAS = (
+    ("env=lift_cube_wrist env.image.size=0", "from 8 to 4096"), ("env=lift_cube_wrist env.image.size=7", "from 8 to 4096"),
+    ("env=lift_cube_wrist env.image.cameras=[wirst]", "did you mean 'wrist'? it has fixed, wrist"),
+    ("env=inverted_pendulum env.image.cameras=[track]", "it has none"),
+    ("env=lift_cube_wrist env.image.cameras=[wrist,wrist]", "different cameras"),
+    ("env=lift_cube_wrist env.image.cameras=wrist", "expected a list of names"),
+    ("env=lift_cube_wrist env.image.kind=normals", "rgb, depth, rgbd"), ("env=lift_cube_wrist env.image.far=0", "env.image.far=0"),
+    ("env=lift_cube_wrist env.image.state=nobody", "actor, critic"), ("env=lift_cube_wrist policy.shared=true", "policy.shared=false"),
+    ("env=lift_cube_wrist env.image.size=12", "reads sides from 18"),
+    ("env=lift_cube_wrist env.image.size=4096 env.num_envs=4096 trainer.batch_size=32768", "env.image.size"),
+    ("env=lift_cube_wrist env.device=cuda", "env.device"), ("env=lift_cube_wrist vector.backend=gpu", "vector.backend=gpu"),
+    ("env=lift_cube env.image.size=84", "has no effect without env.image.cameras"),
+    ("env=counter env.image.cameras=[wrist]", "has no effect with env.factory=counter"),
+    ("env=CartPole-v1 env.image.cameras=[wrist]", "has no effect with env.factory=gymnasium"),
+)  # fmt: skip
+
 ROBOTS_ON_GPU = (
     "env=ant env.device=cuda", "env=ant env.device=cuda env.params.preset=nonesuch", "env=ant env.device=cuda env.params.njmax=0",
     "env=humanoid env.device=cuda env.params.privileged=true", "env=ant env.device=gpu", "env=ant env.params.preset=fast env.device=auto",
@@ -180,6 +196,8 @@ def cases() -> Iterator[Case]:
         yield Case((*TINY, recipe, "trainer.batch_size=64", f"env.params.{text}"), _says(text))
     for text in ROBOT:
         yield Case((*TINY, "env=ant", f"env.params.{text}"), _says(text))
+    for text, says_so in CAMERAS:
+        yield Case((*TINY, *text.split()), (says_so,))
     for text in ROBOTS_ON_GPU:
         says = ("env.device", *_says(text.split()[-1])) if "nonesuch" in text or "njmax" in text else ()
         yield Case(

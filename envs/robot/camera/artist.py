@@ -1,0 +1,196 @@
+"""Has robots' pictures drawn in a process of its own.
+
+    artist = Artist(Pictures("lift_cube.xml", ("wrist",), size=64), envs=8, state_size=60)
+    artist.states[i] = …                     # MuJoCo's integration states, float64
+    artist.draw()
+    artist.pictures                          # uint8 [envs, cameras, size, size, channels]
+
+A graphics library that is missing, broken or hangs harms only that process; why is in the error.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+import select
+import subprocess
+import tempfile
+import time
+import weakref
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from metta_fast.contracts.closing import Closing
+from metta_fast.contracts.errors import UserError
+from metta_fast.envs.robot.child import last_line, start_child
+from metta_fast.envs.robot.render import CURE, LIBRARIES
+
+START_S, DRAW_S = 60.0, 60.0
+"""Seconds without an answer after which the process counts as hung."""
+CHILD = Path(__file__).with_name("camera_child.py")
+CHANNELS = {"rgb": 3, "depth": 1, "rgbd": 4}
+_works: list[str] = []
+"""The graphics library that has drawn in this process's lifetime; later processes try no other."""
+
+
+class Pictures(NamedTuple):
+    """Says which pictures of a model are drawn."""
+
+    model: str
+    """Path of the MJCF file."""
+    cameras: tuple[str, ...]
+    """Names of cameras of the model."""
+    size: int = 64
+    """Height and width in pixels."""
+    kind: str = "rgb"
+    """One of CHANNELS."""
+    far: float = 1.0
+    """Metres that 255 stands for in a depth picture."""
+
+
+class Artist(Closing):
+    """Draws states of one model for several environments.
+
+    Args:
+        envs: number of environments.
+        state_size: numbers in an integration state.
+        libraries: graphics libraries to try; None: the one that worked before, else MUJOCO_GL, EGL, OSMesa.
+
+    Attributes:
+        states: float64 [envs, state_size], to be written before `draw`.
+        pictures: uint8 [envs, cameras, size, size, channels], written by `draw`.
+        library: the graphics library in use.
+
+    Raises:
+        UserError: no graphics library works; the message has each one's reason and what to install.
+    """
+
+    def __init__(
+        self, what: Pictures, envs: int, state_size: int, *, libraries: tuple[str, ...] | None = None
+    ) -> None:
+        shape = envs, len(what.cameras), what.size, what.size, CHANNELS[what.kind]
+        bytes_of_states = 8 * envs * state_size
+        number = os.memfd_create("metta_fast_pictures")
+        try:
+            os.ftruncate(number, bytes_of_states + int(np.prod(shape)))
+            memory = mmap.mmap(number, 0)
+            self.states = np.frombuffer(memory, np.float64, envs * state_size).reshape(envs, state_size)
+            self.pictures = np.frombuffer(memory, np.uint8, offset=bytes_of_states).reshape(shape)
+            job = what._asdict() | {"envs": envs, "memory": number, "state": state_size}
+            self._begin(json.dumps(job), number, libraries)
+        finally:
+            os.close(number)
+
+    def draw(self) -> None:
+        """Draws the pictures of all states.
+
+        Raises:
+            RuntimeError: the process that draws has ended or hangs.
+        """
+        self._ask()
+        self._finish()
+
+    def close(self) -> None:
+        """Ends the process. May be called twice."""
+        self._finalizer()
+
+    # ---- the process ----
+
+    def _begin(self, job: str, number: int, libraries: tuple[str, ...] | None) -> None:
+        """Starts the process. If no library has drawn yet, waits whether it can."""
+        if libraries is None and _works:
+            self._start(job, number, _works[0])
+            self._fresh = True
+            return
+        wanted = os.environ.get("MUJOCO_GL", "")
+        reasons = []
+        for name in libraries or tuple(dict.fromkeys(name for name in (wanted, *LIBRARIES) if name)):
+            self._start(job, number, name)
+            try:
+                self._read(b"ready\n", START_S)
+            except OSError:
+                reasons.append(f"{name}: {self._why()}")
+                self.close()
+                continue
+            except BaseException:  # a signal
+                self.close()
+                raise
+            self._fresh = False
+            _works[:] = [name]
+            return
+        raise UserError(
+            f"env.image.cameras: pictures cannot be drawn here ({'; '.join(reasons)}). {CURE[0].upper()}{CURE[1:]}"
+        )
+
+    def _start(self, job: str, number: int, library: str) -> None:
+        self.library = library
+        with ExitStack() as unless_started:
+            self._words = unless_started.enter_context(tempfile.TemporaryFile())
+            self._process = start_child(
+                CHILD,
+                [job],
+                {"MUJOCO_GL": library, "PYOPENGL_PLATFORM": library},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._words,
+                pass_fds=[number],
+                bufsize=0,
+            )
+            unless_started.pop_all()  # _end closes it
+        self._finalizer = weakref.finalize(self, _end, self._process, self._words)
+
+    def _ask(self) -> None:
+        if self._fresh:
+            self._wait(b"ready\n", START_S)
+            self._fresh = False
+        try:
+            self._process.stdin.write(b"d")
+        except OSError as error:
+            raise self._ended() from error
+
+    def _finish(self) -> None:
+        self._wait(b"k", DRAW_S)
+
+    def _wait(self, words: bytes, patience_s: float) -> None:
+        try:
+            self._read(words, patience_s)
+        except OSError as error:
+            raise self._ended() from error
+
+    def _ended(self) -> RuntimeError:
+        return RuntimeError(f"the process that draws pictures ({self.library}) ended: {self._why()}")
+
+    def _read(self, words: bytes, patience_s: float) -> None:
+        """Reads these bytes from the process. Raises OSError if others come, or none."""
+        found, deadline = b"", time.monotonic() + patience_s
+        pipe = self._process.stdout
+        while len(found) < len(words):
+            if not select.select([pipe], [], [], max(deadline - time.monotonic(), 0))[0]:
+                raise TimeoutError
+            part = os.read(pipe.fileno(), len(words) - len(found))
+            if not part:
+                raise BrokenPipeError
+            found += part
+        if found != words:
+            raise OSError(f"its output is {found!r}")
+
+    def _why(self) -> str:
+        """Returns the last line that the process wrote, or how it ended."""
+        try:
+            code = self._process.wait(1.0)
+        except subprocess.TimeoutExpired:
+            return "it hangs"
+        return last_line(self._words) or f"it ended with code {code} without a message"
+
+
+def _end(process: Any, words: Any) -> None:
+    process.kill()
+    process.wait()
+    process.stdout.close()
+    words.close()
+    with suppress(BrokenPipeError):
+        process.stdin.close()

@@ -1,0 +1,114 @@
+"""Makes robots that observe pictures: `CameraFactory`.
+
+    factory = CameraFactory(RobotFactory("lift_cube"), ("wrist",), size=64)
+    factory.spec.obs                              # image [64, 64, 3] uint8, obs [40] float32
+
+With state="critic" the task's own observation is for the critic alone, and the actor sees pictures and `joints`, the
+positions of all hinges and slides.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from metta_fast.config.keys import did_you_mean
+from metta_fast.contracts.env import Leaf
+from metta_fast.contracts.errors import UserError
+from metta_fast.envs.robot.camera.artist import CHANNELS, Pictures
+from metta_fast.envs.robot.camera.batch import CameraBatch
+from metta_fast.envs.robot.env import RobotFactory
+
+if TYPE_CHECKING:
+    from metta_fast.envs.frame_recorder import FrameRecorder
+    from metta_fast.envs.robot.viewer import RobotViewer
+
+READERS = ("actor", "critic")
+
+
+class CameraFactory:
+    """Makes batches of robots with pictures in their rows (`metta_fast.contracts.env.EnvFactory`).
+
+    Args:
+        robot: makes the robots.
+        cameras: names of cameras of the model.
+        size: height and width of a picture in pixels.
+        kind: rgb [size, size, 3], depth [size, size, 1] or rgbd [size, size, 4], all uint8.
+        far: metres along the view that 255 of a depth stands for; what is further is 255 too.
+        state: who reads the task's own observation: actor, or critic (the critic alone).
+
+    Raises:
+        UserError: a camera that the model has not, or no camera.
+    """
+
+    def __init__(
+        self,
+        robot: RobotFactory,
+        cameras: tuple[str, ...],
+        *,
+        size: int = 64,
+        kind: str = "rgb",
+        far: float = 1.0,
+        state: str = "actor",
+    ) -> None:
+        self.robot, self.cameras, self.state = robot, tuple(cameras), state
+        known = robot.model.cameras
+        for name in self.cameras:
+            if name not in known:
+                there = f"it has {', '.join(known)}" if known else "it has none"
+                raise UserError(
+                    f"env.image.cameras: {robot.model.path} has no camera {name!r}; {did_you_mean(name, known)}{there}"
+                )
+        if not self.cameras or len({*self.cameras}) < len(self.cameras):
+            raise UserError(f"env.image.cameras={list(self.cameras)}: expected names of different cameras")
+        if state not in READERS:
+            raise UserError(f"env.image.state={state!r}: expected {' or '.join(READERS)}")
+        self.what = Pictures(robot.model.path, self.cameras, size, kind, far)
+        one = len(self.cameras) == 1
+        self.leaves = ("image",) if one else tuple(f"image_{name}" for name in self.cameras)
+        self.places = robot.model.joint_places if state == "critic" else None
+        picture = Leaf((size, size, CHANNELS[kind]), "uint8", kind="image", channel_axis=2)
+        obs = dict(robot.spec.obs) | dict.fromkeys(self.leaves, picture)
+        if self.places is not None:
+            obs["joints"] = Leaf((len(self.places),), "float32")
+        hidden = (*robot.spec.privileged, *(("obs",) if state == "critic" else ()))
+        self.spec = replace(
+            robot.spec,
+            obs=dict(sorted(obs.items())),
+            privileged=tuple(sorted(hidden)),
+            native=False,
+            releases_gil=True,
+        )
+
+    def make_batch(self, first_env: int, num_envs: int, total_envs: int) -> CameraBatch:
+        """Makes the environments with global ids first_env … first_env+num_envs-1 of total_envs.
+
+        Raises:
+            UserError: no graphics library works here.
+        """
+        inner = self.robot.make_batch(first_env, num_envs, total_envs)
+        return CameraBatch(inner, num_envs, self.what, self.leaves, self.places)
+
+    def make_device_vector(self, *_: Any) -> Any:
+        """Raises UserError: see `gpu_obstacle`."""
+        raise UserError("env.device=cuda: " + "; ".join(self.gpu_obstacle()))
+
+    def gpu_obstacle(self) -> tuple[str, str]:
+        """Returns why these robots cannot step on a GPU, with the cure."""
+        return "pictures (env.image.cameras) are drawn for robots on the CPU only", "give env.device=cpu"
+
+    def gpu_only_if_asked(self) -> str:
+        """Returns why env.device=auto leaves robots on the CPU."""
+        return self.gpu_obstacle()[0]
+
+    def gpu_keys(self) -> tuple[str, ...]:
+        """Returns keys of env.params that were given and have an effect with env.device=cuda only."""
+        return self.robot.gpu_keys()
+
+    def make_recorder(self, batch: CameraBatch) -> FrameRecorder:
+        """Returns a recorder of the batch's first robot (RobotFactory.make_recorder)."""
+        return self.robot.make_recorder(batch.inner)
+
+    def viewer(self) -> RobotViewer:
+        """Returns MuJoCo's own viewer."""
+        return self.robot.viewer()
