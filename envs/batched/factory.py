@@ -11,8 +11,6 @@ DeviceVector. torch and jax are imported only for what needs them.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from metta_fast.config.action_mask_keys import NAME
@@ -24,9 +22,9 @@ from metta_fast.envs.actions.mask_values import MaskReader
 from metta_fast.envs.actions.masks import MaskSource, find_source, is_mask
 from metta_fast.envs.batched import interface
 from metta_fast.envs.batched.described import Described
+from metta_fast.envs.batched.making import check_jax, close, made
 from metta_fast.envs.observed.leaf_kinds import with_kinds
 from metta_fast.envs.python_slot import DISABLED, NEXT_STEP
-from metta_fast.machine.installation import install_packages
 
 if TYPE_CHECKING:
     import torch
@@ -39,6 +37,14 @@ PROBE = 2
 """Environments that a function of num_envs makes once, so that their spaces can be read."""
 
 
+NO_BATCHES = {
+    interface.RSL_RL: "RSL-RL's interface has no reset, so no episode of a given seed can be played",
+    interface.TORCH: "they are tensors, and reset themselves in the next step; metadata['autoreset_mode'] SameStep "
+    "or Disabled can be evaluated",
+}
+"""Interface → why evaluations cannot play such environments, of tensors those of next-step mode."""
+
+
 class BatchedEnvFactory:
     """Makes one vector of a batched environment (metta_fast/contracts/device_vector.py: DeviceFactory).
 
@@ -48,6 +54,8 @@ class BatchedEnvFactory:
         drop: leaves of the observation that are left out (env.drop).
         leaf_kinds: kinds of leaves by name (env.leaf_kinds).
         action_mask: where the mask of legal actions is (env.action_mask): a leaf, or for arrays also info.
+        again: makes such an environment once more for evaluations; it is asked for num_envs of them. None: `env` can be
+            evaluated where no training has it.
 
     Raises:
         UserError: an object of another kind, spaces that are not supported, or jax is missing.
@@ -62,11 +70,13 @@ class BatchedEnvFactory:
         drop: Sequence[str] = (),
         leaf_kinds: Mapping[str, str] | None = None,
         action_mask: str = "auto",
+        again: Callable[[int], Any] | None = None,
     ) -> None:
+        self._again, self._taken = again, False
         self._make: Callable[[int], Any] | None = None
         kind = interface.interface_of(env)
         if not kind and callable(env):
-            self._make, env = env, _made(env, PROBE)
+            self._make, env = env, made(env, PROBE)
             kind = interface.interface_of(env)
         if not kind:
             raise UserError(f"{name} is {type(env).__name__}: {interface.EXPECTED}")
@@ -81,7 +91,7 @@ class BatchedEnvFactory:
             raise UserError(f"{name}: {type(env).__name__} cannot be read: {in_words(error)}") from error
         finally:
             if self._make is not None:
-                _close(env)
+                close(env)
         self._env = None if self._make is not None else env
         self.about = about
         self.same_step = about.autoreset != NEXT_STEP
@@ -112,13 +122,15 @@ class BatchedEnvFactory:
             device_rows=True,
         )
         self._device: Any = None
-        if kind == interface.JAX or (kind == interface.GYMNASIUM and self._make is not None):
+        self.no_batches = NO_BATCHES.get(kind, "") if kind == interface.RSL_RL or not self.same_step else ""
+        """Why evaluations cannot play them; "": they can."""
+        if not self.no_batches:
             self.make_batch = self._make_batch  # with it, evaluations can have environments of their own
 
     def _describe(self, env: Any) -> Described:
         drop = self._drop
         if self.interface == interface.JAX:
-            _check_jax(env)
+            check_jax(env)
             from metta_fast.envs.batched.in_jax.spaces import describe_jax
 
             self.rules, about = describe_jax(env, drop)
@@ -182,6 +194,7 @@ class BatchedEnvFactory:
         where = num_envs, device, first_env, total_envs
         if self.interface == interface.JAX:
             return self._over(self._jax_source(num_envs, device, first_env), *where)
+        self._taken = True
         env, about = self._made(num_envs)
         if self.interface == interface.GYMNASIUM:
             from metta_fast.envs.batched.host_vector import HostVector
@@ -198,7 +211,7 @@ class BatchedEnvFactory:
         """Returns the environment, or one that the user's function makes now."""
         if self._make is None:
             return self._env, self.about
-        env = _made(self._make, num_envs)
+        env = made(self._make, num_envs)
         about = self._describe(env)
         if about.num_envs != num_envs:
             raise UserError(
@@ -222,14 +235,59 @@ class BatchedEnvFactory:
     def _make_batch(self, first_env: int, num_envs: int, total_envs: int) -> GymBatch | SourceBatch:
         """Makes environments apart from the vector's (metta_fast.contracts.env.EnvFactory)."""
         if self.interface == interface.GYMNASIUM:
-            return self._gym_batch(*self._made(num_envs), first_env)
+            return self._gym_batch(*self._apart(num_envs), first_env)
         import torch
 
         from metta_fast.envs.batched.source_batch import SourceBatch
+        from metta_fast.envs.batched.torch_source import VectorTensors
 
-        device = self._device or torch.device("cpu")
-        source = self._jax_source(num_envs, device, first_env)
+        device, source = self._device or torch.device("cpu"), None
+        if self.interface == interface.JAX:
+            source = self._jax_source(num_envs, device, first_env)
+        else:
+            env, about = self._apart(num_envs)
+            device, source = torch.device(interface.seek(env, "device")), VectorTensors(env, about, first_env)
         return SourceBatch(source, self.parts, self._mask_part(), num_envs, device)
+
+    def check_apart(self, num_envs: int) -> None:
+        """Raises UserError if no environments can be made apart from the vector's: for evaluations in a training."""
+        if self.interface == interface.GYMNASIUM or self.interface == interface.TORCH:
+            self._taken = True
+            close(self._apart(num_envs)[0])
+
+    def _apart(self, num_envs: int) -> tuple[Any, Described]:
+        """Returns num_envs environments that no vector has: the one that was given, or one that is made now.
+
+        Raises:
+            UserError: there is none, or the function makes another number of them.
+        """
+        if self._make is not None:
+            return self._made(num_envs)
+        if not self._taken and self.about.num_envs == num_envs:
+            self._taken = True
+            return self._env, self.about
+        name = self.spec.name
+        if self._again is None:
+            raise UserError(
+                f"an evaluation of {num_envs} environments needs some of its own, and {name} was given as it is, "
+                f"{self.about.num_envs} of them; give a function of their number: "
+                "BatchedEnvFactory(lambda num_envs: …)"
+            )
+        env = made(self._again, num_envs)
+        found = interface.count(env)
+        if env is self._env:
+            raise UserError(
+                f"an evaluation needs environments of its own, and {name}'s function gives the same object again; "
+                "make a new one each time"
+            )
+        if found != num_envs:
+            close(env)
+            raise UserError(
+                f"an evaluation of {num_envs} environments: {name}'s function was asked for config.num_envs="
+                f"{num_envs} and made {found}; make config.num_envs of them, or play {found} (eval --episodes "
+                f"{found}, run.evaluate_episodes={found})"
+            )
+        return env, self._describe(env)
 
     def _mask_part(self) -> Any:
         return next((part for part in self.about.parts if is_mask(part, self.mask)), None)
@@ -241,28 +299,3 @@ class BatchedEnvFactory:
 
         mask = self._mask_part()
         return TensorVector(self.spec, source, self.parts, num_envs, device, first_env, total_envs, mask)
-
-
-def _made(make: Callable[[int], Any], num_envs: int) -> Any:
-    """Returns what the user's function makes. Raises UserError if it fails."""
-    try:
-        return make(num_envs)
-    except BaseException as error:
-        if is_interrupt(error):
-            raise
-        raise UserError(f"a batch of {num_envs} environments could not be made: {in_words(error)}") from error
-
-
-def _close(env: Any) -> None:
-    with suppress(Exception):
-        env.close()
-
-
-def _check_jax(env: Any) -> None:
-    """Raises UserError if jax is not installed, with the command that installs it."""
-    if find_spec("jax") is None:
-        inner = env[0] if isinstance(env, tuple) else env
-        raise UserError(
-            f"{type(inner).__name__} has gymnax's interface, which needs jax, and it is not installed: type "
-            f"{install_packages('jax')}"
-        )

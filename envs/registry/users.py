@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from metta_fast.config.action_mask_keys import WITHOUT
@@ -53,7 +54,7 @@ def user_factory(config: EnvConfig) -> EnvFactory | DeviceFactory:
     noted, unread = note(config)
     made = _called(function, noted, where)
     del noted
-    batched = _batched(made, config)
+    batched = _batched(made, config, function)
     if batched is not None:
         batched.unread_keys = unread()  # type: ignore[attr-defined]
         return batched
@@ -126,8 +127,9 @@ def _of_maker(made: Any, function: Callable[..., Any], config: EnvConfig, where:
         raise UserError(f"{where}: {error}") from error
 
 
-def _batched(made: Any, config: EnvConfig) -> DeviceFactory | None:
-    """Returns the factory of a batched environment; None for anything else."""
+def _batched(made: Any, config: EnvConfig, function: Callable[..., Any]) -> DeviceFactory | None:
+    """Returns the factory of a batched environment, which `function` makes again for evaluations; None for anything
+    else."""
     from metta_fast.envs.batched.interface import interface_of
 
     if isinstance(made, (EnvFactory, DeviceFactory)) or not interface_of(made):
@@ -144,6 +146,7 @@ def _batched(made: Any, config: EnvConfig) -> DeviceFactory | None:
         drop=config.drop,
         leaf_kinds=config.leaf_kinds,
         action_mask=config.action_mask,
+        again=lambda num_envs: function(replace(config, num_envs=num_envs)),
     )
 
 

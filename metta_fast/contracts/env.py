@@ -304,6 +304,8 @@ def check_batches(factory: object, what: str) -> None:
     """Raises UserError for environments that step on the learner's device alone, where `what` needs batches."""
     if not isinstance(factory, EnvFactory):
         name = type(factory).__name__
+        if why := getattr(factory, "no_batches", ""):
+            raise UserError(f"{what} is not available for these environments: {why}")
         raise UserError(
             f"{what} is not available for these environments: they step on the learner's device, and {name} has no "
             f"{name}.make_batch(first_env, num_envs, total_envs) that makes environments for the CPU"

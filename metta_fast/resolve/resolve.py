@@ -305,6 +305,8 @@ class _Resolve(Defaults):
             value = get(self.config, path)
             if value and self.typed(path):
                 check_batches(factory, f"{path}={value}")
+                if check := getattr(factory, "check_apart", None):  # of a batched environment: once more
+                    check(self.config.run.evaluate_episodes if "evaluate" in path else 1)
             elif value and not isinstance(factory, EnvFactory):
                 self._adjust(path, 0, "these environments step on the learner's device alone")
 

@@ -175,7 +175,7 @@ def test_mistakes_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
         BatchedEnvFactory(Tally(), drop=["nonesuch"])
     with pytest.raises(UserError, match="has_final_obs=True, but its info has no final_observation"):
         BatchedEnvFactory(Wrapped(Tally()), has_final_obs=True)
-    monkeypatch.setattr("metta_fast.envs.batched.factory.find_spec", lambda name: None)
+    monkeypatch.setattr("metta_fast.envs.batched.making.find_spec", lambda name: None)
     with pytest.raises(UserError, match=r"Tally has gymnax's interface, which needs jax, .* install jax"):
         BatchedEnvFactory(Tally())
 

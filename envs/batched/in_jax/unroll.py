@@ -45,10 +45,10 @@ def _in(part: Any) -> Any:
     """Returns a jaxpr, closed or not, or an equation's parameter with the loops in it written out."""
     if isinstance(part, (tuple, list)):
         return type(part)(_in(one) for one in part) if any(map(_is_jaxpr, part)) else part
-    if hasattr(part, "jaxpr"):
-        return part.replace(jaxpr=_in(part.jaxpr))
-    if not hasattr(part, "eqns"):
+    if not _is_jaxpr(part):
         return part
+    if (inside := getattr(part, "jaxpr", part)) is not part:  # closed: before jax 0.11 a class of its own
+        return part.replace(jaxpr=_in(inside))
     equations = []
     for equation in part.eqns:
         params = {name: _in(value) for name, value in equation.params.items()}

@@ -23,7 +23,8 @@ WRONG: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("sync", "env.agents_per_env=2", ("env.agents_per_env=2", "has 1")),
     ("sync", "env.params.nonesuch=1", ("env.params.nonesuch=1", "has no effect")),
     ("sync", "trainer.deterministic=true", ("trainer.deterministic=true", "state_dict")),
-    ("sync", "run.evaluate_interval=1", ("run.evaluate_interval=1", "is not available for these environments")),
+    ("sync", "run.evaluate_interval=1", ("was asked for config.num_envs=64 and made 2", "run.evaluate_episodes=2")),
+    ("rsl_rl", "run.evaluate_interval=1", ("run.evaluate_interval=1", "RSL-RL's interface has no reset")),
     ("isaac", "env.action_mask=info", ("env.action_mask=info", "continuous")),
     ("mani_skill", "env.action_mask=info", ("env.action_mask=info", "in NumPy")),
 )  # fmt: skip
