@@ -213,6 +213,11 @@ class Replay:
     def _window(self, index: Tensor, left: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Returns (R, index of the row after the window, γ^m · (1 − terminal), whether no row is in it), [B] each."""
         total = self.places * self.num_agents
+        if self.n_step == 1 and not self._cuts:  # the same in fewer operations
+            reward, terminal = self._flat(self.reward, index), self._flat(self.terminal, index)
+            mask = self._flat(self.mask, index)
+            after = torch.where(mask, (index + self.num_agents) % total, index)
+            return reward * mask, after, (1.0 - terminal.float()) * self.gamma, ~mask
         ones = torch.ones(index.shape, device=self.device)
         reward, discount, at = torch.zeros_like(ones), ones, index
         goes_on = torch.ones(index.shape, dtype=torch.bool, device=self.device)

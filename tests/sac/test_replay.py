@@ -128,13 +128,15 @@ def filled(seed: int, agents: int, keep: int, epochs: list[int], n: int, next_st
     for world in worlds:
         world.restart()
     added = 0
-    for rows in epochs:
+    for rows, before in zip(epochs, [1, *epochs]):
+        if rows == before == 0:
+            continue  # nothing was added since the last reset
         if rows == 0:
             replay.cut()
             for world in worlds:
                 if added:
-                    before, last = world.rows[-2], world.rows[-1]
-                    before.truncation |= before.mask and not before.terminal
+                    above, last = world.rows[-2], world.rows[-1]
+                    above.truncation |= above.mask and not above.terminal
                     last.mask = False
                     world.restart()
             added += added > 0

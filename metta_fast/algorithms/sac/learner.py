@@ -20,7 +20,7 @@ from metta_fast.algorithms.hooks import Context, GradientHook
 from metta_fast.algorithms.sac import losses
 from metta_fast.algorithms.sac.critics import Critics
 from metta_fast.algorithms.sac.keys import SACKeys, TD3Keys
-from metta_fast.algorithms.sac.objectives import Objective
+from metta_fast.algorithms.sac.objectives import ActorLoss, Objective
 from metta_fast.algorithms.sac.reader import read
 from metta_fast.algorithms.sac.step import Step
 from metta_fast.algorithms.sac.targets import Follow, target_of
@@ -94,6 +94,7 @@ class Learner:
         self.updates = 0
         """Updates of the critics so far."""
         self.sums = torch.zeros(len(SUMS), device=device)
+        self._one = torch.ones((), device=device)
         self.watching: list[GradientHook] = []
         self._keyed, self._autocast = Keyed(seed, device), autocast
         delay, batch = keys.actor_delay, config.minibatch_size
@@ -105,7 +106,7 @@ class Learner:
         self._shift, self._factor = shift, reward_factor
         self._offsets = torch.zeros(self._chunk, 2, batch, 2, dtype=torch.int64, device=device)
         self._critic_loss: Callable[..., tuple[Tensor, Tensor]] = self._plain_critic_loss
-        self._actor_loss: Callable[..., Any] = objective.actor_loss
+        self._actor_loss: Callable[..., ActorLoss] = objective.actor_loss
         if compile_mode is not None:
             self._critic_loss = torch.compile(self._critic_loss, mode=compile_mode, dynamic=False)
             self._actor_loss = torch.compile(self._actor_loss, mode=compile_mode, dynamic=False)
@@ -175,19 +176,15 @@ class Learner:
                 target = reward + batch.discount * value
             loss, q = self._critic_loss(seen.critic, batch.action, target, batch.weight)
         self.critic_step(loss)
-        self.sums[0] += loss.detach()
-        self.sums[1] += q
-        self.sums[2] += 1
+        figures = [loss.detach(), q, self._one]
         if due:
             with self._autocast():
                 actor = self._actor_loss(self.critics, seen, batch.action_mask, noise, batch.weight)
             self._step_actor(actor.loss)
-            self._adapt(actor.entropy)
-            self.sums[3] += actor.loss.detach()
-            self.sums[4] += actor.entropy
-            self.sums[6] += 1
+            figures += [actor.loss.detach(), actor.entropy, self._adapt(actor), self._one]
             for follow in self._follow_actor:
                 follow()
+        self.sums[: len(figures)].add_(torch.stack(figures))
         for follow in self._follow:
             follow()
 
@@ -206,12 +203,14 @@ class Learner:
         for hook in self.watching:
             hook.after_step(torch.ones((), dtype=torch.bool, device=self.device))
 
-    def _adapt(self, entropy: Tensor) -> None:
+    def _adapt(self, actor: ActorLoss) -> Tensor:
+        """Adapts the temperature to the policy's entropy. Returns the temperature before, or 0 without one."""
         if self.temperature is None:
-            return
-        self.sums[5] += self.temperature.alpha
+            return torch.zeros_like(self._one)
+        before = self.temperature.alpha
         if self.temperature_step is not None:
-            self.temperature_step(self.temperature.loss(entropy))
+            self.temperature_step(self.temperature.loss(actor.entropy, actor.share))
+        return before
 
     def _moved(self, batch: Transitions, offset: Tensor) -> Transitions:
         """Returns the batch with moved images (DrQ: Yarats et al. 2021, arXiv 2004.13649, K = M = 1)."""

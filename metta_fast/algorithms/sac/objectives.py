@@ -9,6 +9,7 @@ Each has `draws`, the standard normal numbers that an update takes: [draws, B, W
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple, Protocol
 
 import torch
@@ -31,6 +32,8 @@ class ActorLoss(NamedTuple):
     """[]."""
     entropy: Tensor
     """[]: the mean entropy of the policy, without a gradient; 0 for a deterministic one."""
+    share: Tensor | float = 1.0
+    """[]: what the target entropy is multiplied by: with action masks, log(legal choices) / log(choices)."""
 
 
 class Objective(Protocol):
@@ -121,7 +124,12 @@ class SoftDiscrete:
         with torch.no_grad():
             q = critics(critics.features(seen.critic))
         loss = -losses.mean(losses.discrete_value(q, logits, self.temperature.alpha), weight)
-        return ActorLoss(loss, losses.mean(losses.discrete_entropy(logits.detach()), weight))
+        entropy = losses.mean(losses.discrete_entropy(logits.detach()), weight)
+        if mask is None:
+            return ActorLoss(loss, entropy)
+        most = math.log(max(self.head.num_params, 2))
+        legal = mask.sum(-1).clamp(min=1).log() / most
+        return ActorLoss(loss, entropy, losses.mean(legal, weight))
 
 
 class Deterministic:

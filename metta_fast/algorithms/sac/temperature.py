@@ -29,7 +29,7 @@ class Temperature(nn.Module):
         """α [], without a gradient."""
         return self.log_alpha.detach().exp()
 
-    def loss(self, entropy: Tensor) -> Tensor:
-        """Returns J(log α) [] for the batch's mean entropy []."""
+    def loss(self, entropy: Tensor, share: Tensor | float = 1.0) -> Tensor:
+        """Returns J(log α) [] for the batch's mean entropy []. share: of H̄ that can be asked for (action masks)."""
         assert self.target is not None
-        return self.log_alpha.exp() * (entropy.detach() - self.target)
+        return self.log_alpha.exp() * (entropy.detach() - self.target * share)
