@@ -80,10 +80,14 @@ def test_commands_exist_and_their_arguments_are_good(page, tmp_path, monkeypatch
 @PAGE
 def test_keys_in_pages_are_in_the_schema(page):
     known = keys()
-    names = re.findall(r"(?<![\w.])(?:env|vector|policy|trainer|run)\.[a-z_0-9]+\b(?!\()", page.read_text())
+    text = page.read_text()
+    names = re.findall(r"(?<![\w.])(?:env|vector|policy|trainer|run)\.[a-z_0-9]+\b(?!\()", text)
+    groups = {path.rpartition(".")[0] for path in known}
     for name in names:
         is_file = name.endswith((".yaml", ".py", ".svg", ".pt", ".pt2", ".onnx", ".bin"))
-        assert is_file or name in known, f"{page.name} names {name}"
+        assert is_file or name in known or name in groups, f"{page.name} names {name}"
+    for name in re.findall(r"(?<![\w.])env\.image\.[a-z_0-9]+\b", text):
+        assert name in known, f"{page.name} names {name}"
 
 
 def test_versions_agree():

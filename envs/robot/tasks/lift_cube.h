@@ -3,8 +3,8 @@
    Actions: speeds of the six joints, and of the fingers' set point (> 0: they close). Grasped: the pads of both fingers
    press the cube from opposite sides. Lifted: grasped, with the cube's centre at least lift_height above the table;
    `success` is 1 while it has been lifted for hold_steps steps in a row, so that its value at an episode's end is
-   whether the last hold_steps steps were such. Reward: near the cube + grasped + height while grasped + lifted −
-   control cost. Never ends by itself.
+   whether the last hold_steps steps were such. Reward: near the cube + fingers closing around it and grasped + height
+   while grasped + lifted − control cost. Never ends by itself.
 
    A cube starts anywhere in a square of side `area` with any yaw. A `curriculum` share of the episodes that are not for
    evaluation starts with the cube between the fingers, above the table. */
@@ -73,9 +73,11 @@ MF_FN int32_t lift_cube_after(const lift_cube_params *o, const mf_physics *p, mf
     const mf_real distance = mf_distance(p->site_xpos + 3 * o->tip, cube), height = cube[2];
     const int32_t grasped = lift_cube_grasped(o, p), lifted = lift_cube_lifted(o, p);
     const mf_real share = mf_clip((height - LIFT_HALF) / (1.3f * o->lift_height - LIFT_HALF), 0, 1);
+    /* Fingers that close around the cube: without this part some seeds hover over it for ever. */
+    const mf_real closed = mf_clip(p->qpos[LIFT_ARM] / LIFT_HALF, 0, 1) * mf_clip(1 - distance / LIFT_HALF, 0, 1);
     state->before[0] = lifted ? state->before[0] + 1 : 0;
     info[0] = o->reach_weight * (1 - tanh(LIFT_NEAR * distance));
-    info[1] = o->grasp_weight * grasped;
+    info[1] = o->grasp_weight * (0.5f * grasped + 0.5f * closed);
     info[2] = o->height_weight * grasped * share;
     info[3] = o->lifted_weight * lifted;
     info[4] = -o->ctrl_cost_weight * mf_sum_squares_float(action, LIFT_ARM);

@@ -38,15 +38,17 @@ COMMON = [
 class Job:
     """A run and what is happening to it."""
 
-    def __init__(self, folder: Path, env: str, seed: int, words: list[str], limit_s: float) -> None:
-        self.folder, self.words, self.limit_s = folder, words, limit_s
+    def __init__(
+        self, folder: Path, env: str, seed: int, words: list[str], limit_s: float, device: str
+    ) -> None:
+        self.folder, self.words, self.limit_s, self.device = folder, words, limit_s, device
         here = [f"run.dir={folder.parent}", f"run.name={folder.name}", f"seed={seed}"]
         self.command = [sys.executable, "-m", "metta_fast", "train", f"env={env}", *here, *COMMON, *words]
 
     def start(self, place: str) -> None:
         """Starts the run on a GPU; "": on the CPU."""
         self.place, self.begun, self.asked, self.offset = place, time.monotonic(), False, 0.0
-        where = ["env.device=cuda"] if place else ["hardware=cpu"]
+        where = [f"env.device={self.device}"] if place else ["hardware=cpu"]
         self.process = subprocess.Popen(
             [*self.command, *where],
             stdout=open(f"{self.folder}.out", "w"),  # noqa: SIM115
@@ -122,6 +124,9 @@ def main() -> None:
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
     parser.add_argument("--per-gpu", type=int, default=1, help="runs at once on a GPU")
     parser.add_argument("--minutes", type=float, default=1.0, help="of each run, from typing")
+    parser.add_argument(
+        "--cpu-envs", action="store_true", help="environments on the CPU, the learner on the GPU"
+    )
     parser.add_argument("--setting", nargs=2, action="append", default=[], metavar=("NAME", "WORDS"))
     parser.add_argument("--checkpoints", type=int, default=12, help="at most so many of a run are evaluated")
     parser.add_argument("--out", type=Path, default=Path("lifted"))
@@ -135,6 +140,7 @@ def main() -> None:
             seed,
             [*given.keys, *words.split()],
             60 * given.minutes,
+            "cpu" if given.cpu_envs else "cuda",
         )
         for seed in given.seeds
         for name, words in given.setting or [("recipe", "")]
