@@ -222,6 +222,13 @@ class RobotFactory:
         """Returns why these robots cannot step on a GPU, with the cure; None if they can."""
         return packages.problem() or unsupported.problem(self.model.path, self.preset)
 
+    def gpu_bytes(self) -> tuple[int, int]:
+        """Returns the bytes on the GPU of any number of these robots, and of each, by an estimate."""
+        from metta_fast.envs.robot.warp.how import how_of, with_room
+        from metta_fast.envs.robot.warp.memory import bytes_of
+
+        return bytes_of(with_room(how_of(self)))
+
     def gpu_only_if_asked(self) -> str:
         """Returns why env.device=auto leaves robots on the CPU."""
         return "its physics on the GPU (MuJoCo Warp) equals MuJoCo's in distribution only; env.device=cuda chooses it"

@@ -81,6 +81,11 @@ def gpu_obstacle(factory: EnvFactory) -> tuple[str, str] | None:
     return _ask(factory, "gpu_obstacle", None)
 
 
+def gpu_bytes(factory: EnvFactory) -> tuple[int, int]:
+    """Returns what environments take of a GPU's memory beside EnvSpec.state_bytes: (once, for each environment)."""
+    return _ask(factory, "gpu_bytes", (0, 0))
+
+
 def gpu_only_if_asked(factory: EnvFactory) -> str:
     """Returns why env.device=auto does not choose the GPU for environments that can step there; "": it does."""
     return _ask(factory, "gpu_only_if_asked", "")

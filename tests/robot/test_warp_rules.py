@@ -20,8 +20,9 @@ from metta_fast.envs.grid.env import GridFactory
 from metta_fast.envs.robot.env import TASKS, RobotFactory
 from metta_fast.envs.robot.warp import _rules, packages
 from metta_fast.envs.robot.warp.engine import ROBOT, Rows, World, float_record, source_of
-from metta_fast.envs.robot.warp.vector import DERIVED, fields_read
-from metta_fast.envs.robot.warp.vector import TASKS as HEADERS
+from metta_fast.envs.robot.warp.how import TASKS as HEADERS
+from metta_fast.envs.robot.warp.how import fields_read
+from metta_fast.envs.robot.warp.simulation import DERIVED
 from metta_fast.run.take_over.same_rules import other_device
 from metta_fast.runtime.nvrtc.compile import compile_source
 from metta_fast.scaffold import new_robot

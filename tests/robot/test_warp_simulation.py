@@ -12,14 +12,16 @@ import pytest
 pytest.importorskip("mujoco")
 pytest.importorskip("mujoco_warp")
 
+import mujoco
 import warp
 
 from metta_fast.envs.robot.env import RobotFactory
 from metta_fast.envs.robot.warp.compile import together
 from metta_fast.envs.robot.warp.compile.modules import needed
+from metta_fast.envs.robot.warp.how import how_of
+from metta_fast.envs.robot.warp.memory import CODE, bytes_of
 from metta_fast.envs.robot.warp.physics import FLOATS
 from metta_fast.envs.robot.warp.simulation import DERIVED, FORCES, STATE, How, Simulation, stage
-from metta_fast.envs.robot.warp.vector import how_of
 
 MODEL = """
 <mujoco>
@@ -37,6 +39,14 @@ MODEL = """
 </mujoco>
 """
 """A free body, a joint with a limit, a contact, a tendon that an actuator pulls: every kind of array has numbers."""
+
+PLAIN = MODEL.replace('range="-1 1" limited="true"', "")
+RICH = (
+    MODEL.replace("<worldbody>", '<option density="1000" viscosity=".5"/><worldbody>')
+    .replace('<body pos="0 0 .5">', '<body pos="0 0 .5" gravcomp=".7">')
+    .replace('damping=".1"', 'damping=".1" frictionloss=".3"')
+)
+"""Without what can be left out, and with all of it."""
 
 
 @pytest.fixture(scope="module")
@@ -100,6 +110,88 @@ def test_a_part_of_a_forward_gives_what_the_whole_gives(how: How, name: str) -> 
             np.testing.assert_array_equal(getattr(some.data, array).numpy(), before[array])
 
 
+@pytest.mark.parametrize("text", [PLAIN, RICH], ids=["plain", "rich"])
+def test_what_is_left_out_changes_no_step(text: str, tmp_path: Path) -> None:
+    """Beside MuJoCo itself, in the air: 10 steps of Runge-Kutta's method in single precision."""
+    path = tmp_path / "own.xml"
+    path.write_text(text.replace("<worldbody>", '<option integrator="RK4"/><worldbody>', 1))
+    simulation = Simulation(
+        How(str(path), 2, "exact", forces=False, reads=(), njmax=16, nconmax=8), 2, warp.get_device("cpu")
+    )
+    model = mujoco.MjModel.from_xml_path(str(path))
+    rich = text is RICH
+    flags = {mujoco.mjtDisableBit.mjDSBL_FRICTIONLOSS, mujoco.mjtDisableBit.mjDSBL_LIMIT}
+    off = {flag for flag in flags if simulation.mjm.opt.disableflags & flag}
+    assert off == (set() if rich else flags)
+    rng = np.random.default_rng(1)
+    start = {
+        "qpos": np.add(model.qpos0, [0, 0, 3, 0, 0, 0, 0, 0.2]),
+        "qvel": rng.normal(0, 1, 7),
+        "ctrl": [0.4, -0.3],
+    }
+    data = mujoco.MjData(model)
+    for name, values in start.items():
+        getattr(data, name)[:] = values
+        getattr(simulation.data, name).assign(np.tile(np.float32(values), (2, 1)))
+    for _ in range(5):
+        simulation.step()
+        mujoco.mj_step(model, data, 2)
+    for name in ("qpos", "qvel", "qacc"):
+        expected = np.tile(getattr(data, name), (2, 1))
+        np.testing.assert_allclose(
+            getattr(simulation.data, name).numpy(), expected, rtol=1e-4, atol=1e-4, err_msg=name
+        )
+    assert bool(simulation.data.qfrc_gravcomp.numpy().any()) is rich
+
+
+def test_launches_that_add_nothing_are_left_out(how: How) -> None:
+    found: list[str] = []
+    simulation = Simulation(how, 1, warp.get_device("cpu"))
+    real = warp.launch
+    warp.launch = lambda kernel, *_args, **_keys: found.append(kernel.key)
+    try:
+        with simulation._trimmed:
+            data = simulation.data
+            for name in ("_gravity_force__locals__kernel", "_apply_ft", "_cinert"):
+                warp.launch(SimpleNamespace(key=name), 1, [data.xfrc_applied])
+            warp.launch(kernel=SimpleNamespace(key="_apply_ft"), dim=1, inputs=[data.xpos])
+    finally:
+        warp.launch = real
+    assert found == ["_cinert", "_apply_ft"]
+
+
+def test_the_solvers_loop_runs_on_until_all_worlds_are_done() -> None:
+    """On the CPU as on a GPU: some iterations without a question, then two for each."""
+    from metta_fast.envs.robot.warp.trim import EACH, UNROLLED, Trimmed
+
+    left = warp.full(1, 5, dtype=int, device="cpu")
+    calls: list[int] = []
+
+    def _solver_iteration(step: int) -> None:
+        calls.append(step)
+        left.assign(np.array([max(0, 5 - len(calls))], np.int32))
+
+    none = SimpleNamespace(body_gravcomp=np.zeros(1))
+    with Trimmed(none, SimpleNamespace(xfrc_applied=None), ()):
+        warp.capture_while(left, while_body=_solver_iteration, step=7)
+    assert calls == [7] * (UNROLLED + EACH)
+    assert warp.capture_while.__module__.startswith("warp")
+
+
+def test_memory_is_linear_in_worlds_and_grows_with_room(how: How) -> None:
+    once, each = bytes_of(how)
+    _, roomier = bytes_of(how._replace(njmax=64))
+    data = Simulation(how, 1, warp.get_device("cpu")).data
+    own = sum(
+        array.size * warp.types.type_size_in_bytes(array.dtype)
+        for array in vars(data).values()
+        if isinstance(array, warp.array)
+    )
+    assert own < each < 10 * own
+    assert roomier > each + 32 * 4 * 7
+    assert CODE <= once < CODE + 2**20
+
+
 def test_a_run_without_launches_finds_what_a_real_one_loads(how: How) -> None:
     """Nothing is computed; the real step after it needs no other module."""
     simulation = Simulation(how._replace(forces=True, reads=("xpos",)), 2, warp.get_device("cpu"))
@@ -139,7 +231,7 @@ def jobs_of(how: How, folder: Path, count: int) -> list[together.Job]:
 
 
 def card(how: How) -> Any:
-    return SimpleNamespace(how=how, place=SimpleNamespace(get_cuda_compile_arch=lambda: 90))
+    return SimpleNamespace(how=how, num_envs=4, place=SimpleNamespace(get_cuda_compile_arch=lambda: 90))
 
 
 def test_children_compile_for_a_gpu_that_is_not_there(how: How, tmp_path: Path) -> None:

@@ -11,14 +11,16 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from metta_fast.contracts.env import Array
 from metta_fast.envs.robot.randomize import Record
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
 
 OF_MASSES = (
     *("body_mass", "body_inertia", "body_subtreemass", "body_invweight0"),
@@ -69,6 +71,8 @@ class OwnFields:
     def __init__(
         self, record: Record, mjm: Any, worlds: Mapping[str, Tensor], num_envs: int, device: torch.device
     ) -> None:
+        import torch  # not above: how.py asks for own_names before torch is loaded
+
         arrays: dict[str, Array] = {}
         if record.masses:
             arrays |= of_masses(mjm)

@@ -20,9 +20,8 @@ from torch import Tensor
 
 from metta_fast.contracts.errors import UserError
 from metta_fast.envs.robot.warp.compile.together import compile_together
-from metta_fast.envs.robot.warp.presets import apply
-from metta_fast.envs.robot.warp.room import room_for
-from metta_fast.envs.robot.warp.simulation import STATE, How, Simulation, quiet_mujoco
+from metta_fast.envs.robot.warp.how import with_room
+from metta_fast.envs.robot.warp.simulation import STATE, How, Simulation
 
 FLOATS = (
     *STATE,
@@ -85,20 +84,13 @@ class Physics:
     """
 
     def __init__(self, how: How, num_envs: int, device: torch.device) -> None:
-        import mujoco
         import warp
 
         warp.config.log_level = warp.LOG_WARNING
         warp.init()
         self._warp = warp
         self.device, self.num_envs = device, num_envs
-        if how.njmax is None or how.nconmax is None:
-            with quiet_mujoco():
-                mjm = mujoco.MjModel.from_xml_path(how.path)
-                apply(mjm, how.preset)
-                rows, contacts = room_for(mjm)
-            how = how._replace(njmax=how.njmax or rows, nconmax=how.nconmax or contacts)
-        self.how = how
+        self.how = how = with_room(how)
         self._place = warp.get_device("cpu" if device.type == "cpu" else f"cuda:{device.index or 0}")
         with _room_for(num_envs):
             self.simulation = Simulation(how, num_envs, self._place)

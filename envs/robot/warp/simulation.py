@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from metta_fast.contracts.errors import UserError
+from metta_fast.envs.robot.warp import trim
 from metta_fast.envs.robot.warp.presets import apply
 
 STATE = ("qpos", "qvel", "ctrl", "act", "act_dot", "qacc", "qacc_warmstart", "time")
@@ -61,8 +62,8 @@ class Simulation:
         UserError: MuJoCo Warp does not support the model (its message names the element).
     """
 
-    def __init__(self, how: How, num_envs: int, place: Any) -> None:
-        """place: warp.Device."""
+    def __init__(self, how: How, num_envs: int, place: Any, *, own_envs: int | None = None) -> None:
+        """place: warp.Device. own_envs: for how many worlds the model has fields of their own; None: num_envs."""
         import mujoco
         import mujoco_warp
         import warp
@@ -81,8 +82,9 @@ class Simulation:
             self._derive = "all"
         with warp.ScopedDevice(place):
             try:
+                trim.add_flags(self.mjm, how.own)
                 self.own = tuple(name for name in how.own if getattr(self.mjm, name).size)
-                self.model = mujoco_warp.put_model(self.mjm, dict.fromkeys(self.own, num_envs))
+                self.model = mujoco_warp.put_model(self.mjm, dict.fromkeys(self.own, own_envs or num_envs))
             except (NotImplementedError, ValueError) as error:
                 raise UserError(
                     f"{how.path}: MuJoCo Warp cannot step this model: {' '.join(str(error).split())}; type "
@@ -90,13 +92,13 @@ class Simulation:
                 ) from error
             self.model.opt.graph_conditional = change.early_stop
             self.model.opt.warn_overflow = 0  # the worlds' bits are read instead (vector.py)
-            if not self.mjm.nsensor:
-                self.model.ncam = self.model.nlight = 0  # only sensors and pictures read where they are
+            trim.tune(self.model, self.mjm)
             self.data = mujoco_warp.make_data(self.mjm, nworld=num_envs, nconmax=how.nconmax, njmax=how.njmax)
+        self._trimmed = trim.Trimmed(self.mjm, self.data, how.own)
 
     def step(self) -> None:
         """Makes the physics steps of one step, then the contact forces if they are wanted."""
-        with self._warp.ScopedDevice(self.place):
+        with self._warp.ScopedDevice(self.place), self._trimmed:
             for _ in range(self.substeps):
                 self._mjw.step(self.model, self.data)
             if self.how.forces:
@@ -110,7 +112,7 @@ class Simulation:
     def forward(self) -> None:
         """Computes `reads` from the state. Nothing that a step begins from is changed."""
         mjw, model, data = self._mjw, self.model, self.data
-        with self._warp.ScopedDevice(self.place):
+        with self._warp.ScopedDevice(self.place), self._trimmed:
             if self._derive == "all":
                 mjw.forward(model, data)
             elif self._derive == "poses":

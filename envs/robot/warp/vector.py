@@ -8,9 +8,7 @@ MuJoCo on the CPU in distribution, and on a GPU two runs differ in the last bits
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,14 +17,11 @@ import torch
 from metta_fast.contracts.device_vector import DeviceRows
 from metta_fast.contracts.env import EnvError
 from metta_fast.envs.batched.base_vector import BatchedVector
-from metta_fast.envs.robot.warp._rules import task_facts
 from metta_fast.envs.robot.warp.engine import OVERFLOW, UNSTABLE, Engine, Launches
-from metta_fast.envs.robot.warp.own_fields import own_names
+from metta_fast.envs.robot.warp.how import how_of
 from metta_fast.envs.robot.warp.physics import Physics, what_was_lost
 from metta_fast.envs.robot.warp.robot import Robot
-from metta_fast.envs.robot.warp.simulation import DERIVED, STATE, How
-
-TASKS = Path(__file__).resolve().parents[1] / "tasks"
+from metta_fast.envs.robot.warp.simulation import STATE
 
 
 class WarpVector(BatchedVector):
@@ -36,6 +31,9 @@ class WarpVector(BatchedVector):
         UserError: MuJoCo Warp does not support the model.
         CompileError: the task's header does not compile for this GPU.
     """
+
+    capturable = True
+    """Physics, its solver's loop and the rules become nodes of the rollout's graph; on the CPU there are no graphs."""
 
     def __init__(
         self, factory: Robot, num_envs: int, device: torch.device, first_env: int, total_envs: int
@@ -96,6 +94,10 @@ class WarpVector(BatchedVector):
         notes = {
             f"preset{i}": f"{self.spec.name}: {text}" for i, text in enumerate(self.physics.simulation.notes)
         }
+        if self.physics.compiled.note:
+            notes["compiled"] = (
+                f"kernels were compiled one after another, which is slow: {self.physics.compiled.note}"
+            )
         if self._lost:
             room = f"njmax={self.physics.how.njmax}, nconmax={self.physics.how.nconmax} for each environment"
             for words in what_was_lost(self._lost):
@@ -150,37 +152,3 @@ class WarpVector(BatchedVector):
 
     def close(self) -> None:
         """Leaves the memory to Python."""
-
-
-def how_of(factory: Robot) -> How:
-    """Returns what is simulated of a robot."""
-    task = factory.task.name
-    reads = fields_read(TASKS / f"{task}.h") & set(DERIVED)
-    if factory.privileged:
-        reads |= {"qfrc_actuator"}
-    return How(
-        factory.model.path,
-        frame_skip=factory.frame_skip,
-        preset=factory.preset or "exact",
-        forces=task_facts(task)[1] or factory.privileged,
-        reads=tuple(sorted(reads)),
-        njmax=factory.njmax,
-        nconmax=factory.nconmax,
-        own=own_names(factory.random),
-    )
-
-
-def fields_read(header: Path) -> set[str]:
-    """Returns every word after . or -> in a task's header and in what it includes of its folder: at least the fields of
-    mf_physics that it reads."""
-    found: set[str] = set()
-    todo, seen = [header], set()
-    while todo:
-        file = todo.pop()
-        if file in seen or not file.is_file():
-            continue
-        seen.add(file)
-        text = file.read_text(encoding="utf-8")
-        found.update(re.findall(r"(?:->|\.)\s*(\w+)", text))
-        todo += [file.parent / name for name in re.findall(r'#include\s+"(\w+\.h)"', text)]
-    return found

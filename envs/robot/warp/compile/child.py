@@ -1,6 +1,6 @@
 """Compiles modules of Warp for a GPU that this process does not see: run by together.py.
 
-stdin   a JSON line: {"how", "arch", "cache"}; then lines of jobs: [name, block_dim, identifier, folder, file]
+stdin   a JSON line: {"how", "num_envs", "arch", "cache"}; then jobs: [name, block_dim, identifier, folder, file]
 stdout  a line for each job: "done", or why not
 """
 
@@ -24,7 +24,8 @@ def main(jobs: IO[str], answers: IO[str]) -> None:
     warp.config.kernel_cache_dir = first["cache"]
     warp.init()
     how = How(*first["how"])
-    simulation = Simulation(how._replace(reads=tuple(how.reads)), 1, warp.get_device("cpu"))
+    # Some kernels are made for the number of worlds that a field of the model has.
+    simulation = Simulation(how, 1, warp.get_device("cpu"), own_envs=first["num_envs"])
     modules = {module.name: module for module, _ in needed(simulation)}
     for line in jobs:
         print(_compile(modules, first["arch"], *json.loads(line)), file=answers, flush=True)

@@ -104,6 +104,7 @@ def _in_children(simulation: Simulation, jobs: list[Job], count: int) -> str:
         todo.put(job)
     first = {
         "how": simulation.how,
+        "num_envs": simulation.num_envs,
         "arch": simulation.place.get_cuda_compile_arch(),
         "cache": str(_cache().parent),  # Warp adds its version
     }
