@@ -19,7 +19,7 @@ import numpy as np
 
 MODES = {"likely": True, "sampled": False}
 """Name → LoadedPolicy's `deterministic`."""
-OURS = ("task", "preset", "njmax", "nconmax", "on_unstable", "privileged")
+OURS = ("task", "preset", "njmax", "nconmax", "on_unstable", "privileged", "randomize")
 """Options of env.params that Gymnasium does not have."""
 
 
@@ -39,8 +39,7 @@ def gymnasium_options(run: str) -> dict[str, Any]:
     from metta_fast.inference.evaluate import load_run
 
     config = load_run(run, best=False, device="cpu")[0]
-    ours = {name for name in config.env.params if name in OURS or name.startswith("random")}
-    options = {name: value for name, value in config.env.params.items() if name not in ours}
+    options = {name: value for name, value in config.env.params.items() if name not in OURS}
     factory: Any = make_factory(config.env)
     if not (name := factory.gymnasium_id()):
         raise SystemExit(f"{run}: Gymnasium has no {config.env.name}")

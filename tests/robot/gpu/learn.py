@@ -52,6 +52,8 @@ class Job:
     limit_s: float
     place: str = ""
     slots: int = 1
+    alone: bool = False
+    """It has a GPU to itself, whatever --per-gpu says."""
     process: subprocess.Popen[str] | None = None
     begun: float = 0.0
     wall_s: float = 0.0
@@ -122,6 +124,7 @@ def result(job: Job) -> dict[str, Any]:
         "seed": job.seed,
         "setting": job.setting,
         "words": job.words,
+        "alone": job.alone,
         "steps": int(rows[-1]["train/steps"]) if rows else 0,
         "wall_s": round(job.wall_s, 1),
         "before_training_s": round(offset, 1),
@@ -149,13 +152,13 @@ def learn(jobs: list[Job], places: list[str], given: argparse.Namespace, common:
     free = Counter(places)
     whole = dict(free)
     running: list[Job] = []
-    processes = max(1, len(os.sched_getaffinity(0)) // (2 * len(places)))
+    processes = given.processes or max(1, len(os.sched_getaffinity(0)) // (2 * len(places)))
     while waiting or running:
         if waiting and time.monotonic() + 20 > end:
             print(f"{len(waiting)} runs did not start: --seconds {given.seconds:g} is over", flush=True)
             waiting = []
         for job in list(waiting):
-            need = {place: whole[place] if job.robot in given.alone else 1 for place in free}
+            need = {place: whole[place] if job.alone else 1 for place in free}
             place = next((place for place, slots in free.items() if slots >= need[place]), None)
             if place is None:
                 break
@@ -224,7 +227,11 @@ def table(out: Path) -> str:
             length = f"{found['sampled']['length']:.0f}"
         reached = f"{row['level']} at {row['level_s']:.0f} s" if row["level_s"] else f"{row['level']}: no"
         cells = [row["robot"], row["preset"], row["setting"], row["seed"], f"{row['steps'] / 1e6:.1f}"]
-        cells += [f"{row['wall_s']:.0f} ({row['before_training_s']:.0f})", f"{row['steps_per_s'] / 1e3:.0f}"]
+        shared = "" if row["alone"] else ", GPU shared"
+        cells += [
+            f"{row['wall_s']:.0f} ({row['before_training_s']:.0f}){shared}",
+            f"{row['steps_per_s'] / 1e3:.0f}",
+        ]
         text.append(
             "| " + " | ".join(map(str, [*cells, *scores, reached, length, f"{row['warnings']:.2g}"])) + " |"
         )
@@ -266,7 +273,7 @@ def gpus() -> list[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description="What robots learn on the GPU, evaluated by Gymnasium.")
     parser.add_argument("--robots", nargs="+", default=list(ROBOTS), choices=ROBOTS)
-    parser.add_argument("--seeds", nargs="+", type=int, default=[0])
+    parser.add_argument("--seeds", nargs="+", default=["0"], help="SEED, or ROBOT:SEED for one robot")
     parser.add_argument("--presets", nargs="+", default=["exact"], choices=["exact", "fast", "loose"])
     parser.add_argument("--per-gpu", type=int, default=1, help="runs at once on a GPU")
     parser.add_argument(
@@ -297,7 +304,7 @@ def main() -> None:
         (given.out / "runs").mkdir(parents=True, exist_ok=True)
         places = gpus() * given.per_gpu or [""]
         common = ["run.dashboard=none", "run.tensorboard=false", "run.keep_checkpoints=1", *given.keys]
-        jobs = sorted(planned(given), key=lambda job: job.robot not in given.alone)
+        jobs = sorted(planned(given), key=lambda job: not job.alone)
         learn(jobs, places, given, common)
     if given.pack:
         pack(given.out)
@@ -311,9 +318,10 @@ def planned(given: argparse.Namespace) -> list[Job]:
     for robot, words in given.words:
         own.setdefault(robot, []).extend(words.split())
     jobs = []
-    for seed in given.seeds:
+    for which in given.seeds:
+        only, _, seed = which.rpartition(":")
         for preset in given.presets:
-            for robot in given.robots:
+            for robot in [robot for robot in given.robots if only in ("", robot)]:
                 settings = [
                     (name.rpartition(":")[2], words.split())
                     for name, words in given.setting
@@ -322,7 +330,9 @@ def planned(given: argparse.Namespace) -> list[Job]:
                 for setting, words in settings or [("recipe", [])]:
                     folder = given.out / "runs" / f"{robot}-{preset}-{setting}-{seed}"
                     limit = 60 * minutes.get(robot, given.minutes)
-                    jobs.append(Job(robot, preset, seed, setting, folder, own[robot] + words, limit))
+                    job = Job(robot, preset, int(seed), setting, folder, own[robot] + words, limit)
+                    job.alone = given.per_gpu == 1 or not {robot, f"{robot}:{seed}"}.isdisjoint(given.alone)
+                    jobs.append(job)
     return jobs
 
 

@@ -27,6 +27,7 @@ from metta_fast.contracts.slab import new_rows
 from metta_fast.envs.robot.env import RobotFactory
 from metta_fast.envs.robot.warp.presets import PRESETS, apply
 from metta_fast.envs.robot.warp.room import room_for
+from tests.robot.gpu.evaluation import OURS
 
 ROBOTS = ("ant", "half_cheetah", "hopper", "walker2d", "humanoid")
 PLAIN = {name: {"include_cfrc_ext_in_observation": False} for name in ("ant", "humanoid")}
@@ -230,8 +231,7 @@ def policy_case(run: Path, seed: int) -> Case:
 
     torch.set_num_threads(1)
     config = load_run(str(run), best=False, device="cpu")[0]
-    gone = ("task", "preset", "njmax", "nconmax")
-    options = {name: value for name, value in config.env.params.items() if name not in gone}
+    options = {name: value for name, value in config.env.params.items() if name not in OURS}
     policy = metta_fast.load_policy(run, seed=seed, device="cpu")
     return Case(config.env.params["task"], options, run.name, lambda obs: policy.act(obs.astype(np.float32)))
 
