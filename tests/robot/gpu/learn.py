@@ -276,9 +276,8 @@ def main() -> None:
     parser.add_argument("--seeds", nargs="+", default=["0"], help="SEED, or ROBOT:SEED for one robot")
     parser.add_argument("--presets", nargs="+", default=["exact"], choices=["exact", "fast", "loose"])
     parser.add_argument("--per-gpu", type=int, default=1, help="runs at once on a GPU")
-    parser.add_argument(
-        "--alone", nargs="+", default=[], choices=ROBOTS, help="robots with a GPU to themselves"
-    )
+    parser.add_argument("--alone", nargs="+", default=[], help="ROBOT or ROBOT:SEED: with a GPU to itself")
+    parser.add_argument("--processes", type=int, default=0, help="of each evaluation")
     parser.add_argument(
         "--pack", action="store_true", help="write OUT/policies.tar.xz: each robot's best run"
     )
