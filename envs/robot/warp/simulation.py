@@ -92,7 +92,7 @@ class Simulation:
                 ) from error
             self.model.opt.graph_conditional = change.early_stop
             self.model.opt.warn_overflow = 0  # the worlds' bits are read instead (vector.py)
-            trim.tune(self.model, self.mjm)
+            trim.tune(self.model, self.mjm, how.reads)
             self.data = mujoco_warp.make_data(self.mjm, nworld=num_envs, nconmax=how.nconmax, njmax=how.njmax)
         self._trimmed = trim.Trimmed(self.mjm, self.data, how.own)
 

@@ -1,7 +1,7 @@
 """Leaves out what MuJoCo Warp does for nothing in a model. Results are the same, to the bit but for a solver's start.
 
     add_flags(mjm, own)                  # before put_model: features that the model does not have
-    tune(model, mjm)                     # after it
+    tune(model, mjm, reads)              # after it
     with Trimmed(mjm, data, own):        # around its step: launches that add nothing, the solver's loop
 
 At 16,384 Ants a step's time is that of its 1100 to 2800 kernels and the gaps between them, so each kernel counts.
@@ -35,13 +35,14 @@ def add_flags(mjm: Any, own: Collection[str]) -> None:
     mjm.opt.disableflags |= int(unused)
 
 
-def tune(model: Any, mjm: Any) -> None:
+def tune(model: Any, mjm: Any, reads: Collection[str]) -> None:
     """Sets mujoco_warp.Model's fields that change its speed.
 
     Newton's method starts from the last acceleration also where a world has no constraint, and then ends in one step;
-    without that the unconstrained acceleration is solved for in all worlds.
+    without that the unconstrained acceleration is solved for in all worlds. The step leaves rounding errors where the
+    constraints' forces are 0, so nothing is changed where rules read them.
     """
-    model.opt.run_qacc_smooth = False
+    model.opt.run_qacc_smooth = "qfrc_constraint" in reads
     if mjm.nv <= SMALL:
         model.block_dim.update_gradient_cholesky = 32
     if not mjm.nsensor:
