@@ -53,6 +53,7 @@ from metta_fast.envs.actions import action_spec
 from metta_fast.envs.actions.mask_values import MaskReader
 from metta_fast.envs.actions.masks import MaskSource, find_source, is_mask
 from metta_fast.envs.agents.kinds import kind_of
+from metta_fast.envs.agents.zoo import is_savable
 from metta_fast.envs.episode_length import episode_length, reward_threshold
 from metta_fast.envs.observed.dropped_leaves import without_leaves
 from metta_fast.envs.observed.leaf_kinds import with_kinds
@@ -133,7 +134,7 @@ class PythonEnvFactory:
             privileged = _privileged(env, self.parts)
             limit = episode_length(env)
             threshold = reward_threshold(env)
-            cheap = kind.savable and hasattr(env, "state_dict") and hasattr(env, "load_state_dict")
+            cheap = is_savable(env)
             self.kind = kind = kind.counted(env, self.parts)
             self._reader = MaskReader(action.nvec, self.action_space)
             self.mask = mask = find_source(

@@ -22,7 +22,7 @@ from metta_fast.envs.agents.arrays import Arrays
 from metta_fast.envs.agents.joint_space import Fit, joined_spaces
 from metta_fast.envs.agents.parallel import Parallel
 from metta_fast.envs.agents.slot import AgentsSlot
-from metta_fast.envs.agents.zoo import is_turn_taking, is_zoo
+from metta_fast.envs.agents.zoo import is_zoo
 from metta_fast.envs.python_checks import num_agents
 from metta_fast.envs.spaces import Part
 
@@ -40,8 +40,6 @@ class Kind:
     agents: int = 1
     fits: tuple[Fit, ...] | None = None
     """How each agent's own values fit into the rows; None: all are alike."""
-    savable: bool = True
-    """False: the environment is stepped by a conversion whose state it does not save."""
     masked: bool = False
     """True: some agent lacks choices that others have, so that rows have an action mask in any case."""
 
@@ -82,7 +80,6 @@ def kind_of(env: Any, *, pad: bool = False) -> Kind:
         len(found),
         joint.fits,
         masked=joint.masked,
-        savable=not is_turn_taking(env),
     )
 
 

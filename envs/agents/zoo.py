@@ -12,6 +12,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from metta_fast.machine.installation import install_packages
@@ -103,15 +104,33 @@ def _conversions() -> Any:
 
 def as_parallel(env: Any) -> Any:
     """Returns a parallel environment: the given one, or an AECEnv in PettingZoo's conversion. Its `aec_env` then is the
-    one whose agents take turns, where only one of them acts in a step (takes_turns)."""
+    one whose agents take turns, where only one of them acts in a step (takes_turns). It has the AECEnv's state_dict and
+    load_state_dict, if there are any."""
     if not is_turn_taking(env):
         return env
     conversions = _conversions()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of an environment without render_mode
         if (getattr(env, "metadata", None) or {}).get("is_parallelizable", False):
-            return conversions.aec_to_parallel(env)
-        return conversions.turn_based_aec_to_parallel(env)
+            found = conversions.aec_to_parallel(env)
+        else:
+            found = conversions.turn_based_aec_to_parallel(env)
+    if is_savable(env):
+        found.state_dict, found.load_state_dict = env.state_dict, partial(_load, found)
+    return found
+
+
+def is_savable(env: Any) -> bool:
+    """Returns whether the environment's state can be saved and loaded."""
+    return hasattr(env, "state_dict") and hasattr(env, "load_state_dict")
+
+
+def _load(found: Any, state: Any) -> None:
+    """Loads an AECEnv's state into its conversion, which keeps a list of agents of its own. PettingZoo's wrappers
+    refuse to step what was never reset."""
+    found.reset(seed=0)
+    found.aec_env.load_state_dict(state)
+    found.agents = found.aec_env.agents[:]
 
 
 def takes_turns(game: Any) -> Any:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import numpy as np
 import pytest
 from gymnasium import spaces
@@ -121,6 +123,48 @@ def test_agents_that_take_turns_give_what_pettingzoos_conversion_gives():
                 break
         assert played(PythonEnvFactory(lambda index, kind=kind: kind()), tape) == wanted
         assert len(wanted) == {Cycle: 5, Turns: 10}[kind]
+
+
+@pytest.mark.parametrize("kind", [Cycle, Turns])
+def test_a_resumed_run_goes_on_with_the_same_turns(kind):
+    """Through PettingZoo's conversion and a wrapper that refuses to step what was never reset."""
+
+    class Saved(kind):
+        def state_dict(self):
+            return pickle.dumps(vars(self))
+
+        def load_state_dict(self, state):
+            vars(self).update(pickle.loads(state))
+
+    factory = PythonEnvFactory(lambda index: wrappers.OrderEnforcingWrapper(Saved()))
+    assert factory.spec.cheap_state
+    assert not PythonEnvFactory(lambda index: kind()).spec.cheap_state
+    tape = np.random.default_rng(1).integers(0, 3, (30, 6, 1)).astype(np.int32)
+
+    def step(vec, actions):
+        """Steps all; every block is held before and after."""
+        found = []
+        for action in actions:
+            for block in vec.blocks:
+                vec.send(block, action[block.start : block.stop])
+            vec.hold_all()
+            r = vec.rows
+            found.append(
+                [x.tolist() for x in (r.obs["obs"], r.reward, r.terminal, r.truncation, r.mask, r.reset)]
+            )
+        return found
+
+    with make_vector(factory, 2) as vec:
+        vec.async_reset(1)
+        vec.hold_all()
+        whole = step(vec, tape)
+    for cut in (1, 2, 5, 11, 16):
+        with make_vector(factory, 2) as one, make_vector(factory, 2) as two:
+            one.async_reset(1)
+            one.hold_all()
+            step(one, tape[:cut])
+            two.load_state_dict(one.state_dict())
+            assert step(two, tape[cut:]) == whole[cut:]
 
 
 def test_returns_are_those_of_pettingzoos_own_loop():

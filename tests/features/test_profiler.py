@@ -14,7 +14,7 @@ import torch
 
 from metta_fast.algorithms.hooks import Hooks
 from metta_fast.features import make_features, profiler
-from metta_fast.runtime.timer import PHASES, ExactTimer
+from metta_fast.runtime.timer import PHASES, DeviceTimer, ExactTimer
 from tests.ppo.envs import tickers
 from tests.ppo.stand_in import make_ppo, run
 from tests.ppo.test_device_rollout import device_ppo
@@ -123,3 +123,27 @@ def test_sync_waits_for_the_device_at_each_lap(monkeypatch: pytest.MonkeyPatch) 
     capturing = True  # a graph's launches are only recorded: waiting would break the capture
     timer.lap("update")
     assert len(waits) == 2
+
+
+def test_phases_on_the_gpu_are_added_up() -> None:
+    """Environments that the host calls in every row alternate with the policy's part."""
+
+    class Moment:
+        def __init__(self, at: float) -> None:
+            self.at = at
+
+        def elapsed_time(self, later: Moment) -> float:
+            return later.at - self.at
+
+    timer = DeviceTimer()
+    marks = [
+        ("", 0),
+        ("inference", 1),
+        ("env", 4),
+        ("inference", 5),
+        ("env", 8),
+        ("inference", 10),
+        ("update", 20),
+    ]
+    timer._marks = [(phase, Moment(at)) for phase, at in marks]  # type: ignore[misc]
+    assert timer.phases() == pytest.approx({"inference": 0.004, "env": 0.006, "update": 0.01})
