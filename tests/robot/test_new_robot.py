@@ -165,6 +165,15 @@ def test_it_builds_passes_its_test_and_trains(tmp_path):
     rows = [json.loads(line) for line in (copy / "runs/arm/metrics.jsonl").read_text().splitlines()]
     returns = [row["env/return"] for row in rows if "env/return" in row]
     assert returns[-1] > 300 > 2 * returns[0]
+    ranges = ["env.params.randomize.mass=[0.8,1.2]", "env.params.randomize.latency=[0,1]"]
+    python("run_optimized.py", "env=arm", "trainer.total_timesteps=4096", *ranges, "run.name=random")
+    other = json.loads(python("-m", "metta_fast", "eval", "runs/random", "--json", "--episodes=4").stdout)
+    plain = json.loads(
+        python(
+            "-m", "metta_fast", "eval", "runs/random", "--json", "--episodes=4", "env.params.randomize={}"
+        ).stdout
+    )
+    assert other["players"]["policy"]["return"] != plain["players"]["policy"]["return"]
     with (copy / "envs/robot/tasks/arm.h").open("a") as header:
         header.write("/* changed */\n")
     late = subprocess.run(

@@ -44,6 +44,12 @@ SIZES = [
 ]
 
 
+RANDOMIZED = [
+    f"env.params.randomize.{text}"
+    for text in ("mass=[0.7,1.4]", "friction=[0.5,1.5]", "latency=[0,2]", "noise=0.01", "push=0.5")
+]
+
+
 def words(folder: Path, epochs: int, *more: str) -> list[str]:
     total = f"trainer.total_timesteps={epochs * EPOCH}"
     return ["train", *SIZES, total, *named(folder), *more]
@@ -78,7 +84,7 @@ def check_equal(whole: Path, broken: Path) -> None:
 def test_a_run_that_was_stopped_and_killed_equals_an_unbroken_one(
     tmp_path: Path, deterministic: bool
 ) -> None:
-    more = [f"trainer.deterministic={str(deterministic).lower()}"]
+    more = [f"trainer.deterministic={str(deterministic).lower()}", *([] if deterministic else RANDOMIZED)]
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     broken.mkdir()
     assert main(words(whole, EPOCHS, *more)) == 0
