@@ -41,3 +41,21 @@ def test_the_picture_in_readme_is_made_by_its_command(tmp_path: Path) -> None:
     assert layout <= drawn
     assert layout <= shown, "docs/run.svg is of an older dashboard: python docs/picture.py"
     assert "run_ultra_fast" in (ROOT / "docs/run.svg").read_text()
+
+
+def test_a_film_is_cut_and_shrunk(tmp_path: Path) -> None:
+    from PIL import Image
+
+    sys.path.insert(0, str(ROOT / "docs"))
+    try:
+        from film import shrink  # type: ignore[import-not-found]
+    finally:
+        sys.path.pop(0)
+    pictures = [Image.new("RGB", (80, 60), (2 * i, 100, 250 - 2 * i)) for i in range(100)]
+    whole, small = tmp_path / "whole.gif", tmp_path / "small.gif"
+    pictures[0].save(whole, save_all=True, append_images=pictures[1:], duration=50)
+    assert shrink(whole, small, start=1.0, seconds=2.0, width=40, per_second=10) == 20
+    with Image.open(small) as film:
+        assert (film.size, film.n_frames, film.info["duration"], film.info["loop"]) == ((40, 30), 20, 100, 0)
+        first = film.convert("RGB").getpixel((20, 15))
+    assert all(abs(a - b) < 8 for a, b in zip(first, (40, 100, 210)))
