@@ -5,6 +5,7 @@
         warp/1.19.0/              MuJoCo Warp's                     WARP_CACHE_PATH
         inductor/                 torch.compile's                   TORCHINDUCTOR_CACHE_DIR
         triton/                   Triton's                          TRITON_CACHE_DIR
+        jax/                      JAX's for a GPU, where environments are in JAX    JAX_COMPILATION_CACHE_DIR
 
 torch.compile's own default is in /tmp, which most systems empty when they start. A variable that is set already stays.
 Copied to another machine with the same GPU and packages, the folder saves it the compiling.
@@ -22,6 +23,8 @@ VARIABLES = {
     "triton": "TRITON_CACHE_DIR",
 }
 """Folder → the variable with which its owner is told of it."""
+JAX = {"jax": "JAX_COMPILATION_CACHE_DIR"}
+"""Likewise, but set only where environments in JAX are on a GPU: JAX complains of what another kind of CPU compiled."""
 OURS = "cuda"
 
 
@@ -45,16 +48,23 @@ def settle() -> None:
     Where the folder cannot be written, the owners' defaults stay.
     """
     for name, variable in VARIABLES.items():
-        if os.environ.get(variable):
-            continue
-        folder = base() / name
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except (OSError, RuntimeError):  # RuntimeError: no home
+        if not folder_of(name, variable):
             return
-        if not os.access(folder, os.W_OK):
-            return
-        os.environ[variable] = str(folder)
+
+
+def folder_of(name: str, variable: str) -> str:
+    """Returns the folder that the variable names; sets one that is not set. "" if the folder cannot be written."""
+    if found := os.environ.get(variable):
+        return found
+    folder = base() / name
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except (OSError, RuntimeError):  # RuntimeError: no home
+        return ""
+    if not os.access(folder, os.W_OK):
+        return ""
+    os.environ[variable] = str(folder)
+    return str(folder)
 
 
 def folders() -> dict[str, Path]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from functools import cache, partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ jax = pytest.importorskip("jax")
 
 from metta_fast.contracts.errors import UserError  # noqa: E402
 from metta_fast.envs.batched.factory import BatchedEnvFactory  # noqa: E402
-from metta_fast.envs.batched.in_jax import programs  # noqa: E402
+from metta_fast.envs.batched.in_jax import programs, source  # noqa: E402
 from metta_fast.envs.batched.in_jax.programs import EVERY, LAG  # noqa: E402
 from tests.batched.envs import vector_of  # noqa: E402
 from tests.batched.jax_envs import Guess, NewTally, Params, Tally, Wrapped  # noqa: E402
@@ -33,6 +34,11 @@ from tests.vector.device_suite import (  # noqa: E402
     check_states,
     play,
     tape_for,
+)
+
+MIN_SECONDS, MIN_BYTES = (
+    "jax_persistent_cache_min_compile_time_secs",
+    "jax_persistent_cache_min_entry_size_bytes",
 )
 
 
@@ -178,6 +184,29 @@ def test_mistakes_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("metta_fast.envs.batched.making.find_spec", lambda name: None)
     with pytest.raises(UserError, match=r"Tally has gymnax's interface, which needs jax, .* install jax"):
         BatchedEnvFactory(Tally())
+
+
+def test_compiled_functions_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also after JAX has compiled something; where the user has chosen a folder, it is that."""
+    monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR", raising=False)
+    monkeypatch.setenv("METTA_FAST_CACHE", str(tmp_path))
+    saved = {
+        name: getattr(jax.config, name) for name in ("jax_compilation_cache_dir", MIN_SECONDS, MIN_BYTES)
+    }
+    jax.jit(lambda x: x * 3 + 1)(2)
+    try:
+        jax.config.update(MIN_SECONDS, 0.0)
+        jax.config.update(MIN_BYTES, -1)
+        source.keep_compiled()
+        jax.jit(lambda x: x * 5 - 7)(2)
+        assert any((tmp_path / "jax").iterdir())
+        jax.config.update("jax_compilation_cache_dir", str(tmp_path / "other"))
+        source.keep_compiled()
+        assert jax.config.jax_compilation_cache_dir == str(tmp_path / "other")
+    finally:
+        for name, value in saved.items():
+            jax.config.update(name, value)
+        source.compilation_cache.reset_cache()
 
 
 @pytest.mark.parametrize("name", ["CartPole-v1", "Catch-bsuite", "Pendulum-v1"])

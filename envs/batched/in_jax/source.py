@@ -21,12 +21,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import torch
+from jax.experimental.compilation_cache import compilation_cache
 from torch import Tensor
 
 from metta_fast.contracts.errors import UserError
 from metta_fast.envs.batched.in_jax.programs import EVERY, LAG, Run, compiled
 from metta_fast.envs.batched.in_jax.rules import Rules
 from metta_fast.envs.batched.torch_source import Step
+from metta_fast.runtime import kernel_caches
 
 ALIGNMENT = 64
 """Bytes. A row of a rollout need not begin there."""
@@ -55,6 +57,8 @@ class JaxSource:
         self.rules, self.size, self.first_env = rules, num_envs, first_env
         self.notes = dict(rules.notes)
         self.where = _device(device)
+        if device.type == "cuda":
+            keep_compiled()
         self.programs = compiled(rules, max(1, num_envs // CHUNKS), device.type == "cuda")
         self._names, self._final = tuple(names), final
         self.sums = self
@@ -162,6 +166,16 @@ class JaxSource:
     def close(self) -> None:
         """Frees the states."""
         self.run = self._following = self._keys = self._pending = None
+
+
+def keep_compiled() -> None:
+    """Has JAX keep what it compiles on disk, unless the user has said where or that it shall not."""
+    (name, variable), *_ = kernel_caches.JAX.items()
+    if jax.config.jax_compilation_cache_dir is not None or not jax.config.jax_enable_compilation_cache:
+        return
+    if folder := kernel_caches.folder_of(name, variable):
+        jax.config.update("jax_compilation_cache_dir", folder)
+        compilation_cache.reset_cache()  # it has looked for a folder, and found none, if anything was compiled before
 
 
 def _aligned(tensor: Tensor) -> Tensor:
