@@ -178,8 +178,33 @@ SHOW = (
 )  # fmt: skip
 
 
+TARGET, BANDIT = "env=metta_fast.envs.sanity.target:make", "env=metta_fast.envs.sanity.bandit:make"
+OFF_POLICY = (
+    (f"algorithm=td3 {BANDIT}", "algorithm=td3"), (f"algorithm=sac {BANDIT} policy.squash=true", "policy.squash"),
+    (f"algorithm=sac {BANDIT} trainer.noise_color=1", "trainer.noise_color"), ("algorithm=sac env=grid", "algorithm=sac"),
+    ("algorithm=sac env=metta_fast.envs.sanity.parts:make", "algorithm=sac"), (f"algorithm=sac {TARGET} policy=lstm", "policy.core=lstm"),
+    (f"algorithm=sac {TARGET} algorithm.replay_size=2e9 trainer.total_timesteps=3e9", "replay buffer"),
+    (f"algorithm=sac {TARGET} algorithm.replay_size=0", "algorithm.replay_size"), (f"algorithm=sac {TARGET} algorithm.replay_size=3", "replay_size=3"),
+    (f"algorithm=sac {TARGET} algorithm.learning_starts=5000 trainer.total_timesteps=5000", "algorithm.learning_starts=5000"),
+    (f"algorithm=sac {TARGET} algorithm.updates_per_step=-1", "algorithm.updates_per_step"), (f"algorithm=sac {TARGET} algorithm.tau=nan", "algorithm.tau"),
+    (f"algorithm=sac {TARGET} algorithm.n_step=0", "algorithm.n_step"), (f"algorithm=sac {TARGET} algorithm.critics=0", "algorithm.critics"),
+    (f"algorithm=sac {TARGET} algorithm.critic_width=1e6", "memory"), (f"algorithm=sac {TARGET} algorithm.nonesuch=1", "nonesuch"),
+    (f"algorithm=sac {TARGET} algorithm.target_noise=1", "target_noise"), (f"algorithm=td3 {TARGET} algorithm.target_entropy=1", "target_entropy"),
+    *((f"algorithm=sac {TARGET} trainer.{key}", key.split("=")[0]) for key in (
+        "batch_size=64", "bptt_horizon=8", "update_epochs=2", "clip_coef=0.1", "gae_lambda=0.9", "entropy_coef=0.1", "vf_coef=1", "target_kl=1",
+        "recompute=pass", "gradient_accumulation=2", "normalize_advantage=false", "cpu_offload=true", "schedule=adaptive", "precision=fp16",
+        "random_shift=4", "compile_mode=max-autotune",
+    )),
+    (f"algorithm=sac {TARGET} policy.shared=false", "policy.shared"), (f"algorithm=sac {TARGET} policy.squash=false", "policy.squash"),
+    (f"algorithm=sac {TARGET} features.prioritized_replay.prio_alpha=0.5", "prioritized_replay"), ("algorithm=sca", "did you mean"),
+)  # fmt: skip
+"""SAC and TD3: (words, what the message holds)."""
+
+
 def cases() -> Iterator[Case]:
     """Yields the cases."""
+    for text, says_it in OFF_POLICY:
+        yield Case(("train", "hardware=cpu", "run.dashboard=none", *text.split()), (says_it,))
     for table in (SYNTAX, CODE, IDS, ZOO, TOGETHER, RUNS, PLACES):
         for text in table:
             words = (text,) if table is SYNTAX or "\n" in text or "a b" in text else tuple(text.split())
