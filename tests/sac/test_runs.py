@@ -19,6 +19,7 @@ from metta_fast.run.callbacks import Callbacks
 from metta_fast.run.trainer import Trainer
 from metta_fast.storage import checkpoint
 from metta_fast.storage.run_folder import RunDir
+from tests.config.test_gpu import H100
 from tests.run.same import curve, same
 from tests.tiny import QUIET, named, trained
 
@@ -209,3 +210,24 @@ def test_a_loss_that_is_not_finite_ends_the_run_with_the_last_good_state(tmp_pat
     assert trainer.run() == 1
     assert isinstance(trainer.failure, NonFiniteError)
     assert "trainer.learning_rate" in str(trainer.failure)
+
+
+def test_environments_on_the_gpu_are_learned_from_massively_parallel() -> None:
+    words = ["algorithm=sac", "env=ant", "env.device=cuda"]
+    found = resolve(compose(words, machine=H100), machine=H100)
+    config = found.config
+    assert (config.env.num_envs, config.trainer.minibatch_size, config.policy.normalize_obs) == (
+        1024,
+        8192,
+        True,
+    )
+    assert config.trainer.schedule == "constant"
+    assert config.algorithm["updates_per_step"] * 1024 == 4
+    assert config.algorithm["layer_norm"] is True
+    assert found.origins["trainer.minibatch_size"] == "algorithm/sac, on_gpu"
+    typed = resolve(
+        compose([*words, "env.num_envs=64", "algorithm.tau=0.1"], machine=H100), machine=H100
+    ).config
+    assert (typed.env.num_envs, typed.algorithm["tau"]) == (64, 0.1)
+    plain = resolve(compose(["algorithm=sac", "env=ant"], machine=H100), machine=H100).config
+    assert (plain.env.device, plain.env.num_envs, plain.trainer.cuda_graphs) == ("cpu", 4, True)

@@ -37,8 +37,8 @@ from metta_fast.storage.altered import entry
 
 SUMS = ("value", "q", "updates", "policy", "entropy", "temperature", "actor_updates")
 """Names of the entries of `Learner.sums`: sums over the updates of an epoch, the last four over those of the actor."""
-CHUNK = 32
-"""Updates whose places and noise are drawn at once; a CUDA graph has at most so many."""
+CHUNK = 16
+"""Updates whose places and noise are drawn at once, at most: those of a CUDA graph."""
 OTHER_RUN = (
     "they were altered, or the policy's code has changed: use an earlier checkpoint, or undo the change"
 )
@@ -70,7 +70,7 @@ class Learner:
         """Makes target networks and optimizers.
 
         Args:
-            chunk: updates whose places and noise are drawn at once.
+            chunk: updates whose places and noise are drawn at once; rounded to whole updates of the actor.
             compile_mode: torch.compile's mode for the losses; None: eager.
             graphs: replay whole chunks as CUDA graphs.
             shift: moves images (trainer.random_shift); None: off.
@@ -98,13 +98,14 @@ class Learner:
         self.watching: list[GradientHook] = []
         self._keyed, self._autocast = Keyed(seed, device), autocast
         delay, batch = keys.actor_delay, config.minibatch_size
-        self._chunk = max(chunk // delay, 1) * delay
-        self._index = torch.zeros(self._chunk, batch, dtype=torch.int64, device=device)
+        self.chunk = max(chunk // delay, 1) * delay
+        """Updates that are drawn, and captured, together: `run` is fastest with a multiple of them."""
+        self._index = torch.zeros(self.chunk, batch, dtype=torch.int64, device=device)
         self._left = torch.ones_like(self._index)
         width = replay.spec.action.width
-        self._noise = torch.zeros(self._chunk, objective.draws, batch, width, device=device)
+        self._noise = torch.zeros(self.chunk, objective.draws, batch, width, device=device)
         self._shift, self._factor = shift, reward_factor
-        self._offsets = torch.zeros(self._chunk, 2, batch, 2, dtype=torch.int64, device=device)
+        self._offsets = torch.zeros(self.chunk, 2, batch, 2, dtype=torch.int64, device=device)
         self._critic_loss: Callable[..., tuple[Tensor, Tensor]] = self._plain_critic_loss
         self._actor_loss: Callable[..., ActorLoss] = objective.actor_loss
         if compile_mode is not None:
@@ -127,9 +128,9 @@ class Learner:
             hook.begin(context)
         done, number = 0, 0
         while done < count:
-            size = min(self._chunk, count - done)
+            size = min(self.chunk, count - done)
             self._draw(size, context.epoch, number)
-            if size == self._chunk and self.updates % self.keys.actor_delay == 0 and not self.watching:
+            if size == self.chunk and self.updates % self.keys.actor_delay == 0 and not self.watching:
                 self._graph()
                 self.updates += size
             else:
@@ -158,7 +159,7 @@ class Learner:
             )
 
     def _whole(self) -> None:
-        for i in range(self._chunk):
+        for i in range(self.chunk):
             self._update(i, (i + 1) % self.keys.actor_delay == 0)
 
     def _update(self, i: int, due: bool) -> None:

@@ -275,12 +275,13 @@ class SAC:
         self.timer.lap("update")
 
     def _updates_due(self) -> int:
-        """Returns how many updates this epoch does; none before algorithm.learning_starts transitions are there."""
+        """Returns how many updates this epoch does, in whole chunks; the rest is owed to the next. None are done before
+        algorithm.learning_starts transitions are there."""
         starts = min(int(self.keys.learning_starts), self.replay.rows * self.replay.num_agents)
         if self.replay.size < max(starts, 1):
             return 0
         self._owed += self._rollout_steps * float(self.keys.updates_per_step)
-        due = math.floor(self._owed)
+        due = math.floor(self._owed / self.learner.chunk) * self.learner.chunk
         self._owed -= due
         return due
 
