@@ -11,6 +11,7 @@ import pytest
 
 import metta_fast
 from metta_fast.cli import COMMANDS
+from metta_fast.config import other_words
 from metta_fast.config.keys import GROUPS, keys
 from metta_fast.resolve.compose import compose
 
@@ -79,7 +80,7 @@ def test_commands_exist_and_their_arguments_are_good(page, tmp_path, monkeypatch
 
 @PAGE
 def test_keys_in_pages_are_in_the_schema(page):
-    known = keys()
+    known = {*keys(), other_words.WRIST}
     text = page.read_text()
     names = re.findall(r"(?<![\w.])(?:env|vector|policy|trainer|run)\.[a-z_0-9]+\b(?!\()", text)
     groups = {path.rpartition(".")[0] for path in known}

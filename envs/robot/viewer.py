@@ -62,7 +62,7 @@ class RobotViewer:
     def open(self, vec: Any) -> Viewer:
         """Opens a window on the first robot of `vec`, a vector of this process (vector/base.py)."""
         viewer = Viewer(self._model)
-        vec.watcher = lambda: viewer.show(lambda: vec.batches[0].physics(0))
+        vec.watchers.append(lambda: viewer.show(lambda: vec.batches[0].physics(0)))
         return viewer
 
 

@@ -37,6 +37,9 @@ class Dashboard(Protocol):
     def update(self, row: dict[str, float]) -> None:
         """Takes a row of metrics."""
 
+    def moved(self, steps: int) -> None:
+        """Takes the number of steps so far, within an epoch. Called at every step of the environments."""
+
     def message(self, text: str) -> None:
         """Shows one line of text."""
 
@@ -66,6 +69,9 @@ class NoDashboard:
     def update(self, row: dict[str, float]) -> None:
         return
 
+    def moved(self, steps: int) -> None:
+        return
+
     def message(self, text: str) -> None:
         print(text, file=sys.stderr, flush=True)
 
@@ -83,6 +89,8 @@ class PlainDashboard:
         self._total = total_steps
         self._seen: dict[str, float] = {}
         self._drawn = -math.inf
+        self._begun = 0.0
+        """When the environments first stepped."""
         self._waiting = False
         self._advisor = Advisor()
 
@@ -94,6 +102,14 @@ class PlainDashboard:
         self._waiting = time.monotonic() - self._drawn < LINE_S
         if not self._waiting:
             self._drawn = time.monotonic()
+            self.message(line(self._seen, self._total))
+
+    def moved(self, steps: int) -> None:
+        now = time.monotonic()
+        self._begun = self._begun or now
+        if now - max(self._drawn, self._begun) >= LINE_S:
+            self._drawn = now
+            self._seen["train/steps"] = steps
             self.message(line(self._seen, self._total))
 
     def message(self, text: str) -> None:
@@ -148,6 +164,12 @@ class RichDashboard:
             self._drawn = (
                 time.monotonic()
             )  # after drawing, so that a slow terminal does not take all the time
+
+    def moved(self, steps: int) -> None:
+        if time.monotonic() - self._drawn >= REFRESH_S:
+            self._seen["train/steps"] = steps
+            self._draw()
+            self._drawn = time.monotonic()
 
     def message(self, text: str) -> None:
         self._said.append(text)

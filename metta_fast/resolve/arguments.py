@@ -17,6 +17,7 @@ from typing import Any
 from metta_fast.config.extension import ALGORITHMS, ENVS, FEATURES, POLICIES, entry_point_names
 from metta_fast.config.gymnasium_id import is_gymnasium_id, recipe_of
 from metta_fast.config.keys import GROUPS, LEAF_KINDS, keys, nearest, shown
+from metta_fast.config.other_words import translate
 from metta_fast.contracts.errors import UserError
 from metta_fast.resolve.config_files import leaves, options
 from metta_fast.storage.env_folder import take_folder
@@ -49,6 +50,10 @@ class Arguments:
     """Choices that are not files of configs/: the user's own, by group."""
     selected: dict[str, list[tuple[str, Any]]] = field(default_factory=dict)
     """Values that a group's choice stands for, by group. Typed values override them."""
+    horizon: tuple[str, int] | None = None
+    """(as typed, steps of each agent in a batch), of another program's words (config/other_words.py)."""
+    notes: list[str] = field(default_factory=list)
+    """What such words mean."""
 
 
 def parse(arguments: list[str]) -> Arguments:
@@ -60,9 +65,10 @@ def parse(arguments: list[str]) -> Arguments:
     from hydra.core.override_parser.overrides_parser import OverridesParser
     from hydra.errors import HydraException
 
-    found = Arguments({}, [], [])
+    translated = translate(arguments)
+    found = Arguments({}, [], [], horizon=translated.horizon, notes=translated.notes)
     words: list[str] = []
-    queue = iter(arguments)
+    queue = iter(translated.words)
     for word in queue:
         name, _, value = word.partition("=")
         if name in ("--config-dir", "-cd"):

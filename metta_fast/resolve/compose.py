@@ -86,6 +86,8 @@ class Composed:
     """Keys that the profile gave → its file, also if another source has overridden the value."""
     on_gpu: OnGpu = field(default_factory=OnGpu)
     """Values that hold where the environments step on the GPU."""
+    horizon: tuple[str, int] | None = None
+    """(as typed, steps of each agent in a batch), which resolve.py makes a batch of."""
     given: Given = NOTHING
     """Whether code that another run names is trusted (resume=, init_from=)."""
 
@@ -125,7 +127,7 @@ def compose(
     arguments = parse(list(overrides))
     chosen = {"hardware": default_hardware} | arguments.groups
     profile_typed = arguments.groups.get("hardware", "auto") != "auto"
-    notes: list[str] = []
+    notes = list(arguments.notes)
     scaled: dict[str, tuple[Any, str]] = {}
     if chosen["hardware"] == "auto":
         machine = machine or hardware.detect()
@@ -200,7 +202,9 @@ def compose(
             return compose(overrides, default_hardware="auto", machine=machine)
     groups |= arguments.named
     on_gpu = on_gpu.closed(origins)
-    return Composed(config, origins, groups, notes, machine, profile_typed, from_profile, on_gpu)
+    return Composed(
+        config, origins, groups, notes, machine, profile_typed, from_profile, on_gpu, arguments.horizon
+    )
 
 
 def own_name(factory: str) -> str:

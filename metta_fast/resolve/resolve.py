@@ -46,7 +46,7 @@ from metta_fast.machine.time_limit import time_limit
 from metta_fast.metrics.wandb_logger import check_wandb
 from metta_fast.resolve import memory_estimate as memory
 from metta_fast.resolve.algorithm_keys import check_algorithm
-from metta_fast.resolve.compose import Composed
+from metta_fast.resolve.compose import COMMAND_LINE, Composed
 from metta_fast.resolve.derived.defaults import Defaults
 from metta_fast.resolve.derived.step_cost import first_look
 from metta_fast.resolve.fit_sizes import fit_sizes
@@ -118,6 +118,7 @@ def resolve(composed: Composed, *, machine: Machine | None = None) -> Resolved:
         config.env.device = "cuda"
         origins = composed.origins | {"env.device": work.origins["env.device"]}
         return resolve(replace(composed, config=config, origins=origins), machine=machine)
+    work.horizon(composed.horizon)
     work.sizes(spec)
     work.budget()
     work.stop(spec)
@@ -156,6 +157,31 @@ def check_place(run: RunConfig) -> None:
 
 class _Resolve(Defaults):
     """Resolves a configuration: the steps that are not about devices or derived values."""
+
+    def horizon(self, given: tuple[str, int] | None) -> None:
+        """Makes a batch of the steps that each agent is to give, in another program's words.
+
+        Raises:
+            UserError: trainer.batch_size was typed as well.
+        """
+        if given is None:
+            return
+        word, steps = given
+        env = self.config.env
+        batch = steps * env.num_envs * env.agents_per_env
+        if self.typed("trainer.batch_size") and self.config.trainer.batch_size != batch:
+            if word.startswith("-"):  # of a named configuration: what is typed wins
+                return
+            raise UserError(
+                f"{word} means trainer.batch_size={batch}, but trainer.batch_size={self.config.trainer.batch_size} was "
+                "given; leave one of them out"
+            )
+        self.config.trainer.batch_size = batch
+        self.origins["trainer.batch_size"] = COMMAND_LINE
+        if not word.startswith("-"):
+            self.notes.append(
+                f"{word} means trainer.batch_size={batch}: {steps} steps of {env.num_envs * env.agents_per_env} agents"
+            )
 
     def algorithm(self) -> None:
         """Checks that the algorithm reads the keys that were typed (metta_fast/resolve/algorithm_keys.py)."""

@@ -200,6 +200,10 @@ class RunWriter:
         if self.writes:
             self._dashboard.update(row)
 
+    def moved(self, steps: int) -> None:
+        """Shows the number of steps so far, within an epoch."""
+        self._dashboard.moved(steps)
+
     def save(self, snapshot: Snapshot, score: dict[str, Any] | None) -> Path | None:
         """Writes a checkpoint and removes old ones. Returns its path, or None if this process does not write.
 

@@ -108,6 +108,8 @@ class Trainer:
         self._info: Row = {}
         """Statistics of the last epoch's episodes that the environments did not declare."""
         self._restarts = 0
+        self._rows = 0
+        """Rows of block 0 since the epoch began."""
         """How often workers were restarted in this session."""
         self._code = 1
         """What the run ends with: an error, until it is known better."""
@@ -230,9 +232,21 @@ class Trainer:
         self._solved = Solved(self.config.trainer.stop_at_return, parts.spec)
         self._begun_at = self.algorithm.steps
         self._start_clocks()
+        self._watch()
         self._unused = False
         if start is None:
             self._take(with_env=False)  # no block is held yet; a reset repeats it
+
+    def _watch(self) -> None:
+        """Shows every step of environments on the CPU; those on the GPU take less than a second for an epoch."""
+        watchers: list[Callable[[], None]] = getattr(self.vec, "watchers", [])
+        watchers.append(self._moved)
+
+    def _moved(self) -> None:
+        """Counts a row of the epoch."""
+        self._rows += 1
+        rows = min(self._rows * self.vec.num_agents, self.config.trainer.batch_size)
+        self._writer.moved(min(self.algorithm.steps + rows, self.config.trainer.total_timesteps))
 
     def _close_parts(self, parts: Parts) -> None:
         """Closes the parts. An environment that cannot be closed changes nothing about what was trained."""
@@ -288,6 +302,7 @@ class Trainer:
                     if broken:
                         self._restart_workers()
                         broken = False
+                    self._rows = 0
                     self.algorithm.collect()
                     self.algorithm.update()
                 self._end_epoch()
@@ -304,6 +319,7 @@ class Trainer:
         """Returns to the last boundary, with a vector of new workers."""
         self._saver.snapshot, where = restart_workers(self._parts, self._saver.snapshot, self.start)
         self.vec = self._parts.vec
+        self._watch()
         self.log.say(
             f"workers restarted ({self._restarts} of {self.config.vector.restart_workers}, "
             f"vector.restart_workers); {where}"

@@ -65,7 +65,7 @@ class BaseVector(Closing):
         self._waited = 0.0
         self._closed = ""
         self._box = spec.action.kind != "discrete"
-        self.watcher: Callable[[], None] | None = None
+        self.watchers: list[Callable[[], None]] = []
         """Called whenever block 0 was received, when its environments are not stepping."""
         self._info_names: set[str] = set()
         self._told: set[str] = set()
@@ -89,8 +89,9 @@ class BaseVector(Closing):
         if index < 0:
             index = self._wait(index, timeout)
         self._arrived(index)
-        if index == 0 and self.watcher is not None:
-            self.watcher()
+        if index == 0 and self.watchers:
+            for watch in self.watchers:
+                watch()
         return self.blocks[index]
 
     def send(self, block: Block, actions: Array | None = None) -> None:

@@ -24,8 +24,8 @@ CHANGES = [
                 "a note is told again and again",
             ),
             (
-                "if index == 0 and self.watcher is not None",
-                "if self.watcher is not None",
+                "if index == 0 and self.watchers",
+                "if self.watchers",
                 "the watcher runs during steps",
             ),
             (

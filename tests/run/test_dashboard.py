@@ -211,3 +211,30 @@ def test_a_drawing_never_scrolls_what_it_draws_over(monkeypatch):
     assert text.count("│") == 2 * (11 - 2)
     rich.close()
     assert screen.getvalue().rstrip("\n\x1b[?25h").endswith("╯")
+
+
+def test_steps_move_within_an_epoch(monkeypatch, capsys):
+    """The plain lines come as often as before, also while an epoch lasts; a later row goes on from there."""
+    now = 100.0
+    monkeypatch.setattr(board.time, "monotonic", lambda: now)
+    shown = make_dashboard("plain", title="t", total_steps=1000)
+    for steps in range(0, 40, 4):
+        shown.moved(steps)
+        now += 1.0
+    shown.update({"train/steps": 40.0})
+    shown.close()
+    lines = [text.split()[0] for text in capsys.readouterr().err.splitlines()]
+    assert lines == ["20/1000", "40/1000"]
+
+
+def test_the_bar_is_redrawn_within_an_epoch(monkeypatch):
+    now = 100.0
+    monkeypatch.setattr(board.time, "monotonic", lambda: now)
+    shown = make_dashboard("rich", title="t", total_steps=1000)
+    drawn = []
+    monkeypatch.setattr(shown, "_draw", lambda: drawn.append(shown._seen["train/steps"]))
+    for steps in range(0, 100, 10):
+        shown.moved(steps)
+        now += 0.2
+    shown._live.stop()
+    assert drawn == [0, 30, 60, 90]

@@ -5,6 +5,7 @@ import os
 import signal
 import threading
 import time
+from itertools import pairwise
 
 import pytest
 import torch
@@ -14,10 +15,12 @@ from metta_fast.contracts.errors import NonFiniteError, UserError
 from metta_fast.contracts.vector import WorkerError
 from metta_fast.inference import evaluate
 from metta_fast.metrics.loggers import read_rows
+from metta_fast.run.run_writer import RunWriter
 from metta_fast.run.trainer import Trainer
 from metta_fast.storage import checkpoint
 from metta_fast.storage.run_folder import RunDir
 from tests.run.fake import STEPS, Builder, resolved
+from tests.tiny import COUNTER, trained
 
 
 def found(folder):
@@ -316,3 +319,14 @@ def test_an_evaluations_time_counts_in_no_speed_and_no_phase(tmp_path, monkeypat
         assert row["eval/seconds"] > 0.49
         assert row["perf/time/boundary"] < 0.45
         assert row["perf/steps_per_second_mean"] > STEPS / 0.45
+
+
+@pytest.mark.parametrize("backend", ["serial", "threads", "workers"])
+def test_every_step_moves_the_progress(tmp_path, monkeypatch, backend):
+    """Each row of the first block counts, from the epoch's first step to its last, never backwards."""
+    seen = []
+    monkeypatch.setattr(RunWriter, "moved", lambda self, steps: seen.append(steps))
+    trained(tmp_path, *COUNTER, f"vector.backend={backend}", "trainer.total_timesteps=512")
+    assert seen == sorted(seen)
+    assert all(later - earlier <= 8 for earlier, later in pairwise(seen))
+    assert (seen[0], seen[-1]) == (8, 512)

@@ -141,7 +141,7 @@ def test_arrays_of_the_slab_are_aligned_and_apart(kind: str) -> None:
 def test_a_watcher_looks_after_block_0_alone_and_before_it_steps(keys: dict[str, Any]) -> None:
     with make_vector(ToyFactory(), 6, num_blocks=3, **keys) as vec:
         seen: list[bool] = []
-        vec.watcher = lambda: seen.append(vec.ready.is_held(0))
+        vec.watchers.append(lambda: seen.append(vec.ready.is_held(0)))
         vec.async_reset(0)
         received = [vec.recv().index for _ in range(3)]
         for _ in range(4):

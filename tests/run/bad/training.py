@@ -138,6 +138,11 @@ CAMERAS = (
     ("env=lift_cube_wrist env.image.size=4096 env.num_envs=4096 trainer.batch_size=32768", "env.image.size"),
     ("env=lift_cube_wrist env.device=cuda", "env.device"), ("env=lift_cube_wrist vector.backend=gpu", "vector.backend=gpu"),
     ("env=lift_cube env.image.size=84", "has no effect without env.image.cameras"),
+    ("--config-name nonesuch", "expected multi_env_wrist"), ("--config-name", "expected multi_env_wrist"),
+    ("--config-name=", "expected multi_env_wrist"), ("train.num_steps=0", "train.num_steps=0"), ("train.num_steps=-1", "at least 1"),
+    ("train.num_steps=abc", "train.num_steps=abc"), (f"train.num_steps={10**30}", "train.num_steps="),
+    ("env.use_wrist_cam=maybe", "true or false"), ("num_train_envs=0", "env.num_envs=0"), ("image.size=0", "env.image.size=0"),
+    ("image.sze=64", "env.image.size"), ("train.num_steps=8", "trainer.batch_size"),
     ("env=counter env.image.cameras=[wrist]", "has no effect with env.factory=counter"),
     ("env=CartPole-v1 env.image.cameras=[wrist]", "has no effect with env.factory=gymnasium"),
 )  # fmt: skip
