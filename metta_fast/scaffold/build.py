@@ -29,7 +29,8 @@ from metta_fast.machine import compiler
 from metta_fast.machine.installation import ROOT, install_extra, install_packages, is_checkout
 from metta_fast.machine.process_group import end_group
 
-ROBOTS = "metta_fast.envs.robot._robot"
+ROBOTS = "metta_fast.envs.robot._robot,metta_fast.envs.robot.warp._rules"
+"""Extensions that every robot's header is part of: for the CPU, and for the host's side of the GPU."""
 FAULT = re.compile(r"^(?:error: .*|\S+:\d+:(?:\d+:)? (?!warning|note).*)$", re.MULTILINE)
 """The line of setup.py, Cython or a C compiler that names what is wrong."""
 
@@ -46,7 +47,8 @@ def extension_names(root: Path) -> dict[str, str]:
             parts = source.relative_to(top).with_suffix("").parts
             if package == "metta_fast.envs" or parts[0] != "envs":
                 name = ".".join((package, *parts))
-                found |= {name: name, parts[-1]: name, parts[-1].strip("_"): name}
+                built = ROBOTS if name in ROBOTS.split(",") else name
+                found |= {name: built, parts[-1]: built, parts[-1].strip("_"): built}
     for header in (root / "envs/robot/tasks").glob("*.h"):
         if re.search(rf"\}}\s*{header.stem}_params\s*;", header.read_text()):
             found[header.stem] = ROBOTS
@@ -88,7 +90,7 @@ def build(only: str | None = None, root: Path = ROOT) -> list[str]:
     """Compiles one extension or all, in place.
 
     Args:
-        only: its full name; None: all.
+        only: its full name, or several separated by commas; None: all.
 
     Returns:
         What setup.py printed about it: what was compiled, and what cannot be built here.
@@ -112,7 +114,7 @@ def build(only: str | None = None, root: Path = ROOT) -> list[str]:
             words, cwd=root, env=environment, stdout=output, stderr=output, start_new_session=True
         )
         try:
-            _wait(process, only.rpartition(".")[2] if only else "the extensions")
+            _wait(process, only.partition(",")[0].rpartition(".")[2] if only else "the extensions")
         finally:
             code = end_group(process, patience_s=0)
     text = log.read_text(errors="replace")

@@ -7,7 +7,7 @@ Cost: steps a second of 4096 robots with random actions, all in this process, fo
 each world's own masses are compared with MuJoCo's own mj_setConst.
 Gain: each robot is trained twice, without and with RANGES, for --minutes from typing; then both policies play
 --episodes on the CPU with the most likely actions, on seeds from 100 on, at each factor of --factors on all masses and
-inertias. Prints a table; OUT/results.json has the numbers.
+inertias. Prints a table; OUT/results.jsonl has the numbers.
 """
 
 from __future__ import annotations
@@ -108,15 +108,15 @@ def check(factory: Any, vec: Any) -> None:
     )
 
 
-def played(job: tuple[str, float, int]) -> dict[str, float]:
-    """Plays a run's policy with all masses and inertias times a factor, nothing else randomised."""
+def played(job: tuple[str, float, int]) -> tuple[tuple[str, float, int], dict[str, float]]:
+    """Plays a run's policy with all masses and inertias times a factor. Returns the job too."""
     import torch
 
     import metta_fast
 
     torch.set_num_threads(1)
     run, factor, episodes = job
-    return metta_fast.evaluate(
+    found = metta_fast.evaluate(
         run,
         episodes=episodes,
         seed=100,
@@ -124,6 +124,7 @@ def played(job: tuple[str, float, int]) -> dict[str, float]:
         device="cpu",
         changes={"env.params.randomize": {"mass": factor}},
     )
+    return job, found
 
 
 def gain(given: argparse.Namespace) -> None:
@@ -132,7 +133,14 @@ def gain(given: argparse.Namespace) -> None:
     preset = [] if given.device == "cpu" else [f"env.params.preset={given.preset}"]
     keys = [*preset, "run.checkpoint_interval=0", *given.keys]
     waiting = [
-        Job(given.out / "runs" / f"{robot}-{name}-{seed}", robot, seed, [*keys, *words], 60 * given.minutes)
+        Job(
+            given.out / "runs" / f"{robot}-{name}-{seed}",
+            robot,
+            seed,
+            [*keys, *words],
+            60 * given.minutes,
+            "cuda",
+        )
         for seed in given.seeds
         for robot in given.robots
         for name, words in (("plain", []), ("random", words_of(RANGES)))
@@ -153,17 +161,24 @@ def gain(given: argparse.Namespace) -> None:
             reached = f"{last.get('train/steps')} steps, {rate:.0f} a second, return {last.get('env/return')}"
             print(f"{job.folder.name}: {reached}", flush=True)
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
-    todo = [(str(job.folder), factor, given.episodes) for job in done for factor in given.factors]
-    with multiprocessing.get_context("spawn").Pool(len(os.sched_getaffinity(0))) as pool:
-        figures = dict(zip(todo, pool.map(played, todo, chunksize=1)))
+    nearest = sorted(given.factors, key=lambda factor: (factor not in (1.0, 1.2), factor))
+    todo = [(str(job.folder), factor, given.episodes) for factor in nearest for job in done]
+    cells = {}
+    with (
+        multiprocessing.get_context("spawn").Pool(len(os.sched_getaffinity(0))) as pool,
+        open(given.out / "results.jsonl", "a") as file,
+    ):
+        for (run, factor, _), found in pool.imap_unordered(played, todo):
+            text = f"{found['return']:.0f} ± {found['return_error']:.0f} ({found['length']:.0f} steps)"
+            cells[run, factor] = text
+            print(f"{Path(run).name}, masses × {factor:g}: {text}", flush=True)
+            file.write(json.dumps({"run": run, "factor": factor, **found}) + "\n")
+            file.flush()
     print("| run | " + " | ".join(f"masses × {factor:g}" for factor in given.factors) + " |")
     print("|---" * (1 + len(given.factors)) + "|")
     for job in sorted(done, key=lambda job: job.folder.name):
-        cells = [figures[str(job.folder), factor, given.episodes] for factor in given.factors]
-        texts = [f"{c['return']:.0f} ± {c['return_error']:.0f} ({c['length']:.0f} steps)" for c in cells]
-        print(f"| {job.folder.name} | " + " | ".join(texts) + " |", flush=True)
-    lines = [{"run": run, "factor": factor, **found} for (run, factor, _), found in figures.items()]
-    (given.out / "results.json").write_text(json.dumps(lines, indent=1))
+        row = [cells[str(job.folder), factor] for factor in given.factors]
+        print(f"| {job.folder.name} | " + " | ".join(row) + " |", flush=True)
 
 
 def main() -> None:
