@@ -34,8 +34,12 @@ ROOM, HOST_ROOM = 0.95, 0.9
 """Share of free memory that a run may use: allocators lose some to fragmentation; the host runs other programs."""
 
 
-def estimate(config: Config, spec: EnvSpec) -> tuple[MemoryPart, ...]:
-    """Returns the parts of a resolved configuration's memory. Counts come from `config`, shapes from `spec`."""
+def estimate(config: Config, spec: EnvSpec, on_gpu: tuple[int, int] = (0, 0)) -> tuple[MemoryPart, ...]:
+    """Returns the parts of a resolved configuration's memory. Counts come from `config`, shapes from `spec`.
+
+    Args:
+        on_gpu: what environments take there beside EnvSpec.state_bytes (env_answers.gpu_bytes).
+    """
     env = config.env
     cuda = config.trainer.device == "cuda"
     parts = kind_of(config).memory(config, spec)
@@ -44,7 +48,9 @@ def estimate(config: Config, spec: EnvSpec) -> tuple[MemoryPart, ...]:
     states = (
         2 if env.device == "cuda" else 1
     )  # each environment's next episode is kept too (vector/gpu_engine.py)
-    parts.append(MemoryPart("environments", states * env.num_envs * spec.state_bytes, env.device == "cuda"))
+    worlds = on_gpu[0] + env.num_envs * on_gpu[1] if env.device == "cuda" else 0
+    states_bytes = states * env.num_envs * spec.state_bytes
+    parts.append(MemoryPart("environments", states_bytes + worlds, env.device == "cuda"))
     if env.device != "cuda":
         copies = 1 if config.vector.zero_copy else 2
         slab = slab_size(spec, env.num_envs * env.agents_per_env)
@@ -66,24 +72,30 @@ def describe(parts: tuple[MemoryPart, ...], *, on_gpu: bool = True) -> str:
     return ", ".join(f"{part.name} {part.bytes / GIB:.2f}" for part in rows) + " GiB"
 
 
-def check(config: Config, spec: EnvSpec, machine: Machine) -> tuple[MemoryPart, ...]:
+def check(
+    config: Config, spec: EnvSpec, machine: Machine, on_gpu: tuple[int, int] = (0, 0)
+) -> tuple[MemoryPart, ...]:
     """Returns the estimate.
+
+    Args:
+        on_gpu: as of `estimate`.
 
     Raises:
         UserError: it does not fit the machine. The message has sizes that fit.
     """
-    parts = estimate(config, spec)
+    parts = estimate(config, spec, on_gpu)
     card = machine.gpus[0] if machine.gpus else None
     free = 0 if card is None else card.memory if card.free is None else card.free
     host = host_room(machine)
 
     def fits(smaller: Config) -> bool:
-        needs = estimate(smaller, spec)
+        needs = estimate(smaller, spec, on_gpu)
         return total(needs, on_gpu=False) <= host and total(needs, on_gpu=True) <= ROOM * free
 
     if fits(config):
         return parts
-    sizes = smaller_sizes.smaller_sizes(config, fits)
+    sizes = smaller_sizes.fewer_envs(config, fits) if on_gpu[1] and config.env.device == "cuda" else ""
+    sizes = sizes or smaller_sizes.smaller_sizes(config, fits)
     wide = _wide(spec) + _frames(config.policy.frame_stack)
     need = total(parts, on_gpu=True)
     if card is None or need <= ROOM * free:

@@ -34,7 +34,7 @@ from metta_fast.config.keys import Config, RunConfig, config_from_dict, config_t
 from metta_fast.config.policy_inputs import check_policy_name, only, reads
 from metta_fast.contracts.algorithm import MemoryPart
 from metta_fast.contracts.env import EnvFactory, EnvSpec, check_batches
-from metta_fast.contracts.env_answers import advice, differences
+from metta_fast.contracts.env_answers import advice, differences, gpu_bytes
 from metta_fast.contracts.env_answers import viewer as viewer_of
 from metta_fast.contracts.errors import UserError
 from metta_fast.contracts.progress import watched_by
@@ -131,7 +131,8 @@ def resolve(composed: Composed, *, machine: Machine | None = None) -> Resolved:
     work.features()
     work.notes += check_effects(work.config, composed.config, factory, work.typed, is_ours(work.config.env))
     check_wandb(work.config.wandb)
-    parts = memory.check(work.config, spec, work.machine)
+    on_gpu = gpu_bytes(factory) if work.config.env.device == "cuda" else (0, 0)
+    parts = memory.check(work.config, spec, work.machine, on_gpu)
     if composed.groups.get("hardware") == "original":
         work.notes.append(
             f"hardware=original runs without these features, which do not exist yet: {', '.join(NOT_BUILT_YET)}"
