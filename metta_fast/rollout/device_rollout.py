@@ -63,6 +63,7 @@ class DeviceRollout(RolloutBase[DeviceVector]):
         self._no_reset = torch.zeros_like(buffers.reset[:1])
         if spec.action.kind != "discrete":
             buffers.env_action = torch.empty_like(buffers.action[0])
+        vec.attach(buffers)  # it knows then how long a rollout is, and whether that can be captured
         masked = spec.autoreset == "next_step" or spec.agents_per_env > 1
         self._cleaned = [leaf for leaf in buffers.obs.values() if leaf.dtype.is_floating_point and masked]
         """Leaves in which masked rows can hold NaN or infinity."""
@@ -81,7 +82,6 @@ class DeviceRollout(RolloutBase[DeviceVector]):
                 f"the rollout runs without a CUDA graph, which is slower: {spec.name} cannot be captured "
                 "(its vector has capturable=False, and builds ahead)"
             )
-        vec.attach(buffers)
 
     def _zero_state(self) -> None:
         self._state.zero_()

@@ -188,6 +188,17 @@ def test_what_does_not_fit_is_counted_and_named_once() -> None:
     assert vec.notes() == []
 
 
+def test_only_short_rollouts_are_captured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The graph of a long one would take Warp seconds to capture."""
+    for preset, forwards in (("exact", 20), ("fast", 10), ("loose", 5)):
+        vec = vector("cpu", 1, preset=preset)
+        assert vec.physics.simulation.forwards == forwards
+        for most, short in ((forwards * HORIZON, True), (forwards * HORIZON - 1, False)):
+            monkeypatch.setattr("metta_fast.envs.robot.warp.vector.MOST_FORWARDS", most)
+            attached(vec)
+            assert vec.capturable is short
+
+
 @pytest.mark.parametrize("privileged", [False, True])
 def test_it_learns_through_the_rollout(privileged: bool) -> None:
     """Rows of DevicePPO's buffers, masked as the contract says; with a critic that sees more."""

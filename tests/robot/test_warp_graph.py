@@ -26,12 +26,12 @@ def rows(
     device = torch.device("cuda", 0)
     vec = RobotFactory(task, preset=preset, max_steps=9).make_device_vector(ENVS, device, 0, ENVS)
     assert isinstance(vec, WarpVector)
-    assert vec.capturable
     b = Buffers.allocate(
         vec.spec, num_agents=ENVS, horizon=HORIZON, bptt_horizon=HORIZON, state_shape=(0, 0), device=device
     )
     b.env_action = torch.empty_like(b.action[0])
     vec.attach(b)
+    assert vec.capturable
     tape = (
         torch.rand((HORIZON, *b.env_action.shape), generator=torch.Generator().manual_seed(0)).to(device) * 2
         - 1

@@ -105,6 +105,13 @@ class Simulation:
                 self._mjw.rne_postconstraint(self.model, self.data)
 
     @property
+    def forwards(self) -> int:
+        """How often a step evaluates the physics."""
+        import mujoco
+
+        return self.substeps * (4 if self.mjm.opt.integrator == mujoco.mjtIntegrator.mjINT_RK4 else 1)
+
+    @property
     def derives(self) -> bool:
         """Whether `forward` does anything."""
         return self._derive != ""

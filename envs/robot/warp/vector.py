@@ -23,17 +23,19 @@ from metta_fast.envs.robot.warp.physics import Physics, what_was_lost
 from metta_fast.envs.robot.warp.robot import Robot
 from metta_fast.envs.robot.warp.simulation import STATE
 
+MOST_FORWARDS = 640
+"""Evaluations of the physics in a rollout up to which its graph is captured with the policy's. Each is about a hundred
+kernels, which take Warp 2 ms to launch once; a row's own graphs cost 65 µs more than one for all rows."""
+
 
 class WarpVector(BatchedVector):
-    """Steps num_envs robots on one device.
+    """Steps num_envs robots on one device. Short rollouts are `capturable`: physics, its solver's loop and rules become
+    nodes of their graph.
 
     Raises:
         UserError: MuJoCo Warp does not support the model.
         CompileError: the task's header does not compile for this GPU.
     """
-
-    capturable = True
-    """Physics, its solver's loop and the rules become nodes of the rollout's graph; on the CPU there are no graphs."""
 
     def __init__(
         self, factory: Robot, num_envs: int, device: torch.device, first_env: int, total_envs: int
@@ -47,6 +49,7 @@ class WarpVector(BatchedVector):
 
     def attach(self, buffers: DeviceRows) -> None:
         super().attach(buffers)
+        self.capturable = buffers.horizon * self.physics.simulation.forwards <= MOST_FORWARDS
         self._steps = [self.engine.at(buffers, t) for t in range(buffers.horizon)]
         self._staggered = self.engine.staggered(buffers)
 
