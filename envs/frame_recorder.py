@@ -51,6 +51,12 @@ class FrameRecorder:
         self._every, self._seen, self._step_s = every, 0, step_s
         self._size = (0, 0)
 
+    def extended(self, change: Callable[[Array], Array]) -> FrameRecorder:
+        """Makes this recorder keep `change(image)` in place of each image, and returns it."""
+        render = self._render
+        self._render = lambda: change(render())
+        return self
+
     def lasting(self, steps: int) -> None:
         """Counts each recorded step as this many steps (env.action_repeat)."""
         self._every = max(1, self._every // steps)

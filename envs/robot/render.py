@@ -45,7 +45,7 @@ class Renderer(Closing):
     Args:
         model: path of the MJCF file.
         height, width: a picture's size in pixels.
-        camera: a camera of the model; "": its camera "track", or else one that follows the robot.
+        camera: a camera of the model; "": its camera "track" or "fixed", or else one that follows the robot.
         libraries: graphics libraries to try.
 
     Attributes:

@@ -15,6 +15,8 @@ from typing import Any
 
 SOFTWARE = ("llvmpipe", "softpipe", "swrast", "offscreen")
 """Parts of the names of drivers that draw on the CPU."""
+OWN = ("track", "fixed")
+"""Names of cameras of a model that show all of it, the first that there is before one of ours."""
 
 
 class Drawing:
@@ -35,8 +37,8 @@ class Drawing:
             self.renderer.close()
             model.vis.quality.offsamples = 0
             self.renderer = mujoco.Renderer(model, height, width)
-        track = mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_CAMERA, "track") >= 0
-        self.camera: Any = camera or ("track" if track else robot_camera(mujoco, model, self.data))
+        found = [name for name in OWN if mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_CAMERA, name) >= 0]
+        self.camera: Any = camera or (found[0] if found else robot_camera(mujoco, model, self.data))
 
     def draw(self) -> Any:
         """Returns the picture of the current data, uint8 [height, width, 3]."""

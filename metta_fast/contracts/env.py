@@ -140,6 +140,8 @@ class EnvSpec:
     `make_device_vector` (contracts/device_vector.py) for env.device=cuda alone."""
     state_bytes: int = 0
     """Size of one environment's state; 0 without an engine for the GPU."""
+    batch_bytes: int = 0
+    """Host memory of a batch beside its rows, such as that of a process of its own."""
     notes: bool = False
     """True: `EnvBatch.notes()` exists: {kind: text}, messages for the user that do not stop the run."""
     reward_threshold: float | None = None

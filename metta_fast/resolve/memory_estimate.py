@@ -55,10 +55,18 @@ def estimate(config: Config, spec: EnvSpec, on_gpu: tuple[int, int] = (0, 0)) ->
         copies = 1 if config.vector.zero_copy else 2
         slab = slab_size(spec, env.num_envs * env.agents_per_env)
         parts.append(MemoryPart("slab", copies * slab, False))
+        parts.append(MemoryPart("drawing", spec.batch_bytes * _batches(config), False))
         if config.vector.backend == "workers":
             parts.append(MemoryPart("workers", WORKER * config.vector.num_workers, False))
     parts.append(MemoryPart("program", PROGRAM_CUDA if cuda else PROGRAM, False))
     return tuple(part for part in parts if part.bytes)
+
+
+def _batches(config: Config) -> int:
+    """Returns how many batches environments on the CPU are in: of each block one for each thread or worker."""
+    vector = config.vector
+    each = {"threads": vector.num_threads, "workers": vector.num_workers}.get(vector.backend, 1)
+    return min(config.env.num_envs, each * vector.async_factor)
 
 
 def total(parts: tuple[MemoryPart, ...], *, on_gpu: bool) -> int:

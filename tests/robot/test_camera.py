@@ -21,8 +21,11 @@ from metta_fast.contracts.errors import UserError
 from metta_fast.contracts.slab import new_rows
 from metta_fast.envs.robot.camera import artist
 from metta_fast.envs.robot.camera.artist import Artist, Pictures
-from metta_fast.envs.robot.camera.factory import CameraFactory
+from metta_fast.envs.robot.camera.factory import CameraFactory, beside
 from metta_fast.envs.robot.env import RobotFactory
+from metta_fast.machine.hardware import GIB, Machine
+from metta_fast.resolve.compose import compose
+from metta_fast.resolve.resolve import resolve
 
 SCENE = """
 <mujoco>
@@ -180,6 +183,18 @@ def test_the_actor_sees_pictures_and_joints_alone() -> None:
     assert reads(PolicyConfig(), both) == (("image", "obs"), ("image", "obs"))
 
 
+def test_the_memory_of_processes_that_draw_is_estimated() -> None:
+    """Two threads for each of two blocks; a single one where there is a single environment."""
+    words = ["hardware=cpu", "env=lift_cube_wrist", "trainer.batch_size=2048"]
+    for more, processes in (
+        (["vector.backend=threads"], 4),
+        (["env.num_envs=1", "vector.async_factor=1"], 1),
+    ):
+        machine = Machine(2, 2, 64 * GIB)
+        parts = resolve(compose([*words, *more], machine=machine), machine=machine).memory
+        assert {part.name: part.bytes for part in parts}["drawing"] == processes * (150 << 20)
+
+
 def test_any_robot_of_ours_can_be_seen() -> None:
     factory = CameraFactory(RobotFactory("ant"), ("track",), size=32, state="critic")
     batch, rows = factory.make_batch(0, 1, 1), new_rows(factory.spec, 1)
@@ -221,3 +236,14 @@ def test_the_process_ends_with_its_batch() -> None:
     process = drawn._process
     del drawn
     assert process.poll() is not None
+
+
+def test_a_film_shows_the_robot_and_what_it_sees() -> None:
+    image, pictures = np.full((60, 80, 3), 7, np.uint8), np.zeros((2, 10, 10, 1), np.uint8)
+    pictures[1, 0, 0] = 200
+    film = beside(image, pictures)
+    assert film.shape == (60, 110, 3)
+    assert (film[:, :80] == 7).all()
+    assert (film[30:33, 80:83] == 200).all()
+    assert film[:, 80:].sum() == 3 * 9 * 200
+    assert beside(image, np.ones((1, 100, 100, 4), np.uint8)).shape == (100, 180, 3)

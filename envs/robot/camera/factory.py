@@ -12,8 +12,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from metta_fast.config.keys import did_you_mean
-from metta_fast.contracts.env import Leaf
+from metta_fast.contracts.env import Array, Leaf
 from metta_fast.contracts.errors import UserError
 from metta_fast.envs.robot.camera.artist import CHANNELS, Pictures
 from metta_fast.envs.robot.camera.batch import CameraBatch
@@ -23,7 +25,28 @@ if TYPE_CHECKING:
     from metta_fast.envs.frame_recorder import FrameRecorder
     from metta_fast.envs.robot.viewer import RobotViewer
 
+PROCESS_BYTES = 150 << 20
+"""Of a process that draws, with Python, MuJoCo and a graphics library on the CPU (151 MB were measured)."""
 READERS = ("actor", "critic")
+
+
+def beside(image: Array, pictures: Array) -> Array:
+    """Returns an image of the robot with pictures of its cameras at its right, one above the other, enlarged.
+
+    Args:
+        image: uint8 [height, width, 3]. pictures: uint8 [cameras, size, size, 1, 3 or 4]; of 4 channels the colours.
+    """
+    height, each = len(image), len(image) // len(pictures)
+    factor = max(1, each // pictures.shape[1])
+    shown = pictures[..., :3] if pictures.shape[-1] > 1 else pictures.repeat(3, -1)
+    large = shown.repeat(factor, 1).repeat(factor, 2)
+    column = np.zeros((max(height, len(pictures) * large.shape[1]), large.shape[2], 3), np.uint8)
+    for i, picture in enumerate(large):
+        column[i * len(picture) : (i + 1) * len(picture)] = picture
+    out = np.zeros((len(column), image.shape[1] + column.shape[1], 3), np.uint8)
+    out[:height, : image.shape[1]] = image
+    out[:, image.shape[1] :] = column
+    return out
 
 
 class CameraFactory:
@@ -78,6 +101,7 @@ class CameraFactory:
             privileged=tuple(sorted(hidden)),
             native=False,
             releases_gil=True,
+            batch_bytes=PROCESS_BYTES,
         )
 
     def make_batch(self, first_env: int, num_envs: int, total_envs: int) -> CameraBatch:
@@ -106,8 +130,9 @@ class CameraFactory:
         return self.robot.gpu_keys()
 
     def make_recorder(self, batch: CameraBatch) -> FrameRecorder:
-        """Returns a recorder of the batch's first robot (RobotFactory.make_recorder)."""
-        return self.robot.make_recorder(batch.inner)
+        """Returns a recorder of the batch's first robot, with what its cameras see beside it."""
+        recorder = self.robot.make_recorder(batch.inner)
+        return recorder.extended(lambda image: beside(image, batch.artist.pictures[0]))
 
     def viewer(self) -> RobotViewer:
         """Returns MuJoCo's own viewer."""
