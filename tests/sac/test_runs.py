@@ -9,8 +9,10 @@ import pytest
 import torch
 
 import metta_fast
+from metta_fast.algorithms.sac.sac import SAC
 from metta_fast.cli import main
 from metta_fast.contracts.errors import NonFiniteError, UserError
+from metta_fast.contracts.vector import WorkerError
 from metta_fast.metrics.loggers import read_rows
 from metta_fast.resolve.compose import compose
 from metta_fast.resolve.explain import explain_text
@@ -87,6 +89,46 @@ def test_a_resumed_run_equals_an_unbroken_one_to_the_bit(words, tmp_path) -> Non
     assert main(["train", f"resume={halves}"]) == 0
     same(states(halves), states(whole))
     assert curve(halves) == curve(whole)
+
+
+def test_a_signal_in_the_middle_of_an_epoch_saves_the_buffer_of_the_last_boundary(
+    tmp_path, monkeypatch
+) -> None:
+    """Rows of the epoch in progress are in the ring already; they must not be in the checkpoint."""
+    words = (*ROBOT, *OFTEN, "trainer.total_timesteps=700", "algorithm.replay_size=200")
+    whole = trained(tmp_path / "whole", *words)
+    trainer = Trainer(resolve(compose([*QUIET, *named(tmp_path / "halves"), *words])))
+    update = SAC.update
+
+    def ended(algorithm: SAC) -> None:
+        if algorithm.epoch == 5:
+            assert algorithm.replay.added > algorithm._position["added"]
+            trainer.interrupt.request("the test", 3)
+            trainer.interrupt.check()
+        update(algorithm)
+
+    monkeypatch.setattr(SAC, "update", ended)
+    assert trainer.run() == 3
+    monkeypatch.undo()
+    assert main(["train", f"resume={tmp_path / 'halves' / 'r'}"]) == 0
+    same(states(tmp_path / "halves" / "r"), states(whole))
+
+
+def test_an_epoch_is_repeated_with_new_workers_as_if_nothing_had_been(tmp_path, monkeypatch) -> None:
+    words = (*ROBOT, *OFTEN, "trainer.total_timesteps=500", "vector.backend=workers", "vector.num_workers=1")
+    whole = trained(tmp_path / "whole", *words)
+    update, broken = SAC.update, []
+
+    def breaks(algorithm: SAC) -> None:
+        if algorithm.epoch == 4 and not broken:
+            broken.append(1)
+            raise WorkerError("the test ends a worker")
+        update(algorithm)
+
+    monkeypatch.setattr(SAC, "update", breaks)
+    again = trained(tmp_path / "again", *words, "vector.restart_workers=1")
+    assert broken
+    same(states(again), states(whole))
 
 
 def test_a_run_without_environments_states_goes_on_with_its_buffer(tmp_path) -> None:
