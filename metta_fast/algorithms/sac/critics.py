@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from metta_fast.algorithms.sac.dense_operator import Dense
 from metta_fast.algorithms.sac.keys import OffPolicyKeys
 from metta_fast.config.encoders import by_encoder, own_encoder
 from metta_fast.config.keys import PolicyConfig
@@ -83,6 +84,8 @@ class Critics(nn.Module):
             EnsembleNorm(keys.critics, width) for width in (widths[1:] if keys.layer_norm else ())
         )
         self.last = Ensemble(keys.critics, widths[-1], outputs)
+        self.operator: torch.dtype | None = None
+        """The dtype of the products where the layers are one operator (dense_operator.py); None: they are not."""
         self.activation = config.activation
         self.members = keys.critics
 
@@ -94,9 +97,18 @@ class Critics(nn.Module):
         leaves = [obs[name][0].flatten(1).float() for name in self.leaves]
         return torch.cat(leaves, -1) if len(leaves) > 1 else leaves[0]
 
-    def forward(self, features: Tensor, action: Tensor | None = None) -> Tensor:
-        """Returns Q [E, B, 1 or choices] float32 for features [B, F] and actions [B, W] in the policy's unit."""
+    def forward(self, features: Tensor, action: Tensor | None = None, *, frozen: bool = False) -> Tensor:
+        """Returns Q [E, B, 1 or choices] float32 for features [B, F] and actions [B, W] in the policy's unit.
+
+        Args:
+            frozen: the layers' weights get no gradient, as in the actor's loss.
+        """
         x = features if action is None else torch.cat([features, action.to(features.dtype)], -1)
+        if self.operator is not None:
+            layers = [p.detach() if frozen else p for p in self.layers.parameters()]
+            ends = [p.detach() if frozen else p for p in self.last.parameters()]
+            fused: Tensor = Dense.apply(x, self.operator, *layers, *ends)
+            return fused
         x = x.expand(self.members, *x.shape)
         act = ACTIVATIONS[self.activation]
         for number, layer in enumerate(self.layers):

@@ -87,7 +87,7 @@ class SoftBox:
         self, critics: Critics, seen: Seen, mask: Tensor | None, noise: Tensor, weight: Tensor
     ) -> ActorLoss:
         action, logprob = self.head.reparameterized(params(self.policy, seen), noise[1])
-        q = critics(critics.features(seen.critic), self.head.unit(action))[..., 0]
+        q = critics(critics.features(seen.critic), self.head.unit(action), frozen=True)[..., 0]
         loss = -losses.mean(losses.soft_value(q, logprob, self.temperature.alpha), weight)
         return ActorLoss(loss, -losses.mean(logprob.detach(), weight))
 
@@ -163,5 +163,5 @@ class Deterministic:
     def actor_loss(
         self, critics: Critics, seen: Seen, mask: Tensor | None, noise: Tensor, weight: Tensor
     ) -> ActorLoss:
-        q = critics(critics.features(seen.critic), self._action(self.policy, seen))[0, :, 0]
+        q = critics(critics.features(seen.critic), self._action(self.policy, seen), frozen=True)[0, :, 0]
         return ActorLoss(-losses.mean(q, weight), torch.zeros_like(q[0]))

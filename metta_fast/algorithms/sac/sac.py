@@ -20,7 +20,7 @@ import torch
 from metta_fast.algorithms.budget import LIVE, keep_steps, rows_needed
 from metta_fast.algorithms.hooks import Context, Hooks
 from metta_fast.algorithms.sac.critics import Critics
-from metta_fast.algorithms.sac.fast_paths import PATHS
+from metta_fast.algorithms.sac.fast_paths import CRITIC_OPERATOR, PATHS
 from metta_fast.algorithms.sac.keys import SACKeys, TD3Keys
 from metta_fast.algorithms.sac.learner import CHUNK, SUMS, Learner
 from metta_fast.algorithms.sac.objectives import Objective
@@ -135,6 +135,8 @@ class SAC:
         self.rollout: Collector = self._make_rollout()
         seen = stacked(spec, config.policy.frame_stack)
         critics = Critics(config.policy, seen, keys).to(device)
+        if self.paths.uses(CRITIC_OPERATOR):
+            critics.operator = AUTOCAST.get(trainer.precision, torch.float32)
         expected = float(keys.updates_per_step) * horizon * agents
         self.learner = Learner(
             policy,
