@@ -1,6 +1,6 @@
-/* own_model.h: a model of which one env changes numbers: its own arrays, but for those that can be large and never change.
+/* own_model.h: a model of which one env changes numbers: its own arrays of what differs, the others are all envs'.
 
-   A copy by mj_copyModel would also hold meshes and textures: half a megabyte for Ant, a hundred times the rest. */
+   A copy by mj_copyModel would hold meshes, textures and indices too: half a megabyte for Ant, of which 3 kB differ. */
 #ifndef MF_ROBOT_OWN_MODEL_H
 #define MF_ROBOT_OWN_MODEL_H
 
@@ -9,44 +9,72 @@
 #include "faults.h"
 #include "randomize.h"
 
-/* Whether all models can share an array: assets alone. */
-MF_INLINE int mf_shared_array(const char *name) {
-    static const char *const parts[] = {"mesh_", "skin_", "tex_", "hfield_data", "oct_", "text_", "names"};
-    for (size_t k = 0; k < sizeof parts / sizeof *parts; k++)
-        if (!strncmp(name, parts[k], strlen(parts[k]))) return 1;
-    return 0;
+/* Arrays of mjtNum that a new episode changes, and their lengths: what mf_own_model_draw writes, and what mj_setConst
+   derives from masses. */
+#define MF_OWN_ARRAYS(X)                          \
+    X(body_mass, m->nbody)                        \
+    X(body_inertia, 3 * m->nbody)                 \
+    X(body_subtreemass, m->nbody)                 \
+    X(body_invweight0, 2 * m->nbody)              \
+    X(dof_M0, m->nv)                              \
+    X(dof_invweight0, m->nv)                      \
+    X(tendon_invweight0, m->ntendon)              \
+    X(flexedge_invweight0, m->nflexedge)          \
+    X(actuator_acc0, m->nactuator)                \
+    X(cam_poscom0, 3 * m->ncam)                   \
+    X(light_poscom0, 3 * m->nlight)               \
+    X(geom_friction, 3 * m->ngeom)                \
+    X(pair_friction, 5 * m->npair)                \
+    X(actuator_gainprm, mjNGAIN * m->nactuator)   \
+    X(actuator_biasprm, mjNBIAS * m->nactuator)   \
+    X(actuator_forcerange, 2 * m->nactuator)
+
+/* Move an array of the model m to to[used …] (NULL: only count), and its end to a multiple of 64 bytes. */
+#define MF_TAKE(NAME, BYTES)                              \
+    {                                                     \
+        const size_t bytes = (BYTES);                     \
+        if (to && bytes) {                                \
+            memcpy(to + used, m->NAME, bytes);            \
+            m->NAME = (void *)(to + used);                \
+        }                                                 \
+        used += (bytes + 63) / 64 * 64;                   \
+    }
+
+/* Give the model arrays of its own, at `to`: of what an episode changes. Returns their bytes. */
+static size_t mf_take_own(mjModel *m, char *to) {
+    size_t used = 0;
+#define MF_TAKE_OWN(NAME, LENGTH) MF_TAKE(NAME, sizeof(mjtNum) * (size_t)(LENGTH))
+    MF_OWN_ARRAYS(MF_TAKE_OWN)
+#undef MF_TAKE_OWN
+    return used;
 }
 
-/* Bytes of the arrays that a model of its own has; `to`: copies them there and has the model point at them. */
-MF_INLINE size_t mf_own_arrays(mjModel *m, char *to) {
+/* The same of all arrays but assets, so that mj_setConst may write what it likes. */
+static size_t mf_take_all(mjModel *m, char *to) {
     size_t used = 0;
     MJMODEL_POINTERS_PREAMBLE(m)
-#undef MJ_M
-#define MJ_M(n) n
-#define X(TYPE, NAME, ROWS, COLUMNS)                                              \
-    if (!mf_shared_array(#NAME)) {                                                \
-        const size_t bytes = sizeof(TYPE) * (size_t)m->ROWS * (size_t)(COLUMNS);  \
-        if (to) {                                                                 \
-            memcpy(to + used, m->NAME, bytes);                                    \
-            m->NAME = (TYPE *)(void *)(to + used);                                \
-        }                                                                         \
-        used += (bytes + 63) / 64 * 64;                                           \
-    }
+#define X(TYPE, NAME, ROWS, COLUMNS)                                                                            \
+    if (strncmp(#NAME, "mesh_", 5) && strncmp(#NAME, "skin_", 5) && strncmp(#NAME, "tex_", 4) &&                \
+        strcmp(#NAME, "hfield_data"))                                                                           \
+        MF_TAKE(NAME, sizeof(TYPE) * (size_t)m->ROWS * (size_t)(COLUMNS))
     MJMODEL_POINTERS
 #undef X
     return used;
 }
 
-/* A copy of the model with arrays of its own, freed by `free`; NULL without memory. `base` must outlive it. */
-MF_INLINE mjModel *mf_own_model(const mjModel *base) {
+/* A copy of the model with the arrays that `take` gives it, freed by `free`; NULL without memory. `base` must outlive it. */
+static mjModel *mf_copy_model(const mjModel *base, size_t (*take)(mjModel *m, char *to)) {
     mjModel changed = *base;
     const size_t head = (sizeof(mjModel) + 63) / 64 * 64;
-    char *block = (char *)aligned_alloc(64, head + mf_own_arrays(&changed, NULL));
+    char *block = (char *)aligned_alloc(64, head + take(&changed, NULL));
     if (!block) return NULL;
-    mf_own_arrays(&changed, block + head);
+    take(&changed, block + head);
     memcpy(block, &changed, sizeof changed);
     return (mjModel *)(void *)block;
 }
+
+/* The model of one env. */
+MF_INLINE mjModel *mf_own_model(const mjModel *base) { return mf_copy_model(base, mf_take_own); }
 
 /* Numbers of an actuator's gain and bias that its force is proportional to: first … last-1. */
 MF_INLINE void mf_strength_range(const mjModel *m, int32_t actuator, int32_t *first, int32_t *last) {
@@ -61,12 +89,19 @@ MF_INLINE void mf_strength_range(const mjModel *m, int32_t actuator, int32_t *fi
 static __attribute__((unused)) void mf_own_model_draw(mjModel *m, const mjModel *base, const mf_random *o,
                                                       const mf_episode *e, mjData *data) {
     if (o->masses) {
+        mjModel *whole = mf_copy_model(base, mf_take_all);
+        if (!whole) mju_error("no memory for the masses of an episode");
         for (int32_t body = 1; body < m->nbody; body++) {
             const float factor = mf_random_mass(o, e, body);
-            m->body_mass[body] = base->body_mass[body] * factor;
-            for (int32_t k = 3 * body; k < 3 * body + 3; k++) m->body_inertia[k] = base->body_inertia[k] * factor;
+            whole->body_mass[body] = base->body_mass[body] * factor;
+            for (int32_t k = 3 * body; k < 3 * body + 3; k++) whole->body_inertia[k] = base->body_inertia[k] * factor;
         }
-        mj_setConst(m, data);
+        mj_setConst(whole, data);
+#define MF_COPY_OWN(NAME, LENGTH) \
+    if (m->NAME) memcpy(m->NAME, whole->NAME, sizeof(mjtNum) * (size_t)(LENGTH));
+        MF_OWN_ARRAYS(MF_COPY_OWN)
+#undef MF_COPY_OWN
+        free(whole);
     }
     if (o->frictions) {
         const float factor = mf_random_friction(o, e);

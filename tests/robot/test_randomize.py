@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +17,7 @@ from hypothesis import strategies as st
 
 from metta_fast.contracts.errors import UserError
 from metta_fast.contracts.slab import new_rows
+from metta_fast.envs.robot import env as env_module
 from metta_fast.envs.robot.env import TASKS, RobotFactory, RobotSim
 from metta_fast.resolve.compose import compose
 from metta_fast.resolve.explain import explain_text
@@ -231,6 +234,20 @@ def test_pushes_move_roots_that_can() -> None:
         "hopper": [(0, 1.0, 0.0)],
         "swimmer": [(0, 1.0, 0.0), (1, 0.0, 1.0)],
     }
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_all_that_mujoco_derives_from_masses_is_an_environments_own(task: str) -> None:
+    text = (Path(env_module.__file__).parent / "own_model.h").read_text()
+    own = set(re.findall(r"X\((\w+), ", text.partition("#define MF_OWN_ARRAYS(X)")[2].partition("/*")[0]))
+    path = RobotFactory(task).model.path
+    plain = mujoco.MjModel.from_xml_path(path)
+    changed = changed_model(path, Draws(1, 2, 3), MODEL)
+    arrays = {name for name in dir(plain) if isinstance(getattr(plain, name, None), np.ndarray)}
+    differ = {name for name in arrays if not np.array_equal(getattr(plain, name), getattr(changed, name))}
+    assert {"body_mass", "dof_invweight0", "geom_friction"} <= differ <= own
+    assert own <= arrays | {"flexedge_invweight0"}
+    assert changed.stat.meaninertia == plain.stat.meaninertia
 
 
 def test_odd_actuators_are_not_scaled(tmp_path: Any) -> None:
