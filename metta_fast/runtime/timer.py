@@ -14,6 +14,10 @@ PHASES = ("env", "inference", "copy", "advantage", "update")
 """Phases: env waits for a ready block; inference runs policy and sampling; copy moves rows in and actions out; …"""
 
 
+LAST = "update"
+"""The phase that ends an epoch."""
+
+
 class Timer:
     """Measures the host's seconds in each phase. On a GPU these are launching and waiting, not the kernels.
 
@@ -75,7 +79,8 @@ class DeviceTimer(Timer):
         self._done: list[tuple[str, torch.cuda.Event]] = []
 
     def clear(self) -> None:
-        """Begins an epoch; until it has marks, `phases` reports the one before."""
+        """Begins an epoch; until its update is marked, `phases` reports the one before: the next rollout may be under
+        way while figures are read."""
         self._done, self._marks = self._marks, []
         self.mark("")
 
@@ -88,7 +93,7 @@ class DeviceTimer(Timer):
         self._marks.append((phase, event))
 
     def phases(self) -> dict[str, float]:
-        marks = self._marks if len(self._marks) > 2 else self._done
+        marks = self._marks if self._marks and self._marks[-1][0] == LAST else self._done
         found: dict[str, float] = {}
         for (_, before), (phase, event) in pairwise(marks):
             found[phase] = found.get(phase, 0.0) + before.elapsed_time(event) / 1000
