@@ -1,81 +1,52 @@
-"""Makes a small film of a robot for the pages: some seconds of `metta-fast replay --video`, in fewer, smaller pictures.
+"""Films a trained lift of the cube from both cameras: the fixed one, and the wrist's picture beside it.
 
-python docs/film.py runs/<name> docs/ant.gif                      # three seconds from the second on
-python docs/film.py runs/<name> ant.gif --start 4 --seconds 2 --width 320
+metta-fast train env=lift_cube env.device=cuda run.name=lift
+python docs/film.py runs/lift docs/lift.gif --still docs/lift.png
 """
 
 import argparse
-import subprocess
-import sys
-import tempfile
 from pathlib import Path
 
+import numpy as np
 from PIL import Image
 
-COLORS = 48
-"""Of all pictures together: one palette keeps the film small."""
+import metta_fast
+from metta_fast.envs.robot.camera.artist import Artist, Pictures
+from metta_fast.envs.robot.camera.factory import beside
+from metta_fast.envs.robot.env import RobotSim
+from metta_fast.envs.robot.render import Renderer
 
-
-def shrink(film: Path, out: Path, *, start: float, seconds: float, width: int, per_second: int) -> int:
-    """Writes part of a GIF as a smaller one that repeats.
-
-    Args:
-        start, seconds: the part, in seconds of the film.
-        width: of a picture, in pixels.
-        per_second: pictures of a second.
-
-    Returns:
-        The number of pictures.
-    """
-    with Image.open(film) as whole:
-        each = whole.info["duration"] / 1000
-        numbers = [
-            round((start + i / per_second) / each)
-            for i in range(round(seconds * per_second))
-            if round((start + i / per_second) / each) < whole.n_frames
-        ]
-        if not numbers:
-            raise SystemExit(
-                f"{film}: {whole.n_frames * each:.1f} s long, begins to be shown after {start:g} s"
-            )
-        height = round(whole.height * width / whole.width)
-        pictures = []
-        for number in numbers:
-            whole.seek(number)
-            pictures.append(whole.convert("RGB").resize((width, height), Image.Resampling.LANCZOS))
-    sheet = Image.new("RGB", (width, height * len(pictures)))
-    for i, picture in enumerate(pictures):
-        sheet.paste(picture, (0, i * height))
-    palette = sheet.quantize(COLORS, method=Image.Quantize.MEDIANCUT)
-    frames = [picture.quantize(palette=palette, dither=Image.Dither.NONE) for picture in pictures]
-    frames[0].save(
-        out, save_all=True, append_images=frames[1:], duration=round(1000 / per_second), loop=0, optimize=True
-    )
-    return len(frames)
+HEIGHT, WIDTH, WRIST = 240, 320, 80
+EVERY, STILL = 2, 22
+"""Steps between two images, and the step of the still."""
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Makes a small film of a run's robot.")
+    parser = argparse.ArgumentParser(description="Films a trained lift of the cube from both cameras.")
     parser.add_argument("run", type=Path)
-    parser.add_argument("out", type=Path)
-    parser.add_argument("--start", type=float, default=2.0, help="seconds of the episode that are left out")
-    parser.add_argument("--seconds", type=float, default=3.0)
-    parser.add_argument("--width", type=int, default=280, help="pixels")
-    parser.add_argument("--per-second", type=int, default=10, help="pictures")
+    parser.add_argument("film", type=Path)
+    parser.add_argument("--still", type=Path)
+    parser.add_argument("--seed", type=int, default=3)
     given = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        film = Path(folder) / "film.gif"
-        words = [sys.executable, "-m", "metta_fast", "replay", str(given.run), "--video", str(film)]
-        subprocess.run(words, check=True)
-        count = shrink(
-            film,
-            given.out,
-            start=given.start,
-            seconds=given.seconds,
-            width=given.width,
-            per_second=given.per_second,
-        )
-    print(f"{given.run} → {given.out}: {count} pictures, {given.out.stat().st_size / 1000:.0f} kB")
+    policy = metta_fast.load_policy(str(given.run), deterministic=True, device="cpu")
+    sim = RobotSim("lift_cube", seed=given.seed)
+    obs, path = sim.reset(), sim.factory.model.path
+    images = []
+    with (
+        Renderer(path, HEIGHT, WIDTH) as overview,
+        Artist(Pictures(path, ("wrist",), WRIST), 1, len(sim.batch.physics(0))) as wrist,
+    ):
+        for _ in range(sim.factory.max_steps):
+            wrist.states[0] = sim.batch.physics(0)
+            wrist.draw()
+            images.append(Image.fromarray(beside(overview.render(sim.batch.physics(0)), wrist.pictures[0])))
+            obs, *_, info = sim.step(policy.act(np.asarray(obs, np.float32)[None])[0])
+    frames = [image.quantize(64) for image in images[::EVERY]]
+    step_ms = round(1000 * EVERY * sim.factory.step_s)
+    frames[0].save(given.film, save_all=True, append_images=frames[1:], duration=step_ms, loop=0)
+    if given.still:
+        images[STILL].quantize(128).save(given.still, optimize=True)
+    print(f"success {info['success']:.0f}, {len(frames)} images, {given.film.stat().st_size / 1e3:.0f} kB")
 
 
 if __name__ == "__main__":
