@@ -36,7 +36,7 @@ MOST_EPOCHS = 1000
 def run_warm_command(words: Sequence[str]) -> int:
     """Runs `metta-fast warm`. Returns 0, or raises UserError as `train` does."""
     given = parser().parse_args(words)
-    chosen = [*given.overrides, *(["--config-dir", given.config_dir] if given.config_dir else [])]
+    chosen = [*given.overrides, *(["--config-dir", given.config_dir] if given.config_dir is not None else [])]
     resolved = _resolved(chosen, trust=given.trust)
     print(printable("\n".join(warm(resolved))))
     return 0

@@ -81,6 +81,13 @@ BENCH = (
     "--return nan", "--return abc", "--return 1 --vector", "--limit 0", "--limit abc", "--limit -3", "--gpu", "--gpu-scale", "--gpu --quick",
     "--gpu-scale --train", "--vector env=grid", "--vector --vector-env nonesuch", "--vector --vector-rival nonesuch", "--vector --envs 0", "--vector --envs 1,x",
     "--vector-env sleep", "--vector-rival sb3 --train", "--simulator --quick --nonesuch", "--return inf",
+    "--robot", "--robot ant --gpu", "--robot ant --threads 2", "--robot ant --envs x", "--robot ant env.num_envs=3",
+)  # fmt: skip
+
+WARM = (
+    "nonesuch", "--nonesuch", "env.num_env=3", "trainer.gamma=high", "env=nonesuch", "hardware=nonesuch", "resume=/nonesuch", "--explain",
+    "--cfg", "--config-dir", "--config-dir /nonesuch", "--config-dir=", "env.device=cuda hardware=cpu", "env=", "=", "env=ant env.params.preset=fats",
+    "env.num_envs=0", "env=ant env.device=cuda", f"init_from={LONG}", "env=counter trainer.batch_size=1000000000000",
 )  # fmt: skip
 
 OTHER = (
@@ -108,7 +115,7 @@ def cases() -> Iterator[Case]:
             newest = command == "monitor" and word in ("--", ".")
             yield Case((command, word, *out), rc=(0, 2) if newest else (2,))
     for command, table in (
-        ("eval", EVAL), ("replay", REPLAY), ("export", EXPORT), ("monitor", MONITOR), ("new-env", NEW_ENV), ("new-robot", ROBOT), ("bench", BENCH),
+        ("eval", EVAL), ("replay", REPLAY), ("export", EXPORT), ("monitor", MONITOR), ("new-env", NEW_ENV), ("new-robot", ROBOT), ("bench", BENCH), ("warm", WARM),
     ):  # fmt: skip
         for text in table:
             words = (command, *text.split(" ")) if text else (command,)
