@@ -19,13 +19,17 @@ def test_the_operator_is_the_layers_one_by_one(layers, dtype) -> None:
     for operator in (None, dtype):
         critics.operator = operator
         action = torch.randn(20, 2, generator=torch.Generator().manual_seed(4)).requires_grad_()
-        q = critics(obs, action)
+        with torch.autocast(
+            "cpu", torch.bfloat16, enabled=dtype != torch.float32
+        ):  # the plain layers' own rounding
+            q = critics(obs, action)
         (q * weight).sum().backward()
         found[operator] = [q.detach(), action.grad, *(p.grad for p in critics.parameters())]
         critics.zero_grad()
-        frozen = critics(obs, action.detach().requires_grad_(), frozen=True)
+        with torch.autocast("cpu", torch.bfloat16, enabled=dtype != torch.float32):
+            frozen = critics(obs, action.detach().requires_grad_(), frozen=True)
         torch.testing.assert_close(frozen, q)
-    most = 1e-5 if dtype == torch.float32 else 0.1
+    most = 1e-5 if dtype == torch.float32 else 0.03
     for ours, plain in zip(found[dtype], found[None]):
         assert ours.dtype == plain.dtype
         assert (ours - plain).norm() <= most * plain.norm()
