@@ -14,6 +14,7 @@ pytest.importorskip("mujoco")
 pytest.importorskip("gymnasium")
 
 from metta_fast.envs.robot.env import RobotFactory, RobotSim
+from metta_fast.envs.robot.randomize import read_randomize
 from metta_fast.vector import make_vector
 from tests.robot.test_faults import cheetah
 from tests.vector.suite import BACKENDS
@@ -55,6 +56,7 @@ def test_a_copy_of_a_factory_has_every_option(tmp_path: Path) -> None:
         "preset": "exact",
         "njmax": 40,
         "nconmax": 9,
+        "randomize": {"mass": [0.8, 1.2], "latency": 1, "push": 1, "push_every": 50},
         "forward_reward_weight": 2.5,
     }
     parameters = inspect.signature(RobotFactory.__init__).parameters.keys() - {
@@ -66,6 +68,7 @@ def test_a_copy_of_a_factory_has_every_option(tmp_path: Path) -> None:
     assert own.keys() >= parameters, "a new option needs a value here that is not its default"
     factory = RobotFactory("half_cheetah", quiet=True, **own)
     plain = RobotFactory("half_cheetah")
+    held = {**own, "randomize": read_randomize(own["randomize"])}
     for copy in (
         pickle.loads(pickle.dumps(factory)),
         pickle.loads(pickle.dumps(pickle.loads(pickle.dumps(factory)))),
@@ -73,7 +76,7 @@ def test_a_copy_of_a_factory_has_every_option(tmp_path: Path) -> None:
         assert copy.spec == factory.spec
         assert copy.options == {"forward_reward_weight": 2.5}
         for name in parameters:
-            assert getattr(copy, name) == own[name] != getattr(plain, name), name
+            assert getattr(copy, name) == held[name] != getattr(plain, name), name
         np.testing.assert_array_equal(copy.record, factory.record)
 
 
