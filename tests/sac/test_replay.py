@@ -273,3 +273,15 @@ def test_without_files_it_is_empty_and_goes_on_counting():
     replay, _ = filled(1, 2, 64, [6, 6], 1, True)
     assert not ReplayFiles(replay).load(replay.position(), {})
     assert (replay.size, replay.added, replay.is_open) == (0, 12, False)
+
+
+def test_a_smaller_buffer_takes_the_newest_rows(tmp_path):
+    replay, _ = filled(1, 2, 64, [6] * 3, 1, True)
+    files = ReplayFiles(replay)
+    found = saved(tmp_path, files, 1)
+    small, _ = filled(9, 2, 5, [6], 1, True)
+    assert ReplayFiles(small).load(files.position(), found.kept())
+    assert (small.added, small.start, small.size) == (18, 13, 10)
+    rows = torch.arange(13, 18)
+    for name in ("mask", "reset", "action", "reward", "terminal", "truncation"):
+        same(getattr(small, name)[rows % small.places], getattr(replay, name)[rows % replay.places])
