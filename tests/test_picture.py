@@ -48,7 +48,7 @@ def test_a_film_is_cut_and_shrunk(tmp_path: Path) -> None:
 
     sys.path.insert(0, str(ROOT / "docs"))
     try:
-        from film import shrink  # type: ignore[import-not-found]
+        from robot_film import shrink  # type: ignore[import-not-found]
     finally:
         sys.path.pop(0)
     pictures = [Image.new("RGB", (80, 60), (2 * i, 100, 250 - 2 * i)) for i in range(100)]
