@@ -12,21 +12,18 @@ none.
 from __future__ import annotations
 
 import os
-import select
 import subprocess
 import tempfile
-import time
 import weakref
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from metta_fast.contracts.closing import Closing
 from metta_fast.contracts.env import Array
 from metta_fast.contracts.errors import UserError
-from metta_fast.envs.robot.child import last_line, start_child
+from metta_fast.envs.robot.child import end, read, start_child, why
 
 LIBRARIES = ("egl", "osmesa")
 """Graphics libraries in the order tried; MUJOCO_GL, if set, comes first."""
@@ -94,10 +91,10 @@ class Renderer(Closing):
         try:
             self._process.stdin.write(np.ascontiguousarray(physics, np.float64).tobytes())
             self._process.stdin.flush()
-            picture = self._read(int(np.prod(self.shape)), PICTURE_S)
+            picture = read(self._process, int(np.prod(self.shape)), PICTURE_S)
         except OSError as error:
             raise RuntimeError(
-                f"the process that draws robots ({self.library}) ended: {self._why()}"
+                f"the process that draws robots ({self.library}) ended: {why(self._process, self._words)}"
             ) from error
         return np.frombuffer(picture, np.uint8).reshape(self.shape)
 
@@ -117,47 +114,16 @@ class Renderer(Closing):
                 stdout=subprocess.PIPE,
                 stderr=self._words,
             )
-            unless_started.pop_all()  # _end closes it
-        self._finalizer = weakref.finalize(self, _end, self._process, self._words)
+            unless_started.pop_all()  # end closes it
+        self._finalizer = weakref.finalize(self, end, self._process, self._words)
         try:
-            if self._read(6, START_S) == b"ready\n":
+            if read(self._process, 6, START_S) == b"ready\n":
                 return None
             reason = "its output is not pictures"
         except OSError:
-            reason = self._why()
+            reason = why(self._process, self._words)
         except BaseException:  # a signal
             self.close()
             raise
         self.close()
         return reason
-
-    def _read(self, size: int, patience_s: float) -> bytes:
-        """Reads exactly this many bytes from the process. Raises OSError if it ends before."""
-        found = bytearray()
-        deadline = time.monotonic() + patience_s
-        while len(found) < size:
-            pipe = self._process.stdout
-            if not select.select([pipe], [], [], max(deadline - time.monotonic(), 0))[0]:
-                raise TimeoutError
-            part = os.read(pipe.fileno(), size - len(found))
-            if not part:
-                raise BrokenPipeError
-            found += part
-        return bytes(found)
-
-    def _why(self) -> str:
-        """Returns the last line that the process wrote, or how it ended."""
-        try:
-            code = self._process.wait(1.0)
-        except subprocess.TimeoutExpired:
-            return "it hangs"
-        return last_line(self._words) or f"it ended with code {code} without a message"
-
-
-def _end(process: Any, words: Any) -> None:
-    process.kill()
-    process.wait()
-    process.stdout.close()
-    words.close()
-    with suppress(BrokenPipeError):  # a state that it had not read
-        process.stdin.close()

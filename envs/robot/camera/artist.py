@@ -13,20 +13,18 @@ from __future__ import annotations
 import json
 import mmap
 import os
-import select
 import subprocess
 import tempfile
-import time
 import weakref
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from metta_fast.contracts.closing import Closing
 from metta_fast.contracts.errors import UserError
-from metta_fast.envs.robot.child import last_line, start_child
+from metta_fast.envs.robot.child import end, read, start_child, why
 from metta_fast.envs.robot.render import CURE, LIBRARIES
 
 START_S, DRAW_S = 60.0, 60.0
@@ -113,7 +111,7 @@ class Artist(Closing):
             try:
                 self._read(b"ready\n", START_S)
             except OSError:
-                reasons.append(f"{name}: {self._why()}")
+                reasons.append(f"{name}: {why(self._process, self._words)}")
                 self.close()
                 continue
             except BaseException:  # a signal
@@ -140,8 +138,8 @@ class Artist(Closing):
                 pass_fds=[number],
                 bufsize=0,
             )
-            unless_started.pop_all()  # _end closes it
-        self._finalizer = weakref.finalize(self, _end, self._process, self._words)
+            unless_started.pop_all()  # end closes it
+        self._finalizer = weakref.finalize(self, end, self._process, self._words)
 
     def _ask(self) -> None:
         if self._fresh:
@@ -162,35 +160,11 @@ class Artist(Closing):
             raise self._ended() from error
 
     def _ended(self) -> RuntimeError:
-        return RuntimeError(f"the process that draws pictures ({self.library}) ended: {self._why()}")
+        return RuntimeError(
+            f"the process that draws pictures ({self.library}) ended: {why(self._process, self._words)}"
+        )
 
     def _read(self, words: bytes, patience_s: float) -> None:
         """Reads these bytes from the process. Raises OSError if others come, or none."""
-        found, deadline = b"", time.monotonic() + patience_s
-        pipe = self._process.stdout
-        while len(found) < len(words):
-            if not select.select([pipe], [], [], max(deadline - time.monotonic(), 0))[0]:
-                raise TimeoutError
-            part = os.read(pipe.fileno(), len(words) - len(found))
-            if not part:
-                raise BrokenPipeError
-            found += part
-        if found != words:
+        if (found := read(self._process, len(words), patience_s)) != words:
             raise OSError(f"its output is {found!r}")
-
-    def _why(self) -> str:
-        """Returns the last line that the process wrote, or how it ended."""
-        try:
-            code = self._process.wait(1.0)
-        except subprocess.TimeoutExpired:
-            return "it hangs"
-        return last_line(self._words) or f"it ended with code {code} without a message"
-
-
-def _end(process: Any, words: Any) -> None:
-    process.kill()
-    process.wait()
-    process.stdout.close()
-    words.close()
-    with suppress(BrokenPipeError):
-        process.stdin.close()
