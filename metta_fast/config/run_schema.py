@@ -51,9 +51,18 @@ class RunConfig:
         "a shorter run has an evaluation, a replay and a reading at its end, if they are asked for",
         low=0,
     )
-    preempt_exit_code: int = key(
-        143,
-        "exit code after SIGTERM, for example the code on which a cloud restarts the job",
+    notices: str = key(
+        "auto",
+        "who announces that this machine will be taken away: auto (found out), none, a cloud whose metadata service is "
+        "asked (ec2, gcp, azure), or the scheduler of the job",
+        ("auto", "none", "ec2", "gcp", "azure", "skypilot", "sagemaker", "runpod", "slurm", "kubernetes"),
+    )
+    preempt_exit_code: int | None = key(
+        None,
+        "exit code after SIGTERM or a notice that the machine ends; null: that of the job's scheduler "
+        "(SkyPilot 33, SLURM 85 after SIGUSR1), 143 elsewhere",
+        kind="int",
+        null=True,
         low=0,
         high=255,
     )

@@ -104,7 +104,7 @@ class Trace:
     def __init__(self, folder: Path, trace_from: int, epochs: int) -> None:
         self._flag, self._folder = folder / "trace", folder / "traces"
         self._from, self._count = trace_from, epochs
-        self._asked = self._listens = False
+        self._asked = self._listens = self._took = False
         self._looked = 0.0
         self._profile: torch.profiler.profile | None = None
         self._first = 0
@@ -126,7 +126,7 @@ class Trace:
         """Writes an incomplete trace when the run ends."""
         if self._profile is not None:
             self._write(None)
-        if self._listens and threading.current_thread() is threading.main_thread():
+        if self._took:
             signal.signal(signal.SIGUSR1, self._before)
 
     def _start(self) -> torch.profiler.profile:
@@ -164,8 +164,10 @@ class Trace:
         self._listens = True
         self._before: Handler = signal.SIG_DFL
         how = f"touch {self._flag}"
-        if threading.current_thread() is threading.main_thread():
+        free = signal.getsignal(signal.SIGUSR1) == signal.SIG_DFL  # SLURM may end the run by it
+        if threading.current_thread() is threading.main_thread() and free:
             self._before = signal.signal(signal.SIGUSR1, self._ask)
+            self._took = True
             how += f", or kill -USR1 {os.getpid()}"
         self._log.info("profiler: for a trace, %s", how)
 

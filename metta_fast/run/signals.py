@@ -18,7 +18,7 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType, TracebackType
@@ -56,7 +56,13 @@ class Interrupted(KeyboardInterrupt):
 class Interrupt:
     """Handles SIGINT, SIGTERM and SIGHUP while the context lasts (none outside the main thread)."""
 
-    def __init__(self) -> None:
+    def __init__(self, also: Sequence[int] = ()) -> None:
+        """Changes no handler yet.
+
+        Args:
+            also: other signals that end a run, such as a scheduler's; left alone if the program handles them.
+        """
+        self._also = also
         self.reason: Reason | None = None
         """The first reason that came."""
         self._allowed: int | None = None
@@ -79,6 +85,9 @@ class Interrupt:
                     continue  # not Python's to give back; nohup
                 self._before[signum] = before
                 signal.signal(signum, self._handle)
+            for number in self._also:
+                if signal.getsignal(number) == signal.SIG_DFL:
+                    self._before[number] = signal.signal(number, self._handle)
         return self
 
     def __exit__(

@@ -8,9 +8,9 @@ A boundary is the moment after an update. Each takes a snapshot of all that a ch
 the run early (a signal, a dead worker, a NaN) drops the epoch in progress and saves the last snapshot. With
 `vector.restart_workers` an epoch whose workers broke is repeated with new ones, from the last snapshot.
 
-Exit codes: 0 trained to the end, 130 Ctrl-C, `run.preempt_exit_code` (143) SIGTERM or SIGHUP, 1 a failure
-while training, or what `Interrupt.request` was given. Mistakes of the user raise UserError (the command line exits
-with 2).
+Exit codes: 0 trained to the end, 130 Ctrl-C, `run.preempt_exit_code` (143, or the scheduler's) SIGTERM, SIGHUP or a
+notice that the machine ends, 1 a failure while training, or what `Interrupt.request` was given. Mistakes of the user
+raise UserError (the command line exits with 2).
 
     from metta_fast.run.trainer import Trainer
     code = Trainer(resolve(compose(["env=counter"]))).run()
@@ -42,6 +42,8 @@ from metta_fast.run.build import Parts, build_parts
 from metta_fast.run.callbacks import CallbackError, Callbacks
 from metta_fast.run.clocks import Clocks, unmet
 from metta_fast.run.evaluation import evaluate_policy, write_replay_page
+from metta_fast.run.notices.places import find
+from metta_fast.run.notices.watch import Watch
 from metta_fast.run.restart import restart_workers
 from metta_fast.run.run_writer import Log, RunWriter, claim
 from metta_fast.run.saver import Saver
@@ -103,7 +105,9 @@ class Trainer:
         self.stopped: str | None = None
         self.failure: BaseException | None = None
         self.interrupted = False
-        self.interrupt = Interrupt()
+        self._place = find(run.notices)
+        self.interrupt = Interrupt(self._place.signals)
+        self._notices: Watch | None = None
         self._build = build
         self._info: Row = {}
         """Statistics of the last epoch's episodes that the environments did not declare."""
@@ -131,6 +135,7 @@ class Trainer:
                 env=self.config.env.name,
             )
             self.log = self._writer.log
+            self._await_notices()
             self._code = self._run()
         return self._code
 
@@ -236,6 +241,17 @@ class Trainer:
         self._unused = False
         if start is None:
             self._take(with_env=False)  # no block is held yet; a reset repeats it
+
+    def _await_notices(self) -> None:
+        """Has the run end in time if the cloud announces that it takes this machine away."""
+        place = self._place
+        if place.scheduler is not None:
+            self.log.note(f"this job runs under {place.scheduler.name}")
+        if place.cloud is not None:
+            code = place.exit_code(self.config.run.preempt_exit_code)
+            self.log.note(f"notices of {place.cloud} that this machine ends are awaited")
+            self._notices = Watch(place.service, lambda why: self.interrupt.request(why, code))
+            self._closing.callback(self._notices.close)
 
     def _watch(self) -> None:
         """Shows every step of environments on the CPU; those on the GPU take less than a second for an epoch."""
@@ -360,7 +376,12 @@ class Trainer:
                 row |= figures
                 clocks.leave_out(row["eval/seconds"])
             self._write(row)
-        if self._saver.due(epoch) or evaluate:
+        save = evaluate
+        if self._notices is not None:
+            for text in self._notices.news():
+                self.log.warn(text)
+            save |= self._notices.take_save()
+        if self._saver.due(epoch) or save:
             self._saver.save()
         if clocks.replay.due(epoch):
             self._replay()
@@ -425,11 +446,15 @@ class Trainer:
         """Saves the last snapshot and returns the exit code."""
         self.interrupted = True
         self._saver.save_last()
-        said = f"stopped by {reason.text}" if reason.signum is not None else f"stopped: {reason.text}"
+        said = f"stopped: {reason.text}"
+        if reason.signum is not None:
+            said = f"stopped by {reason.text}{self._place.said(reason.signum)}"
         self._writer.end(f"{said}. {self._go_on('The state is saved')}")
         if reason.exit_code is not None:
             return reason.exit_code
-        return 130 if reason.signum == signal.SIGINT else self.config.run.preempt_exit_code
+        if reason.signum == signal.SIGINT:
+            return 130
+        return self._place.exit_code(self.config.run.preempt_exit_code, reason.signum)
 
     def _go_on(self, text: str) -> str:
         return self._saver.go_on(text, self.folder.path)

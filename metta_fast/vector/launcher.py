@@ -33,7 +33,7 @@ def main(link: Link, parent: int) -> None:
         link: the socket to the parent.
         parent: the parent's process id, which it sends itself: it may end before this process could ask for it.
     """
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGCHLD):
         signal.signal(number, _nothing)  # not SIG_IGN: programs that environments start would inherit that
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     name_process("mf-launcher")

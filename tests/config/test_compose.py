@@ -56,7 +56,7 @@ GUIDE = {  # key: (original, ultra_fast)
     "run.min_interval_s": (30, 30),
     "run.checkpoint_max_s": (300, 300),
     "run.dir": ("runs", "runs"),
-    "run.preempt_exit_code": (143, 143),
+    "run.preempt_exit_code": (None, None),
     "trainer.deterministic": (False, False),
     "policy.name": ("mlp", "mlp"),
     "policy.hidden_size": (128, 128),

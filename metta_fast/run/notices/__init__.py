@@ -1,0 +1,1 @@
+"""Hears that this machine will be taken away: metadata services of clouds, and schedulers' signals."""
