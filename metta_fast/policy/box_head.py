@@ -71,10 +71,7 @@ class BoxHead:
         (action − mean) / std is the noise itself (Kingma and Welling 2014, arXiv 1312.6114)."""
         mean, log_std = self._split(params)
         action = mean + noise * log_std.exp()
-        each = -0.5 * noise.square() - log_std - HALF_LOG_2PI
-        if self.squash:
-            each = each - log_slope(action)
-        return action, each.sum(-1)
+        return action, self._density(noise, log_std, action)
 
     def unit(self, action: Tensor) -> Tensor:
         """Returns an action […, W] in the policy's unit, for a critic: with squash within ±1."""
@@ -113,7 +110,10 @@ class BoxHead:
         return mean, bounded_log_std(log_std)
 
     def _logprob(self, mean: Tensor, log_std: Tensor, action: Tensor) -> Tensor:
-        distance = (action - mean) * (-log_std).exp()
+        return self._density((action - mean) * (-log_std).exp(), log_std, action)
+
+    def _density(self, distance: Tensor, log_std: Tensor, action: Tensor) -> Tensor:
+        """Returns the logprob […] of an action whose distance […, W] from the mean is in standard deviations."""
         each = -0.5 * distance.square() - log_std - HALF_LOG_2PI
         if self.squash:
             each = each - log_slope(action)

@@ -81,7 +81,7 @@ CHANGES = [
         [
             ("kl > 2 * desired", "kl > desired", "the rate falls too soon"),
             ("(kl > 0) & (kl < desired / 2)", "kl < desired / 2", "the rate grows where no step was taken"),
-            ("_left(config.clip_schedule,", "_left(config.schedule,", "the clip follows the rate's schedule"),
+            ("left(config.clip_schedule,", "left(config.schedule,", "the clip follows the rate's schedule"),
             (
                 "return min(1.0, steps / last) if last > 0",
                 "return steps / last if last > 0",
@@ -142,6 +142,17 @@ CHANGES = [
         [("            state = output.state\n", "", "a core forgets its state between chunks")],
     ),
     *in_file(
+        "metta_fast/algorithms/collecting.py",
+        "tests/run/test_init_from.py",
+        [
+            (
+                '.load_state_dict(state["reward_scale"])\n            self.reward_scale.restart()',
+                '.load_state_dict(state["reward_scale"])',
+                "a new run goes on with another's returns",
+            ),
+        ],
+    ),
+    *in_file(
         "metta_fast/algorithms/ppo/ppo.py",
         LEARNER + " tests/run/test_init_from.py tests/ppo/test_normalize.py",
         [
@@ -149,11 +160,6 @@ CHANGES = [
                 "            self.buffers.ratio.fill_(1)\n",
                 "            pass\n",
                 "V-trace starts with old ratios",
-            ),
-            (
-                '.load_state_dict(state["reward_scale"])\n            self.reward_scale.restart()',
-                '.load_state_dict(state["reward_scale"])',
-                "a new run goes on with another's returns",
             ),
             (
                 "self._measures_again = False\n            normalizer.take(self.buffers)\n",

@@ -54,10 +54,9 @@ class DevicePPO(PPO):
             self.buffers,
             then=self.summary.run,
             fused=self._fused_dtype(),
-            noise_color=self.config.trainer.noise_color,
             graphs=self.graphs,
             say=self.notes.append,
-            **self._common,
+            **self._rollout_keys,
         )
 
     def collect(self) -> None:

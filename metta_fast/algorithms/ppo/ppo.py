@@ -11,13 +11,13 @@ random is keyed by (seed, epoch), so a resumed run needs no RNG state.
 
 from __future__ import annotations
 
-import gc
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from metta_fast.algorithms.budget import LIVE, keep_steps, rows_needed
+from metta_fast.algorithms.collecting import Collecting
 from metta_fast.algorithms.hooks import Context, Hooks
 from metta_fast.algorithms.ppo.advantage.figures import Figures
 from metta_fast.algorithms.ppo.advantage.figures import metrics as update_metrics
@@ -29,33 +29,29 @@ from metta_fast.algorithms.ppo.step import SUMS
 from metta_fast.buffers.random_shift import RandomShift
 from metta_fast.buffers.rollout import Buffers
 from metta_fast.config.keys import Config
-from metta_fast.contracts.algorithm import POLICY_STATE, Choice, Metrics
+from metta_fast.contracts.algorithm import Choice, Metrics
 from metta_fast.contracts.device_vector import DeviceVector
 from metta_fast.contracts.env import EnvSpec
 from metta_fast.contracts.vector import VectorEnv
 from metta_fast.machine import hardware
 from metta_fast.policy.base import Policy
 from metta_fast.policy.frame_stack import FrameStack
-from metta_fast.policy.weights import OTHER_NETWORK, load_weights
 from metta_fast.rollout.base import Collector
-from metta_fast.rollout.c_rollout import C_ROLLOUT, CpuRollout
 from metta_fast.rollout.episode_stats import EpisodeStats
-from metta_fast.rollout.fast_paths import FUSED_ACT, SUMMARY_KERNELS
+from metta_fast.rollout.fast_paths import SUMMARY_KERNELS
 from metta_fast.rollout.finite_checks import check_loss_scale, check_update
-from metta_fast.rollout.graph_rollout import GraphRollout
 from metta_fast.rollout.reward_scale import RewardScale
-from metta_fast.rollout.rollout import Rollout
 from metta_fast.rollout.summary import Summary
 from metta_fast.runtime.fast_paths import choose
 from metta_fast.runtime.timer import ExactTimer, Timer
-from metta_fast.runtime.torch_setup import AUTOCAST, autocast, configure_torch
+from metta_fast.runtime.torch_setup import autocast, configure_torch
 from metta_fast.storage.altered import count, entry
 
 if TYPE_CHECKING:
     from metta_fast.runtime.compile_ahead import Ahead
 
 
-class PPO:
+class PPO(Collecting):
     """Implements metta_fast.contracts.algorithm.Algorithm.
 
     Args:
@@ -89,7 +85,6 @@ class PPO:
         self.paths = choose(PATHS, situation_of(policy, config, spec, device, self.hooks, vec))
         self.fast_paths: list[Choice] = self.paths.choices
         self.graphs = trainer.cuda_graphs is True
-        """Rollout and update replay as CUDA graphs."""
         self.timer = self._make_timer()
         configure_torch(trainer, device)
         self.buffers = self._make_buffers()
@@ -115,6 +110,7 @@ class PPO:
             "compile_mode": trainer.compile_mode if trainer.compile else None,
         }
         """Arguments that rollout and learner share."""
+        self._rollout_keys = {**self._common, "noise_color": trainer.noise_color}
         self.rollout: Collector = self._make_rollout()
         self.learner = self._make_learner()
         self._update_figures = Figures(policy, self.buffers, self.reward_scale, device)
@@ -161,30 +157,6 @@ class PPO:
             **self._common,
         )
 
-    def _make_rollout(self) -> Collector:
-        """Makes the rollout that the run's fast paths choose."""
-        vec = cast("VectorEnv", self.vec)
-        keys: dict[str, Any] = {
-            "zero_copy": self.config.vector.zero_copy,
-            "noise_color": self.config.trainer.noise_color,
-        }
-        if not self.graphs:
-            kind = CpuRollout if self.paths.uses(C_ROLLOUT) else Rollout
-            return kind(vec, self.policy, self.buffers, **keys, **self._common)
-        return GraphRollout(
-            vec,
-            self.policy,
-            self.buffers,
-            fused=self._fused_dtype(),
-            say=self.notes.append,
-            **keys,
-            **self._common,
-        )
-
-    def _fused_dtype(self) -> torch.dtype | None:
-        """Returns the dtype of the layers in the rollout's kernel, or None without a kernel."""
-        return AUTOCAST[self.config.trainer.precision] if self.paths.uses(FUSED_ACT) else None
-
     def _compile_ahead(self) -> Ahead:
         """Compiles all kernels of an epoch in parallel, not one by one at their first launch. Changes no weights,
         environments or statistics."""
@@ -195,14 +167,6 @@ class PPO:
             self.rollout.rehearse()
             self.summary.run()
         return ahead
-
-    def use(self, vec: VectorEnv) -> None:
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)  # copies from the old vector's rows have ended
-        self.vec = vec
-        del self.rollout
-        gc.collect()  # the old rollout's CUDA graphs hold memory and are in a reference cycle
-        self.rollout = self._make_rollout()
 
     def collect(self) -> None:
         """Fills the buffers with one rollout.
@@ -230,10 +194,7 @@ class PPO:
             self.buffers.fill_magic()
         if self.config.trainer.advantage == "vtrace":
             self.buffers.ratio.fill_(1)
-        if not self.rollout.held:
-            self.episodes.restart(staggered=self.spec.stagger)
-            if self.reward_scale:
-                self.reward_scale.restart()
+        self._restart_episodes()
         if not self._measured:
             self._measure()
         self.rollout.collect(self.epoch, self._rows_needed())
@@ -266,23 +227,8 @@ class PPO:
         if 0 < self._remaining() < self.config.trainer.batch_size:
             keep_steps(self.buffers, self._remaining())
 
-    def _remaining(self) -> int:
-        """Returns the agent steps up to trainer.total_timesteps."""
-        return self.config.trainer.total_timesteps - self.steps
-
     def _read_summary(self, figures: list[float], epoch: int) -> None:
         self._rollout_steps, self._episode_means = self.summary.read(figures, epoch)
-
-    def _before_rollout(self) -> None:
-        if self.hooks.on_collect:
-            context = self._context()
-            for hook in self.hooks.on_collect:
-                hook(context)
-
-    def _after_rollout(self) -> None:
-        context = self._context()
-        for hook in self.hooks.on_rollout:
-            hook(context)
 
     def update(self) -> None:
         """Learns from the rollout and counts the epoch.
@@ -342,11 +288,6 @@ class PPO:
         for hook in self.hooks.due(context.epoch):
             self._metrics |= hook(context)
 
-    def metrics(self) -> Metrics:
-        """Returns the last epoch's metrics; env/* only if an episode ended in it."""
-        phases = self.timer.phases()
-        return self._metrics | {f"perf/time/{phase}": seconds for phase, seconds in phases.items()}
-
     def _context(self) -> Context:
         return Context(
             self.buffers,
@@ -358,10 +299,6 @@ class PPO:
         )
 
     # ---- state ----
-
-    def rollout_state(self) -> dict[str, Any]:
-        """Returns the state that belongs to the held row: the core's, and the unfinished episodes' statistics."""
-        return {"core": self.rollout.state_dict(), "episodes": self.episodes.state_dict()}
 
     def state_dict(self) -> dict[str, Any]:
         """Returns copies of everything but the vector's own state, cheap enough for every boundary.
@@ -375,24 +312,8 @@ class PPO:
         recent = self.episodes.recent.state()
         return {"steps": self.steps, "epoch": self.epoch, "recent_returns": recent}
 
-    def env_state(self) -> Any:
-        """Returns a function that returns the environments' state as of the last boundary."""
-        return self.vec.snapshot()
-
     def _tensors(self) -> dict[str, Any]:
-        state = self.learner.state_dict()
-        if self.reward_scale:
-            state["reward_scale"] = self.reward_scale.state_dict()
-        if self._keep_rollout and self.rollout.held:
-            state["rollout"] = self.rollout_state()
-        return state
-
-    def start_from(self, state: dict[str, Any], source: str) -> None:
-        """Loads another run's policy and normalizers. Optimizer and counters start fresh."""
-        load_weights(self.policy, entry(state, POLICY_STATE), source, OTHER_NETWORK)
-        if self.reward_scale and "reward_scale" in state:
-            self.reward_scale.load_state_dict(state["reward_scale"])
-            self.reward_scale.restart()
+        return {**self.learner.state_dict(), **self._collected_state()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continues from `state`. Load the vector's state first; without one, new episodes start.
@@ -404,11 +325,4 @@ class PPO:
         self.learner.load_state_dict(state)
         self._measured = self._measures_again = False
         self.steps, self.epoch = steps, epoch
-        self.episodes.recent.load(state.get("recent_returns", ()))  # not in a checkpoint of before
-        if self.reward_scale and "reward_scale" in state:
-            self.reward_scale.load_state_dict(state["reward_scale"])
-        rollout = state.get("rollout")
-        if rollout is None:
-            self.rollout.forget()
-        elif self.rollout.load_state_dict(entry(rollout, "core", "rollout.")):
-            self.episodes.load_state_dict(entry(rollout, "episodes", "rollout."))
+        self._load_collected(state)

@@ -9,7 +9,6 @@ updates are done. Everything random is keyed by (seed, epoch), so a resumed run 
 
 from __future__ import annotations
 
-import gc
 import math
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -18,6 +17,7 @@ from typing import Any, cast
 import torch
 
 from metta_fast.algorithms.budget import LIVE, keep_steps, rows_needed
+from metta_fast.algorithms.collecting import Collecting
 from metta_fast.algorithms.hooks import Context, Hooks
 from metta_fast.algorithms.sac.critics import Critics
 from metta_fast.algorithms.sac.fast_paths import CRITIC_OPERATOR, PATHS
@@ -29,22 +29,18 @@ from metta_fast.buffers.replay import Replay
 from metta_fast.buffers.rollout import Buffers
 from metta_fast.config.frame_stack import stacked
 from metta_fast.config.keys import Config
-from metta_fast.contracts.algorithm import POLICY_STATE, Choice, KeptState, Metrics
+from metta_fast.contracts.algorithm import Choice, KeptState, Metrics
 from metta_fast.contracts.device_vector import DeviceVector
 from metta_fast.contracts.env import EnvSpec
 from metta_fast.contracts.errors import NonFiniteError
 from metta_fast.contracts.vector import VectorEnv
 from metta_fast.policy.base import Policy
 from metta_fast.policy.frame_stack import FrameStack
-from metta_fast.policy.weights import OTHER_NETWORK, load_weights
 from metta_fast.rollout.base import Collector
-from metta_fast.rollout.c_rollout import C_ROLLOUT, CpuRollout
 from metta_fast.rollout.device_rollout import DeviceRollout
 from metta_fast.rollout.episode_stats import EpisodeStats
-from metta_fast.rollout.fast_paths import FUSED_ACT, SUMMARY_KERNELS
-from metta_fast.rollout.graph_rollout import GraphRollout
+from metta_fast.rollout.fast_paths import SUMMARY_KERNELS
 from metta_fast.rollout.reward_scale import RewardScale
-from metta_fast.rollout.rollout import Rollout
 from metta_fast.rollout.summary import Summary
 from metta_fast.runtime.fast_paths import Situation, choose
 from metta_fast.runtime.replay_files import ReplayFiles
@@ -53,7 +49,7 @@ from metta_fast.runtime.torch_setup import AUTOCAST, autocast, configure_torch
 from metta_fast.storage.altered import count, entry, number
 
 
-class SAC:
+class SAC(Collecting):
     """Implements metta_fast.contracts.algorithm.Algorithm and KeepsStates.
 
     Args:
@@ -165,32 +161,18 @@ class SAC:
 
     def _make_rollout(self) -> Collector:
         """Makes the rollout for where environments step, with the run's fast paths."""
-        fused = AUTOCAST[self.config.trainer.precision] if self.paths.uses(FUSED_ACT) else None
-        if self.config.vector.backend == "gpu":
-            return DeviceRollout(
-                cast("DeviceVector", self.vec),
-                self.policy,
-                self.buffers,
-                then=lambda: None,
-                fused=fused,
-                graphs=self.graphs,
-                say=self.notes.append,
-                **self._rollout_keys,
-            )
-        vec, zero_copy = cast("VectorEnv", self.vec), self.config.vector.zero_copy
-        keys: dict[str, Any] = {"zero_copy": zero_copy, **self._rollout_keys}
-        if self.graphs:
-            return GraphRollout(vec, self.policy, self.buffers, fused=fused, say=self.notes.append, **keys)
-        kind = CpuRollout if self.paths.uses(C_ROLLOUT) else Rollout
-        return kind(vec, self.policy, self.buffers, **keys)
-
-    def use(self, vec: VectorEnv) -> None:
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)  # copies from the old vector's rows have ended
-        self.vec = vec
-        del self.rollout
-        gc.collect()  # the old rollout's CUDA graphs hold memory and are in a reference cycle
-        self.rollout = self._make_rollout()
+        if self.config.vector.backend != "gpu":
+            return super()._make_rollout()
+        return DeviceRollout(
+            cast("DeviceVector", self.vec),
+            self.policy,
+            self.buffers,
+            then=lambda: None,
+            fused=self._fused_dtype(),
+            graphs=self.graphs,
+            say=self.notes.append,
+            **self._rollout_keys,
+        )
 
     # ---- an epoch ----
 
@@ -201,15 +183,11 @@ class SAC:
             NonFiniteError: an observation, reward or action is NaN or infinite. No weight was changed.
             VectorError, EnvError: raised by the vector.
         """
-        context = self._context()
-        for hook in self.hooks.on_collect:
-            hook(context)
+        self._before_rollout()
         self.timer.clear()
         if not self.rollout.held:
             self.replay.cut()
-            self.episodes.restart(staggered=self.spec.stagger)
-            if self.reward_scale:
-                self.reward_scale.restart()
+        self._restart_episodes()
         if self._empty_again:
             self._empty_again = False
             self.notes.append(
@@ -231,9 +209,7 @@ class SAC:
         normalizer = self.policy.normalizer
         if normalizer is not None:
             normalizer.take(self.buffers)
-        context = self._context()
-        for hook in self.hooks.on_rollout:
-            hook(context)
+        self._after_rollout()
         self.timer.lap("copy")
 
     def _agent_rows(self) -> int:
@@ -251,10 +227,6 @@ class SAC:
             return None  # such a rollout has all its rows
         live = self.steps / (self.epoch * self._agent_rows()) if self.steps else LIVE
         return rows_needed(self._remaining(), self.buffers.num_agents, self.buffers.horizon, min(live, 1.0))
-
-    def _remaining(self) -> int:
-        """Returns the agent steps up to trainer.total_timesteps."""
-        return self.config.trainer.total_timesteps - self.steps
 
     def update(self) -> None:
         """Learns from the replay buffer and counts the epoch.
@@ -308,11 +280,6 @@ class SAC:
         self._metrics |= {"train/updates": self.learner.updates, "train/replay": self.replay.size}
         self._metrics |= {"train/epoch": epoch + 1, "train/steps": self.steps}
 
-    def metrics(self) -> Metrics:
-        """Returns the last epoch's metrics; env/* only if an episode ended in it."""
-        phases = self.timer.phases()
-        return self._metrics | {f"perf/time/{phase}": seconds for phase, seconds in phases.items()}
-
     def _context(self) -> Context:
         done = min(1.0, self.steps / self.config.trainer.total_timesteps)
         return Context(self.buffers, self.config.seed, self.epoch, done, policy=self.policy, timer=self.timer)
@@ -324,15 +291,7 @@ class SAC:
         state = self.learner.state_dict()
         state |= {"steps": self.steps, "epoch": self.epoch, "owed": self._owed}
         state |= {"recent_returns": self.episodes.recent.state(), "replay": dict(self._position)}
-        if self.reward_scale:
-            state["reward_scale"] = self.reward_scale.state_dict()
-        if self._keep_rollout and self.rollout.held:
-            state["rollout"] = {"core": self.rollout.state_dict(), "episodes": self.episodes.state_dict()}
-        return state
-
-    def env_state(self) -> Any:
-        """Returns a function that returns the environments' state as of the last boundary."""
-        return self.vec.snapshot()
+        return {**state, **self._collected_state()}
 
     def kept_states(self) -> dict[str, KeptState | Callable[[], Any]]:
         """Returns the replay buffer's rows, file by file."""
@@ -345,11 +304,8 @@ class SAC:
 
     def start_from(self, state: dict[str, Any], source: str) -> None:
         """Loads another run's policy and normalizers. Critics, optimizers, buffer and counters start fresh."""
-        load_weights(self.policy, entry(state, POLICY_STATE), source, OTHER_NETWORK)
+        super().start_from(state, source)
         self.learner.start_again()
-        if self.reward_scale and "reward_scale" in state:
-            self.reward_scale.load_state_dict(state["reward_scale"])
-            self.reward_scale.restart()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continues from `state`. Load the vector's state first; without one, new episodes start.
@@ -369,11 +325,4 @@ class SAC:
         self._position = position
         if not self.replay.rewind(position):
             self.replay.forget(position["added"])
-        self.episodes.recent.load(state.get("recent_returns", ()))
-        if self.reward_scale and "reward_scale" in state:
-            self.reward_scale.load_state_dict(state["reward_scale"])
-        rollout = state.get("rollout")
-        if rollout is None:
-            self.rollout.forget()
-        elif self.rollout.load_state_dict(entry(rollout, "core", "rollout.")):
-            self.episodes.load_state_dict(entry(rollout, "episodes", "rollout."))
+        self._load_collected(state)
