@@ -17,6 +17,7 @@ from metta_fast.algorithms.hooks import Hooks
 from metta_fast.algorithms.ppo.c.mlp_update import C_UPDATE
 from metta_fast.algorithms.ppo.fast_paths import LOSS_KERNELS, PATHS, situation_of
 from metta_fast.algorithms.registry import kind_of
+from metta_fast.algorithms.sac import fast_paths as off_policy
 from metta_fast.config.keys import PolicyConfig
 from metta_fast.contracts.algorithm import Choice
 from metta_fast.envs import make_factory
@@ -83,7 +84,11 @@ def test_no_path_is_hidden() -> None:
     assert chooses(ast.parse("ok = find_spec('triton') is not None"))
 
 
-@pytest.mark.parametrize("path", PATHS, ids=lambda path: path.name)
+ALL = {path.name: path for path in (*PATHS, *off_policy.PATHS)}
+"""Of every algorithm of ours."""
+
+
+@pytest.mark.parametrize("path", ALL.values(), ids=ALL)
 def test_each_path_has_its_differential_test(path: FastPath) -> None:
     assert REGISTRY[path.name] is path
     file, _, name = path.test.partition("::")
@@ -93,7 +98,7 @@ def test_each_path_has_its_differential_test(path: FastPath) -> None:
 
 
 def test_all_that_is_registered_can_be_chosen() -> None:
-    assert {path.name for path in PATHS} == set(REGISTRY)
+    assert set(ALL) == set(REGISTRY)
 
 
 def test_a_path_without_a_test_or_with_anothers_name_is_refused() -> None:

@@ -45,6 +45,8 @@ class Length:
     repeats: int
 
 
+ROBOT = "robot"
+"""The mode, and the option that chooses it."""
 LENGTHS = {
     "compare": Length(10.0, 5),
     "ablate": Length(5.0, 5),
@@ -54,7 +56,7 @@ LENGTHS = {
     "train": Length(5.0, 5),
     "env": Length(1.0, 5),
     "sb3": Length(10.0, 5),
-    "robot": Length(1.0, 5),
+    ROBOT: Length(1.0, 5),
     "gpu": Length(0.5, 5),
 }
 """Mode → its length, unless --seconds and --repeats are given."""
@@ -67,7 +69,7 @@ QUICK = {
     "train": Length(1.0, 2),
     "env": Length(0.3, 1),
     "sb3": Length(1.0, 2),
-    "robot": Length(0.5, 1),
+    ROBOT: Length(0.5, 1),
     "gpu": Length(0.3, 2),
 }
 """Mode → its length with --quick; --repeats is then at most this."""
@@ -167,7 +169,7 @@ def mode(given: argparse.Namespace) -> str:
     for name in ("ablate", "simulator", "vector", "advantage", "train", "find_batch"):
         if getattr(given, name):
             return name
-    return next((name for name in ("env", "sb3", "robot") if getattr(given, name)), "compare")
+    return next((name for name in ("env", "sb3", ROBOT) if getattr(given, name)), "compare")
 
 
 def length(given: argparse.Namespace) -> Length:
@@ -195,7 +197,7 @@ def check(given: argparse.Namespace) -> None:
         raise UserError("--quick has no effect with --gpu-scale alone; add --gpu, or remove it")
     if given.threads is not None and not given.env:
         raise UserError(f"--threads {given.threads} goes with --env NAME")
-    if given.envs is not None and what not in ("env", "vector", "robot"):
+    if given.envs is not None and what not in ("env", "vector", ROBOT):
         raise UserError(f"--envs {given.envs} goes with --env NAME, --robot NAME or --vector")
     for option, value in (("--vector-env", given.vector_env), ("--vector-rival", given.vector_rival)):
         if value is not None and what != "vector":

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from metta_fast.bench.arguments import check, length, mode, parser
+from metta_fast.bench.arguments import ROBOT, check, length, mode, parser
 from metta_fast.bench.charts import chart
 from metta_fast.bench.gpu.report import GpuReport
 from metta_fast.bench.harness.machine import describe
@@ -36,7 +36,7 @@ REPORTS: dict[str, type[Report]] = {
     "env": StepReport,
     "ablate": LadderReport,
     "vector": VectorReport,
-    "robot": RobotReport,
+    ROBOT: RobotReport,
 }
 """Mode → its own kind of report, where rows and ratios do not suffice."""
 
@@ -60,7 +60,7 @@ def _measure(words: list[str]) -> int:
 
             print(find_batch(given.overrides, _say))
             return 0
-        if what in ("gpu", "robot"):
+        if what in ("gpu", ROBOT):
             from metta_fast.bench.gpu.command import check_machine
 
             check_machine(option=f"--{what}")
@@ -110,7 +110,7 @@ def run(what: str, given: argparse.Namespace, report: Report) -> None:
             given.envs or ("16" if given.quick else stepping.ENVS),
         )
         stepping.measure(report, given.env, todo, seconds, repeats, _say)
-    elif what == "robot":
+    elif what == ROBOT:
         from metta_fast.bench.robots import cases
         from metta_fast.bench.robots import command as robots
 
