@@ -47,6 +47,11 @@ def check_image(config: EnvConfig) -> None:
             f"env.image.cameras={shown(config.image.cameras)} has no effect with env.factory={config.factory}: it is "
             "for our robots; leave it out"
         )
+    if not config.image.cameras and config.renderer != "auto":
+        raise UserError(
+            f"env.renderer={config.renderer} has no effect without env.image.cameras, as in env=lift_cube_wrist; leave "
+            "it out, or name cameras of a robot's model"
+        )
     for name, value in vars(config.image).items():
         if not config.image.cameras and value != getattr(ImageConfig(), name):
             raise UserError(

@@ -78,7 +78,7 @@ def _robot(config: EnvConfig) -> EnvFactory:
     from metta_fast.envs.robot.camera.factory import CameraFactory
 
     image = {name: value for name, value in vars(config.image).items() if name != "cameras"}
-    return CameraFactory(robot, tuple(config.image.cameras), **image)
+    return CameraFactory(robot, tuple(config.image.cameras), renderer=config.renderer, **image)
 
 
 def _c(config: EnvConfig) -> EnvFactory:

@@ -238,8 +238,8 @@ class RobotFactory:
         return True
 
     def gpu_keys(self) -> tuple[str, ...]:
-        """Returns keys of env.params that were given and have an effect with env.device=cuda only."""
-        return tuple(name for name in ON_GPU if getattr(self, name) is not None)
+        """Returns keys that were given and have an effect with env.device=cuda only."""
+        return tuple(f"env.params.{name}" for name in ON_GPU if getattr(self, name) is not None)
 
     def differences(self) -> list[str]:
         """Returns how robots differ from their model, in words, a line for each range."""

@@ -111,6 +111,13 @@ class EnvConfig:
         "runs on the GPU)",
         ("auto", "cpu", "cuda"),
     )
+    renderer: str = key(
+        "auto",
+        "what draws env.image.cameras while training: batch (MuJoCo Warp's, all robots at once on the GPU), sequential "
+        "(MuJoCo's OpenGL on the CPU's physics), or auto (batch with env.device=cuda, else sequential); evaluation on "
+        "the CPU is always drawn by MuJoCo's OpenGL",
+        ("auto", "batch", "sequential"),
+    )
     observation: str = key(
         "compact",
         "grid: tokens [200, 3], dense [11, 11, 24] or compact [387], all uint8; other environments: default, or the "

@@ -97,7 +97,7 @@ def has_gpu_states(factory: EnvFactory) -> bool:
 
 
 def gpu_keys(factory: EnvFactory) -> tuple[str, ...]:
-    """Returns keys of env.params that were given and have an effect only on the GPU."""
+    """Returns keys ("env.params.preset") that were given and have an effect only on the GPU."""
     return _ask(factory, "gpu_keys", ())
 
 

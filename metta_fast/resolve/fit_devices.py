@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from metta_fast.config.keys import config_from_dict, config_to_dict, put, shown
+from metta_fast.config.keys import config_from_dict, config_to_dict, get, put, shown
 from metta_fast.contracts.env import EnvFactory, EnvSpec
 from metta_fast.contracts.env_answers import fixed_num_envs, gpu_keys, gpu_only_if_asked, tensors_device
 from metta_fast.contracts.errors import UserError
@@ -151,7 +151,7 @@ class Devices:
             raise UserError(f"env.device=cuda: {missing.why}; {missing.cure}")
         if env.device == "cpu" and (keys := gpu_keys(factory)):
             raise UserError(
-                f"env.params.{keys[0]}={shown(env.params[keys[0]])} has no effect with env.device=cpu: it is for "
+                f"{keys[0]}={shown(get(self.config, keys[0]))} has no effect with env.device=cpu: it is for "
                 f"{spec.name} on the GPU; leave it out, or give env.device=cuda"
             )
         if env.device == "cuda":

@@ -106,9 +106,9 @@ def test_a_resume_elsewhere_starts_new_episodes() -> None:
 
 def test_keys_for_the_gpu() -> None:
     factory = RobotFactory("reacher", preset="exact", njmax=40)
-    assert gpu_keys(factory) == ("preset", "njmax")
+    assert gpu_keys(factory) == ("env.params.preset", "env.params.njmax")
     copy, arguments = factory.__reduce__()
-    assert gpu_keys(copy(*arguments)) == ("preset", "njmax")
+    assert gpu_keys(copy(*arguments)) == ("env.params.preset", "env.params.njmax")
     for keys, message in (
         ({"preset": "exakt"}, "preset='exakt' is not known; did you mean"),
         ({"nconmax": 0}, "nconmax=0: expected a whole number"),

@@ -1,4 +1,5 @@
 """Observes robots through cameras of their model: pictures by MuJoCo's own renderer, on the CPU's physics.
+On a GPU, envs/robot/warp/draw/ draws them.
 
     env=lift_cube env.image.cameras=[wrist]
 

@@ -10,7 +10,7 @@ positions of all hinges and slides.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,14 +20,19 @@ from metta_fast.contracts.errors import UserError
 from metta_fast.envs.robot.camera.artist import CHANNELS, Pictures
 from metta_fast.envs.robot.camera.batch import CameraBatch
 from metta_fast.envs.robot.env import RobotFactory
+from metta_fast.envs.robot.warp.draw.context import Drawn
 
 if TYPE_CHECKING:
+    import torch
+
+    from metta_fast.contracts.device_vector import DeviceVector
     from metta_fast.envs.frame_recorder import FrameRecorder
     from metta_fast.envs.robot.viewer import RobotViewer
 
 PROCESS_BYTES = 150 << 20
 """Of a process that draws, with Python, MuJoCo and a graphics library on the CPU (151 MB were measured)."""
 READERS = ("actor", "critic")
+RENDERERS = ("auto", "batch", "sequential")
 
 
 def beside(image: Array, pictures: Array) -> Array:
@@ -59,6 +64,8 @@ class CameraFactory:
         kind: rgb [size, size, 3], depth [size, size, 1] or rgbd [size, size, 4], all uint8.
         far: metres along the view that 255 of a depth stands for; what is further is 255 too.
         state: who reads the task's own observation: actor, or critic (the critic alone).
+        renderer: which draws in training: batch (on the GPU), sequential (on the CPU), or auto (that of the device).
+            Batches on the CPU, as in evaluation, are always drawn by MuJoCo's OpenGL.
 
     Raises:
         UserError: a camera that the model has not, or no camera.
@@ -73,6 +80,7 @@ class CameraFactory:
         kind: str = "rgb",
         far: float = 1.0,
         state: str = "actor",
+        renderer: str = "auto",
     ) -> None:
         self.robot, self.cameras, self.state = robot, tuple(cameras), state
         known = robot.model.cameras
@@ -84,6 +92,9 @@ class CameraFactory:
                 )
         if not self.cameras or len({*self.cameras}) < len(self.cameras):
             raise UserError(f"env.image.cameras={list(self.cameras)}: expected names of different cameras")
+        if renderer not in RENDERERS:
+            raise UserError(f"env.renderer={renderer!r}: expected {', '.join(RENDERERS)}")
+        self.renderer = renderer
         if state not in READERS:
             raise UserError(f"env.image.state={state!r}: expected {' or '.join(READERS)}")
         self.what = Pictures(robot.model.path, self.cameras, size, kind, far)
@@ -113,21 +124,57 @@ class CameraFactory:
         inner = self.robot.make_batch(first_env, num_envs, total_envs)
         return CameraBatch(inner, num_envs, self.what, self.leaves, self.places)
 
-    def make_device_vector(self, *_: Any) -> Any:
-        """Raises UserError: see `gpu_obstacle`."""
-        raise UserError("env.device=cuda: " + "; ".join(self.gpu_obstacle()))
+    def make_device_vector(
+        self, num_envs: int, device: torch.device, first_env: int, total_envs: int
+    ) -> DeviceVector:
+        """Makes the environments on `device` with MuJoCo Warp, drawn by its batched renderer.
 
-    def gpu_obstacle(self) -> tuple[str, str]:
-        """Returns why these robots cannot step on a GPU, with the cure."""
-        return "pictures (env.image.cameras) are drawn for robots on the CPU only", "give env.device=cpu"
+        Raises:
+            UserError: see `gpu_obstacle`, or MuJoCo Warp does not support the model.
+        """
+        if found := self.gpu_obstacle():
+            raise UserError("env.device=cuda: " + "; ".join(found))
+        from metta_fast.envs.robot.warp.draw.rows import Seen
+        from metta_fast.envs.robot.warp.vector import WarpVector
+
+        seen = Seen(self.spec, self._drawn(), self.leaves, self.places)
+        return WarpVector(self.robot, num_envs, device, first_env, total_envs, seen)
+
+    def _drawn(self) -> Drawn:
+        what = self.what
+        return Drawn(what.cameras, what.size, what.kind, what.far)
+
+    def gpu_obstacle(self) -> tuple[str, str] | None:
+        """Returns why these robots cannot step on a GPU, with the cure; None if they can."""
+        if self.renderer == "sequential":
+            return (
+                "env.renderer=sequential draws robots on the CPU's physics only",
+                "leave env.renderer out, or give env.device=cpu",
+            )
+        return self.robot.gpu_obstacle()
+
+    def gpu_bytes(self) -> tuple[int, int]:
+        """Returns the bytes on the GPU of any number of these robots, and of each, by an estimate."""
+        from metta_fast.envs.robot.warp.how import how_of, with_room
+        from metta_fast.envs.robot.warp.memory import bytes_of
+
+        return bytes_of(with_room(how_of(self.robot, self._drawn())))
 
     def gpu_only_if_asked(self) -> str:
         """Returns why env.device=auto leaves robots on the CPU."""
-        return self.gpu_obstacle()[0]
+        return self.robot.gpu_only_if_asked()
+
+    def has_gpu_states(self) -> bool:
+        """Returns whether states of robots on the GPU are of another form than those on the CPU."""
+        return self.robot.has_gpu_states()
 
     def gpu_keys(self) -> tuple[str, ...]:
-        """Returns keys of env.params that were given and have an effect with env.device=cuda only."""
-        return self.robot.gpu_keys()
+        """Returns keys that were given and have an effect with env.device=cuda only."""
+        return (*(("env.renderer",) if self.renderer == "batch" else ()), *self.robot.gpu_keys())
+
+    def differences(self) -> list[str]:
+        """Returns how robots differ from their model, in words, a line for each range."""
+        return self.robot.differences()
 
     def make_recorder(self, batch: CameraBatch) -> FrameRecorder:
         """Returns a recorder of the batch's first robot, with what its cameras see beside it."""

@@ -10,6 +10,7 @@ import re
 from pathlib import Path
 
 from metta_fast.envs.robot.warp._rules import task_facts
+from metta_fast.envs.robot.warp.draw.context import Drawn
 from metta_fast.envs.robot.warp.own_fields import own_names
 from metta_fast.envs.robot.warp.presets import apply
 from metta_fast.envs.robot.warp.robot import Robot
@@ -19,8 +20,8 @@ from metta_fast.envs.robot.warp.simulation import DERIVED, How, quiet_mujoco
 TASKS = Path(__file__).resolve().parents[1] / "tasks"
 
 
-def how_of(factory: Robot) -> How:
-    """Returns what is simulated of a robot."""
+def how_of(factory: Robot, drawn: Drawn | None = None) -> How:
+    """Returns what is simulated of a robot, and what is drawn of it."""
     task = factory.task.name
     reads = fields_read(TASKS / f"{task}.h") & set(DERIVED)
     if factory.privileged:
@@ -34,6 +35,7 @@ def how_of(factory: Robot) -> How:
         njmax=factory.njmax,
         nconmax=factory.nconmax,
         own=own_names(factory.random),
+        drawn=drawn,
     )
 
 

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from metta_fast.envs.robot.warp.compile.modules import needed
+from metta_fast.envs.robot.warp.draw.context import tree_bytes
 from metta_fast.envs.robot.warp.simulation import How, Simulation
 
 FEW, MORE = 8, 16
@@ -38,13 +39,15 @@ def bytes_of(how: How) -> tuple[int, int]:
 
 
 def _most_bytes(how: How, num_envs: int) -> int:
-    """Returns the most bytes that are allocated at a time while worlds are made, stepped and derived from."""
+    """Returns the most bytes that are allocated at a time while worlds are made, stepped, derived from and drawn."""
     import warp
 
     place = warp.get_device("cpu")
     with _counted(place) as count:
-        needed(Simulation(how, num_envs, place))
-    return count.most
+        simulation = Simulation(how, num_envs, place)
+        needed(simulation, num_envs)
+    trees = 0 if how.drawn is None else num_envs * tree_bytes(simulation.mjm)
+    return count.most + trees
 
 
 class _Counting:

@@ -10,7 +10,7 @@ graph there, its work becomes part of that graph.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -115,6 +115,18 @@ class Physics:
         if self.simulation.derives:
             self._run("forward", self.simulation.forward)
 
+    def draw(self) -> None:
+        """Renders the worlds' cameras, after `forward`."""
+        self._run("draw", self.simulation.draw)
+
+    def write(self, rows: Sequence[Any]) -> None:
+        """Writes the pictures into rows (simulation.py), in one launch for each camera."""
+        if self._place.is_cuda and not torch.cuda.is_current_stream_capturing():
+            with self._warp.ScopedStream(self._stream(), sync_enter=False):
+                self.simulation.write(rows)
+        else:
+            self._run("write", lambda: self.simulation.write(rows))
+
     def used_bytes(self) -> int:
         """Returns the bytes that Warp has allocated in this process on the device, also for other robots."""
         if not self._place.is_cuda:
@@ -155,6 +167,9 @@ class Physics:
             "forward": self.simulation.forward,
         }
         self.compiled = compile_together(self.simulation)
+        if self.how.drawn is not None:
+            self.simulation.make_context()
+            works["draw"] = self.simulation.draw
         for work in works.values():
             work()
         if not self._place.is_cuda:

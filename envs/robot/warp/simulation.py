@@ -9,12 +9,13 @@ Importing this module imports neither Warp nor MuJoCo, so that what it says of a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from metta_fast.contracts.errors import UserError
 from metta_fast.envs.robot.warp import trim
+from metta_fast.envs.robot.warp.draw.context import Context, Drawn
 from metta_fast.envs.robot.warp.presets import apply
 
 STATE = ("qpos", "qvel", "ctrl", "act", "act_dot", "qacc", "qacc_warmstart", "time")
@@ -47,6 +48,18 @@ class How(NamedTuple):
     """Constraints and contacts that each world has room for; None: found by a trial (room.py)."""
     own: tuple[str, ...] = ()
     """Fields of the model that each world has of its own (own_fields.py)."""
+    drawn: Drawn | None = None
+    """Pictures that are drawn of each world; None: none."""
+
+
+def how_from(values: Sequence[Any]) -> How:
+    """Returns what was written as JSON, where tuples are lists."""
+    tuples: list[Any] = [tuple(value) if isinstance(value, list) else value for value in values]
+    how = How(*tuples)
+    if how.drawn is None:
+        return how
+    drawn: list[Any] = list(how.drawn)
+    return how._replace(drawn=Drawn(tuple(drawn[0]), *drawn[1:]))
 
 
 class Simulation:
@@ -57,6 +70,7 @@ class Simulation:
         timestep: the model's own, in seconds.
         notes: what differs from the model's own step.
         own: fields that each world has of its own.
+        context: renders the worlds' cameras, after `make_context`.
 
     Raises:
         UserError: MuJoCo Warp does not support the model (its message names the element).
@@ -75,7 +89,8 @@ class Simulation:
         self.timestep = float(self.mjm.opt.timestep)
         change = apply(self.mjm, how.preset)
         self.notes, self.substeps = change.notes, how.frame_skip * change.substeps
-        self._derive = stage(how.reads)
+        self._derive = stage(how.reads, drawn=how.drawn is not None)
+        self.context: Context | None = None
         if self._derive and (
             self.mjm.opt.integrator == mujoco.mjtIntegrator.mjINT_DISCRETE or _sleeps(self.mjm)
         ):
@@ -92,7 +107,7 @@ class Simulation:
                 ) from error
             self.model.opt.graph_conditional = change.early_stop
             self.model.opt.warn_overflow = 0  # the worlds' bits are read instead (vector.py)
-            trim.tune(self.model, self.mjm, how.reads)
+            trim.tune(self.model, self.mjm, how.reads, drawn=how.drawn is not None)
             self.data = mujoco_warp.make_data(self.mjm, nworld=num_envs, nconmax=how.nconmax, njmax=how.njmax)
         self._trimmed = trim.Trimmed(self.mjm, self.data, how.own)
 
@@ -131,6 +146,25 @@ class Simulation:
                     mjw.fwd_velocity(model, data)
                     mjw.fwd_actuation(model, data)
 
+    def make_context(self, num_envs: int | None = None) -> None:
+        """Makes what draws how.drawn. num_envs: None: of all worlds."""
+        assert self.how.drawn is not None
+        with self._warp.ScopedDevice(self.place):
+            self.context = Context(self.mjm, self.how.drawn, num_envs or self.num_envs)
+
+    def draw(self) -> None:
+        """Renders the cameras of all worlds as `forward` has left them."""
+        assert self.context is not None
+        with self._warp.ScopedDevice(self.place):
+            self.context.draw(self.model, self.data)
+
+    def write(self, rows: Sequence[Any]) -> None:
+        """Writes the pictures. rows: for each camera, warp.array [num_envs, size · size, channels] uint8."""
+        assert self.context is not None
+        with self._warp.ScopedDevice(self.place):
+            for camera, row in enumerate(rows):
+                self.context.write(camera, row)
+
 
 @contextmanager
 def quiet_mujoco() -> Iterator[None]:
@@ -145,9 +179,13 @@ def quiet_mujoco() -> Iterator[None]:
         mujoco.set_mju_user_warning(was)
 
 
-def stage(reads: tuple[str, ...]) -> str:
-    """Returns which part of a forward computes `reads`: "" (none), "poses", "places", "motion" or "all"."""
-    wanted = set(reads)
+def stage(reads: tuple[str, ...], *, drawn: bool = False) -> str:
+    """Returns which part of a forward computes `reads`: "" (none), "poses", "places", "motion" or "all".
+
+    Args:
+        drawn: the places of cameras and lights are wanted too.
+    """
+    wanted = {*reads, *(PLACES if drawn else ())}
     for name, arrays in (("all", SOLVED), ("motion", MOTION), ("places", PLACES), ("poses", POSES)):
         if wanted & set(arrays):
             return name

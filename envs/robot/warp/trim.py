@@ -35,17 +35,17 @@ def add_flags(mjm: Any, own: Collection[str]) -> None:
     mjm.opt.disableflags |= int(unused)
 
 
-def tune(model: Any, mjm: Any, reads: Collection[str]) -> None:
+def tune(model: Any, mjm: Any, reads: Collection[str], *, drawn: bool = False) -> None:
     """Sets mujoco_warp.Model's fields that change its speed.
 
     Newton's method starts from the last acceleration also where a world has no constraint, and then ends in one step;
     without that the unconstrained acceleration is solved for in all worlds. The step leaves rounding errors where the
-    constraints' forces are 0, so nothing is changed where rules read them.
+    constraints' forces are 0, so nothing is changed where rules read them. drawn: whether pictures are.
     """
     model.opt.run_qacc_smooth = "qfrc_constraint" in reads
     if mjm.nv <= SMALL:
         model.block_dim.update_gradient_cholesky = 32
-    if not mjm.nsensor:
+    if not mjm.nsensor and not drawn:
         model.ncam = model.nlight = 0  # only sensors and pictures read where they are
 
 

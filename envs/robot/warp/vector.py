@@ -17,6 +17,7 @@ import torch
 from metta_fast.contracts.device_vector import DeviceRows
 from metta_fast.contracts.env import EnvError
 from metta_fast.envs.batched.base_vector import BatchedVector
+from metta_fast.envs.robot.warp.draw.rows import PictureRows, Seen
 from metta_fast.envs.robot.warp.engine import OVERFLOW, UNSTABLE, Engine, Launches
 from metta_fast.envs.robot.warp.how import how_of
 from metta_fast.envs.robot.warp.physics import Physics, what_was_lost
@@ -38,20 +39,32 @@ class WarpVector(BatchedVector):
     """
 
     def __init__(
-        self, factory: Robot, num_envs: int, device: torch.device, first_env: int, total_envs: int
+        self,
+        factory: Robot,
+        num_envs: int,
+        device: torch.device,
+        first_env: int,
+        total_envs: int,
+        seen: Seen | None = None,
     ) -> None:
-        super().__init__(factory.spec, num_envs, device, first_env, total_envs)
+        """seen: pictures in the rows; None: none."""
+        super().__init__(seen.spec if seen else factory.spec, num_envs, device, first_env, total_envs)
         self.factory = factory
-        self.physics = Physics(how_of(factory), num_envs, device)
+        self.physics = Physics(how_of(factory, seen.drawn if seen else None), num_envs, device)
+        self._pictures = PictureRows(self.physics, seen) if seen else None
         self.engine = Engine(factory, self.physics, first_env, total_envs)
         self._seed = 0
         self._steps: list[Launches] = []
+        self._looks: list[Callable[[], None]] = []
 
     def attach(self, buffers: DeviceRows) -> None:
         super().attach(buffers)
         self.capturable = buffers.horizon * self.physics.simulation.forwards <= MOST_FORWARDS
         self._steps = [self.engine.at(buffers, t) for t in range(buffers.horizon)]
         self._staggered = self.engine.staggered(buffers)
+        self._looks = (
+            [self._pictures.at(buffers, t) for t in range(buffers.horizon)] if self._pictures else []
+        )
 
     def async_reset(self, seed: int, *, stagger: bool = False) -> None:
         self.engine.set_seed(seed)
@@ -60,6 +73,7 @@ class WarpVector(BatchedVector):
         launches.first()
         self.physics.forward()
         launches.begin()
+        self._look(-1)
         self._ready = True
 
     def step_row(self, t: int) -> None:
@@ -69,6 +83,12 @@ class WarpVector(BatchedVector):
         launches.step()
         self.physics.forward()
         launches.begin()
+        self._look(t)
+
+    def _look(self, t: int) -> None:
+        """Draws what cameras see into the row after t."""
+        if self._looks:
+            self._looks[t]()
 
     def notes(self) -> list[str]:
         """Returns what happened since the last call, each once. Waits for the device; called once an epoch.

@@ -18,12 +18,12 @@ def main(jobs: IO[str], answers: IO[str]) -> None:
     import warp
 
     from metta_fast.envs.robot.warp.compile.modules import needed
-    from metta_fast.envs.robot.warp.simulation import How, Simulation
+    from metta_fast.envs.robot.warp.simulation import Simulation, how_from
 
     warp.config.log_level = warp.LOG_ERROR
     warp.config.kernel_cache_dir = first["cache"]
     warp.init()
-    how = How(*first["how"])
+    how = how_from(first["how"])
     # Some kernels are made for the number of worlds that a field of the model has.
     simulation = Simulation(how, 1, warp.get_device("cpu"), own_envs=first["num_envs"])
     modules = {module.name: module for module, _ in needed(simulation)}

@@ -13,13 +13,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from metta_fast.envs.robot.warp.draw.context import CHANNELS
 from metta_fast.envs.robot.warp.simulation import Simulation
 
 
-def needed(simulation: Simulation) -> list[tuple[Any, int]]:
-    """Returns (warp Module, threads of a block) of every launch of a step and a forward, each once.
+def needed(simulation: Simulation, drawn_envs: int = 1) -> list[tuple[Any, int]]:
+    """Returns (warp Module, threads of a block) of every launch of a step, a forward and pictures, each once.
 
     The simulation's state is not kept.
+
+    Args:
+        drawn_envs: worlds whose pictures are made room for. The kernels are the same for any number.
     """
     option = simulation.model.opt
     found: dict[tuple[Any, int], None] = {}
@@ -30,9 +34,25 @@ def needed(simulation: Simulation) -> list[tuple[Any, int]]:
         with _recorded(found):
             simulation.step()
             simulation.forward()
+            if simulation.how.drawn is not None:
+                _draw(simulation, drawn_envs)
     finally:
+        simulation.context = None
         option.iterations, option.graph_conditional, simulation.substeps = was
     return list(found)
+
+
+def _draw(simulation: Simulation, num_envs: int) -> None:
+    """Makes what draws, draws and writes pictures of some worlds. Without launches a tree of no extent is made."""
+    import warp
+
+    drawn = simulation.how.drawn
+    assert drawn is not None
+    simulation.make_context(num_envs)
+    simulation.draw()
+    with warp.ScopedDevice(simulation.place):
+        row = warp.empty((num_envs, drawn.size**2, CHANNELS[drawn.kind]), dtype=warp.uint8)
+    simulation.write([row])
 
 
 @contextmanager
