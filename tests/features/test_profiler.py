@@ -91,6 +91,26 @@ def test_a_trace_comes_when_a_signal_asks_and_the_handler_is_given_back(tmp_path
     assert signal.getsignal(signal.SIGUSR1) == before
 
 
+def test_a_signal_that_ends_the_run_is_left_to_it(tmp_path: Path) -> None:
+    """Under SLURM, the trainer has taken SIGUSR1 before the first rollout."""
+    came = []
+    before = signal.signal(signal.SIGUSR1, lambda *_: came.append(1))
+    try:
+        mine, asked = signal.getsignal(signal.SIGUSR1), hooks(tmp_path)
+        ppo = make_ppo(tickers(2), hooks=asked)
+        epochs(ppo, 1)
+        os.kill(os.getpid(), signal.SIGUSR1)
+        epochs(ppo, 1)
+        for close in asked.on_close:
+            close()
+        ppo.vec.close()
+        assert came == [1]
+        assert traced(tmp_path) == []
+        assert signal.getsignal(signal.SIGUSR1) is mine
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
 def test_a_trace_from_an_epoch_on_is_written_at_the_end_at_the_latest(tmp_path: Path) -> None:
     asked = hooks(tmp_path, trace_from=2, trace_epochs=5)
     ppo = run(make_ppo(tickers(2), hooks=asked), 3)

@@ -172,6 +172,26 @@ CHANGES = [
         ],
     ),
     *in_file(
+        "metta_fast/run/notices/watch.py",
+        "tests/run/test_notices.py",
+        [
+            ("<= BEFORE_S", "<= 3 * BEFORE_S", "a run ends minutes before it has to"),
+            ("        self._closed.set()\n", "        pass\n", "a thread is left over"),
+            ("                self._save.set()\n", "                pass\n", "a probable end saves nothing"),
+        ],
+    ),
+    *in_file(
+        "metta_fast/run/notices/azure.py",
+        "tests/run/test_notices.py",
+        [
+            (
+                ' and self._name.lower() in map(str.lower, event["Resources"])',
+                "",
+                "another machine's eviction ends this run",
+            ),
+        ],
+    ),
+    *in_file(
         "metta_fast/run/signals.py",
         "tests/run/test_interrupt.py tests/run/test_trainer.py",
         [
