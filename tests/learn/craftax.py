@@ -3,12 +3,16 @@
     python -m tests.learn.craftax                              # both, 1024 environments, 20M steps each
     python -m tests.learn.craftax --side jax --resets every    # the baseline alone, a new world for each step
     python -m tests.learn.craftax --side ours trainer.precision=bf16
+    python -m tests.learn.craftax --baselines FOLDER           # and Craftax_Baselines' own PPO, from a checkout of it
 
 Prints steps a second of the second half of each training, without compilation, and the mean return of the last tenth.
 Both train the same network (two layers of 512 for the actions, two for the value, tanh) by the same numbers: rollouts
 of 64 steps, 4 passes over 8 minibatches, Adam. The baseline is this file's own: one jitted function a rollout and
 update, nothing leaves the device; resets as in published PPOs for Craftax, `optimistic`: in each step a sixteenth as
 many new worlds as environments, which environments that end in the same step may share. Needs jax and craftax.
+Craftax_Baselines' ppo.py (github.com/MichaelTMatthews/Craftax_Baselines) has the same values as defaults. It is one
+compiled function, so that it runs twice, a third as long and in full, and the speed is that of the difference; its
+return is not printed. It needs distrax, optax, flax and orbax-checkpoint besides.
 """
 
 from __future__ import annotations
@@ -67,6 +71,23 @@ def summary(rows: list[tuple[float, float, float | None]]) -> dict[str, float]:
         "return": sum(late) / len(late) if late else float("nan"),
         "seconds": last[1],
     }
+
+
+def baselines(folder: Path, envs: int, steps: int) -> dict[str, float]:
+    """Runs Craftax_Baselines' PPO twice. Raises CalledProcessError if it fails."""
+    seconds = []
+    batch = envs * ROWS
+    lengths = [max(steps // 3 // batch, 1) * batch, max(steps // batch, 2) * batch]
+    for length in lengths:
+        command = [
+            sys.executable, str(folder / "ppo.py"), f"--env_name={NAME}", f"--num_envs={envs}",
+            f"--total_timesteps={length}", "--no-use_wandb", "--no-debug", "--seed=0",
+        ]  # fmt: skip
+        told = subprocess.run(command, check=True, cwd=folder, stdout=subprocess.PIPE, text=True).stdout
+        line = next(line for line in told.splitlines() if line.startswith("Time to run experiment"))
+        seconds.append(float(line.split()[-1]))
+    speed = (lengths[1] - lengths[0]) / (seconds[1] - seconds[0])
+    return {"steps_per_second": speed, "return": float("nan"), "seconds": seconds[1]}
 
 
 class Row(NamedTuple):
@@ -226,28 +247,37 @@ def plain_jax(envs: int, steps: int, resets: str, seed: int = 0) -> dict[str, fl
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="craftax")
-    parser.add_argument("--side", choices=["both", "jax", "ours"], default="both")
+    parser.add_argument("--side", choices=["both", "jax", "ours", "baselines"], default="both")
     parser.add_argument("--envs", type=int, default=1024)
     parser.add_argument("--steps", type=int, default=20_000_000)
     parser.add_argument("--resets", choices=["optimistic", "every"], default="optimistic")
+    parser.add_argument("--baselines", type=Path, metavar="FOLDER", help="a checkout of Craftax_Baselines")
     parser.add_argument(
         "words", nargs="*", help="more words of metta_fast's command, such as trainer.precision=bf16"
     )
     given = parser.parse_args()
+    if given.side == "baselines" and given.baselines is None:
+        parser.error("--side baselines needs --baselines FOLDER, a checkout of Craftax_Baselines")
     if given.side == "both":  # each in a process of its own, so that neither holds the other's memory
         same = [f"--envs={given.envs}", f"--steps={given.steps}", f"--resets={given.resets}"]
-        for side in ("jax", "ours"):
+        if given.baselines is not None:
+            same.append(f"--baselines={given.baselines}")
+        for side in ("jax", "ours", *(["baselines"] if given.baselines else [])):
             words = given.words if side == "ours" else []
             command = [sys.executable, "-m", "tests.learn.craftax", f"--side={side}", *same, *words]
             subprocess.run(command, check=True)
         return 0
-    if given.side == "jax":
+    if given.side == "baselines":
+        found = baselines(given.baselines.resolve(), given.envs, given.steps)
+        name = "Craftax_Baselines' PPO"
+    elif given.side == "jax":
         found, name = plain_jax(given.envs, given.steps, given.resets), f"PPO in JAX, {given.resets} resets"
     else:
         found, name = ours(given.envs, given.steps, given.words), "metta_fast"
+    score = "" if found["return"] != found["return"] else f"return {found['return']:.2f}, "
     print(
-        f"{name:<32} {given.envs} environments: {found['steps_per_second']:>12,.0f} steps/s, return "
-        f"{found['return']:.2f}, {found['seconds']:.0f} s",
+        f"{name:<32} {given.envs} environments: {found['steps_per_second']:>12,.0f} steps/s, {score}"
+        f"{found['seconds']:.0f} s",
         flush=True,
     )
     return 0
