@@ -28,10 +28,11 @@ from metta_fast.policy.weights import OTHER_NETWORK, load_weights
 from metta_fast.rollout.base import Collector
 from metta_fast.rollout.c_rollout import C_ROLLOUT, CpuRollout
 from metta_fast.rollout.episode_stats import EpisodeStats
-from metta_fast.rollout.fast_paths import FUSED_ACT
+from metta_fast.rollout.fast_paths import FUSED_ACT, SUMMARY_KERNELS
 from metta_fast.rollout.graph_rollout import GraphRollout
 from metta_fast.rollout.reward_scale import RewardScale
 from metta_fast.rollout.rollout import Rollout
+from metta_fast.rollout.summary import Summary
 from metta_fast.runtime.fast_paths import FastPaths
 from metta_fast.runtime.timer import Timer
 from metta_fast.runtime.torch_setup import AUTOCAST
@@ -54,6 +55,7 @@ class Collecting:
     buffers: Buffers
     episodes: EpisodeStats
     reward_scale: RewardScale | None
+    summary: Summary
     rollout: Collector
     steps: int
     notes: list[str]
@@ -62,6 +64,25 @@ class Collecting:
     _keep_rollout: bool
     """Whether a state holds the unfinished episodes: the run is deterministic, or environments' states are cheap."""
     _metrics: Metrics
+
+    _rollout_steps: int
+
+    def _begin_statistics(self, *, masks: bool) -> None:
+        """Makes what looks at rollouts, once the buffers and paths are there, and sets the figures to nothing.
+
+        Args:
+            masks: whether the summary looks at action masks: True where the rollout does not see them on the host.
+        """
+        trainer, agents, device = self.config.trainer, self.vec.num_agents, self.buffers.device
+        self.episodes = EpisodeStats(self.spec, agents, device)
+        self.reward_scale = RewardScale(agents, trainer.gamma, device) if trainer.normalize_reward else None
+        kernels = self.paths.uses(SUMMARY_KERNELS)
+        self.summary = Summary(
+            self.spec, self.buffers, self.episodes, self.reward_scale, kernels=kernels, masks=masks
+        )
+        self._keep_rollout = trainer.deterministic or self.spec.cheap_state
+        self._rollout_steps = 0
+        self._metrics = {}
 
     # ---- the rollout ----
 

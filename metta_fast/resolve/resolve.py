@@ -111,9 +111,8 @@ def resolve(composed: Composed, *, machine: Machine | None = None) -> Resolved:
     work.derived(factory)
     work.device()
     work.env_device(factory)
-    if (
-        composed.on_gpu.values and work.config.env.device == "cuda"
-    ):  # auto has chosen it: again with its values
+    chosen = work.config.env.device == "cuda"
+    if chosen and composed.on_gpu.values:  # by auto: again with the GPU's values
         config = config_from_dict(config_to_dict(composed.config))
         config.env.device = "cuda"
         origins = composed.origins | {"env.device": work.origins["env.device"]}

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from metta_fast.contracts.errors import UserError
+from metta_fast.storage.checkpoint import OWN
 from metta_fast.storage.encoding import ALLOWED, UnsavableState, encode
 
 
@@ -29,7 +30,7 @@ def check(states: dict[str, Any], before: dict[str, Any] | None, env: str) -> No
         UserError: a value cannot be saved, or the algorithm's state shares memory with that of `before`.
     """
     for name, given in states.items():
-        if name not in ("algorithm", "env"):  # kept states are large, and ours
+        if name not in OWN:  # kept states are large, and ours
             continue
         try:
             encode(given() if callable(given) else given, name)

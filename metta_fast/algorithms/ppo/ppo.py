@@ -37,11 +37,7 @@ from metta_fast.machine import hardware
 from metta_fast.policy.base import Policy
 from metta_fast.policy.frame_stack import FrameStack
 from metta_fast.rollout.base import Collector
-from metta_fast.rollout.episode_stats import EpisodeStats
-from metta_fast.rollout.fast_paths import SUMMARY_KERNELS
 from metta_fast.rollout.finite_checks import check_loss_scale, check_update
-from metta_fast.rollout.reward_scale import RewardScale
-from metta_fast.rollout.summary import Summary
 from metta_fast.runtime.fast_paths import choose
 from metta_fast.runtime.timer import ExactTimer, Timer
 from metta_fast.runtime.torch_setup import autocast, configure_torch
@@ -88,20 +84,7 @@ class PPO(Collecting):
         self.timer = self._make_timer()
         configure_torch(trainer, device)
         self.buffers = self._make_buffers()
-        self.episodes = EpisodeStats(spec, vec.num_agents, self.buffers.device)
-        self.reward_scale = (
-            RewardScale(vec.num_agents, trainer.gamma, self.buffers.device)
-            if trainer.normalize_reward
-            else None
-        )
-        self.summary = Summary(
-            spec,
-            self.buffers,
-            self.episodes,
-            self.reward_scale,
-            kernels=self.paths.uses(SUMMARY_KERNELS),
-            masks=self.checks_masks,
-        )
+        self._begin_statistics(masks=self.checks_masks)
         self._common: dict[str, Any] = {
             "device": device,
             "seed": config.seed,
@@ -114,14 +97,11 @@ class PPO(Collecting):
         self.rollout: Collector = self._make_rollout()
         self.learner = self._make_learner()
         self._update_figures = Figures(policy, self.buffers, self.reward_scale, device)
-        self._rollout_steps = 0
         self._episode_means: Metrics = {}
         self._measured = False
         """Whether the observation normalizer has moments, or there is none."""
         self._measures_again = False
         """Whether its moments are those of the rollout before the first epoch."""
-        self._keep_rollout = trainer.deterministic or spec.cheap_state
-        self._metrics: Metrics = {}
         self._compiling = self._compile_ahead() if self.paths.uses(COMPILED_AHEAD) else None
 
     def _make_timer(self) -> Timer:

@@ -62,7 +62,17 @@ class Objective(Protocol):
     ) -> ActorLoss: ...
 
 
-class SoftBox:
+class _Continuous:
+    """What the critics read of continuous actions."""
+
+    head: BoxHead
+
+    def q(self, critics: Critics, features: Tensor, action: Tensor) -> Tensor:
+        found: Tensor = critics(features, self.head.unit(action))[..., 0]
+        return found
+
+
+class SoftBox(_Continuous):
     """SAC for continuous actions."""
 
     draws = 2
@@ -78,10 +88,6 @@ class SoftBox:
         action, logprob = self.head.reparameterized(params(self.policy, seen), noise[0])
         q = target(target.features(seen.critic), self.head.unit(action))[..., 0]
         return losses.soft_value(q, logprob, self.temperature.alpha)
-
-    def q(self, critics: Critics, features: Tensor, action: Tensor) -> Tensor:
-        found: Tensor = critics(features, self.head.unit(action))[..., 0]
-        return found
 
     def actor_loss(
         self, critics: Critics, seen: Seen, mask: Tensor | None, noise: Tensor, weight: Tensor
@@ -132,7 +138,7 @@ class SoftDiscrete:
         return ActorLoss(loss, entropy, losses.mean(legal, weight))
 
 
-class Deterministic:
+class Deterministic(_Continuous):
     """TD3: a target actor, noise on its actions, and the first critic for the actor (Fujimoto et al. 2018)."""
 
     draws = 1
@@ -155,10 +161,6 @@ class Deterministic:
         action = action.clamp(-1, 1) if self.head.squash else action
         q: Tensor = target(target.features(seen.critic), action)[..., 0].amin(0)
         return q
-
-    def q(self, critics: Critics, features: Tensor, action: Tensor) -> Tensor:
-        found: Tensor = critics(features, self.head.unit(action))[..., 0]
-        return found
 
     def actor_loss(
         self, critics: Critics, seen: Seen, mask: Tensor | None, noise: Tensor, weight: Tensor

@@ -29,7 +29,7 @@ from metta_fast.buffers.replay import Replay
 from metta_fast.buffers.rollout import Buffers
 from metta_fast.config.frame_stack import stacked
 from metta_fast.config.keys import Config
-from metta_fast.contracts.algorithm import Choice, KeptState, Metrics
+from metta_fast.contracts.algorithm import Choice, KeptState
 from metta_fast.contracts.device_vector import DeviceVector
 from metta_fast.contracts.env import EnvSpec
 from metta_fast.contracts.errors import NonFiniteError
@@ -38,10 +38,6 @@ from metta_fast.policy.base import Policy
 from metta_fast.policy.frame_stack import FrameStack
 from metta_fast.rollout.base import Collector
 from metta_fast.rollout.device_rollout import DeviceRollout
-from metta_fast.rollout.episode_stats import EpisodeStats
-from metta_fast.rollout.fast_paths import SUMMARY_KERNELS
-from metta_fast.rollout.reward_scale import RewardScale
-from metta_fast.rollout.summary import Summary
 from metta_fast.runtime.fast_paths import Situation, choose
 from metta_fast.runtime.replay_files import ReplayFiles
 from metta_fast.runtime.timer import Timer
@@ -106,16 +102,7 @@ class SAC(Collecting):
             frames=frames,
         )
         self.files = ReplayFiles(self.replay)
-        self.episodes = EpisodeStats(spec, agents, device)
-        self.reward_scale = RewardScale(agents, trainer.gamma, device) if trainer.normalize_reward else None
-        self.summary = Summary(
-            spec,
-            self.buffers,
-            self.episodes,
-            self.reward_scale,
-            kernels=self.paths.uses(SUMMARY_KERNELS),
-            masks=config.vector.backend == "gpu",
-        )
+        self._begin_statistics(masks=config.vector.backend == "gpu")
         compiled = trainer.compile_mode if trainer.compile else None
         self._common: dict[str, Any] = {
             "device": device,
@@ -151,9 +138,6 @@ class SAC(Collecting):
         )
         self._owed = 0.0
         """Updates that the steps so far have earned beyond those done."""
-        self._keep_rollout = trainer.deterministic or spec.cheap_state
-        self._rollout_steps = 0
-        self._metrics: Metrics = {}
         self._position: dict[str, int] = self.files.position()
         """Of the replay buffer at the last boundary."""
         self._empty_again = False

@@ -188,7 +188,7 @@ def derived(config: Config) -> Iterator[tuple[str, str]]:
     steps = own["collect_steps"] * agents
     yield f"steps of an epoch = {steps}", "algorithm.collect_steps * num_agents"
     yield f"updates of an epoch = {steps * own['updates_per_step']:g}", "steps * algorithm.updates_per_step"
-    used = steps * own["updates_per_step"] * config.trainer.minibatch_size / steps
+    used = own["updates_per_step"] * config.trainer.minibatch_size
     yield f"replay ratio = {used:g}", "how often each step is learned from, on average"
 
 

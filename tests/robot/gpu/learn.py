@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from metta_fast.metrics.loggers import read_rows
+from tests.robot.gpu.runs import gpus, rows_of
 
 ROBOTS = ("ant", "half_cheetah", "hopper", "walker2d", "humanoid")
 LEVELS = {"ant": 6000, "humanoid": 5000, "half_cheetah": 6000, "hopper": 3000, "walker2d": 4000}
@@ -98,12 +99,6 @@ class Job:
         self.wall_s, self.evaluating = time.monotonic() - self.begun, True
         where = [str(self.folder), "--episodes", str(episodes), "--processes", str(processes)]
         self.start(["tests.robot.gpu.evaluation", *where], CUDA_VISIBLE_DEVICES="")
-
-
-def rows_of(folder: Path) -> list[dict[str, Any]]:
-    """Returns the rows of a run's metrics; [] before there are any."""
-    file = folder / "metrics.jsonl"
-    return list(read_rows(file)) if file.exists() else []
 
 
 def result(job: Job) -> dict[str, Any]:
@@ -256,18 +251,6 @@ def pack(out: Path) -> None:
                 manifest.write_text(json.dumps(content))
                 (manifest.parent / "env.pt").unlink(missing_ok=True)
             tar.add(folder, name)
-
-
-def gpus() -> list[str]:
-    """Returns the GPUs by their numbers, without CUDA in this process."""
-    listed = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if listed is not None:
-        return [name for name in listed.split(",") if name]
-    try:
-        found = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=True).stdout
-    except (OSError, subprocess.CalledProcessError):
-        return []
-    return [str(number) for number, _ in enumerate(found.splitlines())]
 
 
 def main() -> None:

@@ -21,8 +21,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from metta_fast.metrics.loggers import read_rows
-from tests.robot.gpu.learn import gpus
+from tests.robot.gpu.runs import finished, gpus, rows_of
 
 SAVING_S = 20.0
 """After so long from Ctrl-C a run is killed."""
@@ -68,12 +67,6 @@ class Job:
         elif now > self.begun + self.limit_s + SAVING_S:
             self.process.kill()
         return self.process.poll() is not None
-
-
-def rows_of(folder: Path) -> list[dict[str, Any]]:
-    """Returns the rows of a run's metrics; [] before there are any."""
-    file = folder / "metrics.jsonl"
-    return list(read_rows(file)) if file.exists() else []
 
 
 def success(checkpoint: str) -> dict[str, float]:
@@ -145,17 +138,10 @@ def main() -> None:
         for seed in given.seeds
         for name, words in given.setting or [("recipe", "")]
     ]
-    free, running, done = gpus() * given.per_gpu or [""], [], []
-    while waiting or running:
-        while waiting and free:
-            running.append(waiting.pop(0))
-            running[-1].start(free.pop(0))
-        time.sleep(0.2)
-        for job in [job for job in running if job.over()]:
-            running.remove(job)
-            free.append(job.place)
-            done.append(job)
-            print(f"{job.folder.name}: trained {rows_of(job.folder)[-1:]}"[:1200], flush=True)
+    done = []
+    for job in finished(waiting, gpus() * given.per_gpu or [""]):
+        done.append(job)
+        print(f"{job.folder.name}: trained {rows_of(job.folder)[-1:]}"[:1200], flush=True)
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
     chosen = {}
     for job in done:

@@ -22,8 +22,8 @@ from typing import Any
 
 import numpy as np
 
-from tests.robot.gpu.learn import gpus
-from tests.robot.gpu.lift import Job, rows_of
+from tests.robot.gpu.lift import Job
+from tests.robot.gpu.runs import finished, gpus, rows_of
 
 RANGES = {"mass": [0.8, 1.4]}
 COSTS: dict[str, dict[str, Any]] = {
@@ -146,20 +146,13 @@ def gain(given: argparse.Namespace) -> None:
         for name, words in (("plain", []), ("random", words_of(RANGES)))
     ]
     places = [""] * given.per_gpu if given.device == "cpu" else gpus() * given.per_gpu
-    free, running, done = places, [], []
-    while waiting or running:
-        while waiting and free:
-            running.append(waiting.pop(0))
-            running[-1].start(free.pop(0))
-        time.sleep(0.2)
-        for job in [job for job in running if job.over()]:
-            running.remove(job)
-            free.append(job.place)
-            done.append(job)
-            last = (rows_of(job.folder) or [{}])[-1]
-            rate = last.get("perf/steps_per_second_mean", 0)
-            reached = f"{last.get('train/steps')} steps, {rate:.0f} a second, return {last.get('env/return')}"
-            print(f"{job.folder.name}: {reached}", flush=True)
+    done = []
+    for job in finished(waiting, places):
+        done.append(job)
+        last = (rows_of(job.folder) or [{}])[-1]
+        rate = last.get("perf/steps_per_second_mean", 0)
+        reached = f"{last.get('train/steps')} steps, {rate:.0f} a second, return {last.get('env/return')}"
+        print(f"{job.folder.name}: {reached}", flush=True)
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
     nearest = sorted(given.factors, key=lambda factor: (factor not in (1.0, 1.2), factor))
     todo = [(str(job.folder), factor, given.episodes) for factor in nearest for job in done]
