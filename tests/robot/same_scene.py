@@ -2,24 +2,58 @@
 
     python -m tests.robot.same_scene --robot lift_cube --cameras wrist fixed --size 64 --states 16 [--out scene.png]
 
-The states are of an arm that random actions move. Prints for each camera the mean difference of a byte (0 … 255), and
-the share of pixels where a channel differs by more than 12.
+The states are of an arm from its start on, moved by random actions. Prints for each camera the mean difference of a
+byte (0 … 255), and the share of pixels where a channel differs by more than 12.
 """
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import Any
 
 import mujoco
 import mujoco_warp
 import numpy as np
 import warp
 
+from metta_fast.contracts.env import Array
 from metta_fast.contracts.slab import new_rows
 from metta_fast.envs.robot.camera.factory import CameraFactory
 from metta_fast.envs.robot.env import RobotFactory
-from metta_fast.envs.robot.warp.draw.context import Context, Drawn
+from metta_fast.envs.robot.warp.draw.context import CHANNELS, Context, Drawn
+
+
+class Batched:
+    """Draws states of a model with MuJoCo Warp's renderer on the CPU.
+
+    Args:
+        model: mujoco.MjModel.
+    """
+
+    def __init__(self, model: Any, drawn: Drawn) -> None:
+        warp.config.log_level = warp.LOG_ERROR
+        warp.init()
+        self._model, self._data, self._drawn = model, mujoco.MjData(model), drawn
+        with warp.ScopedDevice("cpu"):
+            self._context = Context(model, drawn, 1)
+            self._out = warp.zeros((1, drawn.size**2, CHANNELS[drawn.kind]), dtype=warp.uint8)
+            self._there = mujoco_warp.put_model(model)
+
+    def draw(self, state: Array) -> Array:
+        """Returns what the cameras see of an integration state: uint8 [cameras, size, size, channels]."""
+        model, data, size = self._model, self._data, self._drawn.size
+        mujoco.mj_setState(model, data, state, mujoco.mjtState.mjSTATE_INTEGRATION)
+        mujoco.mj_forward(model, data)
+        each = []
+        with warp.ScopedDevice("cpu"):
+            self._context.draw(
+                self._there, mujoco_warp.put_data(model, data, nworld=1, nconmax=64, njmax=256)
+            )
+            for camera in range(len(self._drawn.cameras)):
+                self._context.write(camera, self._out)
+                each.append(self._out.numpy()[0].reshape(size, size, -1).copy())
+        return np.stack(each)
 
 
 def main() -> None:
@@ -29,37 +63,28 @@ def main() -> None:
     parser.add_argument("--size", type=int, default=64)
     parser.add_argument("--states", type=int, default=16)
     parser.add_argument("--far", type=float, default=1.0)
-    parser.add_argument("--out", type=Path, help="a picture: OpenGL's above, Warp's below")
+    parser.add_argument(
+        "--out", type=Path, help="a picture of the start and 12 steps later: OpenGL's above, Warp's below"
+    )
     given = parser.parse_args()
     robot = RobotFactory(given.robot)
     factory = CameraFactory(robot, tuple(given.cameras), size=given.size, kind="rgbd", far=given.far)
     batch, rows = factory.make_batch(0, 1, 1), new_rows(factory.spec, 1)
     batch.bind(rows)
     batch.reset(0)
-    model = mujoco.MjModel.from_xml_path(robot.model.path)
-    data = mujoco.MjData(model)
+    batched = Batched(
+        mujoco.MjModel.from_xml_path(robot.model.path),
+        Drawn(tuple(given.cameras), given.size, "rgbd", given.far),
+    )
     low, high = np.array(factory.spec.action.low), np.array(factory.spec.action.high)
     rng = np.random.default_rng(0)
-    warp.config.log_level = warp.LOG_ERROR
-    warp.init()
     theirs, ours = [], []
-    with warp.ScopedDevice("cpu"):
-        context = Context(model, Drawn(tuple(given.cameras), given.size, "rgbd", given.far), 1)
-        out = warp.zeros((1, given.size**2, 4), dtype=warp.uint8)
-        there = mujoco_warp.put_model(model)
-        for _ in range(given.states):
-            for _ in range(4):
-                rows.action[:] = rng.uniform(low, high, rows.action.shape)
-                batch.step()
-            mujoco.mj_setState(model, data, batch.physics(0), mujoco.mjtState.mjSTATE_INTEGRATION)
-            mujoco.mj_forward(model, data)
-            context.draw(there, mujoco_warp.put_data(model, data, nworld=1, nconmax=64, njmax=256))
-            theirs.append(np.stack([rows.obs[name][0].copy() for name in factory.leaves]))
-            each = []
-            for camera in range(len(given.cameras)):
-                context.write(camera, out)
-                each.append(out.numpy()[0].reshape(given.size, given.size, 4).copy())
-            ours.append(np.stack(each))
+    for _ in range(given.states):
+        theirs.append(np.stack([rows.obs[name][0].copy() for name in factory.leaves]))
+        ours.append(batched.draw(batch.physics(0)))
+        for _ in range(4):
+            rows.action[:] = rng.uniform(low, high, rows.action.shape)
+            batch.step()
     batch.close()
     difference = np.abs(np.stack(ours).astype(int) - np.stack(theirs))
     for camera, name in enumerate(given.cameras):
@@ -72,10 +97,14 @@ def main() -> None:
     if given.out:
         from PIL import Image
 
-        both = [np.concatenate(list(side[-1][..., :3]), 1) for side in (theirs, ours)]
-        Image.fromarray(np.concatenate(both, 0)).resize((1024, 1024), Image.Resampling.NEAREST).save(
-            given.out
-        )
+        shown = (0, min(3, given.states - 1))
+        both = [
+            np.concatenate([picture for state in shown for picture in side[state][..., :3]], 1)
+            for side in (theirs, ours)
+        ]
+        Image.fromarray(np.concatenate(both, 0)).resize(
+            (256 * len(shown) * len(given.cameras), 512), Image.Resampling.NEAREST
+        ).save(given.out)
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ import torch
 pytest.importorskip("mujoco")
 pytest.importorskip("mujoco_warp")
 
+import mujoco
 import mujoco_warp
 import warp
 
@@ -32,6 +33,8 @@ from metta_fast.envs.robot.warp.simulation import How, Simulation, how_from
 from metta_fast.envs.robot.warp.vector import WarpVector
 from metta_fast.runtime.cuda_graph import Graph
 from tests.interpreter import gpu
+from tests.robot.red import red
+from tests.robot.same_scene import Batched
 from tests.vector.device_suite import HORIZON, attached, check, play
 
 MODEL = """
@@ -220,6 +223,29 @@ def test_which_renderer_draws_where(model: str) -> None:
         vector(cameras(model, renderer="sequential"), 1)
     with pytest.raises(UserError, match="expected auto, batch, sequential"):
         cameras(model, renderer="opengl")
+
+
+def test_the_wrist_sees_every_cube_at_its_start() -> None:
+    """As test_camera.py has it with OpenGL; the two see the cube in the same pixels, but for its edges."""
+    robot = RobotFactory("lift_cube", max_steps=1)
+    factory = CameraFactory(robot, ("wrist",))
+    batched = Batched(
+        mujoco.MjModel.from_xml_path(robot.model.path), Drawn(factory.cameras, 64, "rgb", factory.what.far)
+    )
+    plain = robot.make_batch(0, 24, 24)
+    plain.bind(new_rows(robot.spec, 24))
+    plain.reset(2)
+    ours = np.stack([red(batched.draw(plain.physics(env))[0]) for env in range(24)])
+    assert ours.sum((1, 2)).min() >= 12
+    batch, rows = factory.make_batch(0, 24, 24), new_rows(factory.spec, 24)
+    try:
+        batch.bind(rows)
+        batch.reset(2)
+    except UserError as error:
+        pytest.skip(str(error))
+    theirs = red(rows.obs["image"])
+    batch.close()
+    assert (ours & theirs).sum() > 0.8 * (ours | theirs).sum()
 
 
 @pytest.mark.gpu
