@@ -17,7 +17,13 @@ def finished(waiting: list[Any], places: list[str]) -> Iterator[Any]:
 
     Args:
         waiting: jobs with start(place), over() and `place`, in their order; emptied.
+        places: names of GPUs, one for each run at once.
+
+    Raises:
+        SystemExit: there is no place.
     """
+    if not places:
+        raise SystemExit("no GPU was found by nvidia-smi, and these runs need one")
     free, running = list(places), []
     while waiting or running:
         while waiting and free:
