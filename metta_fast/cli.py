@@ -24,6 +24,7 @@ import os
 import re
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
@@ -61,6 +62,7 @@ def train(words: Sequence[str], default_hardware: str = "auto") -> int:
     """
     from metta_fast.resolve.explain import cfg_text, explain_text, help_text
 
+    began = time.monotonic()
     words, show, trust = _split(words)
     if show == "--help":
         typed = [word.partition("=")[2] for word in words if word.startswith("algorithm=")]
@@ -86,7 +88,9 @@ def train(words: Sequence[str], default_hardware: str = "auto") -> int:
             begin(resolved)
             # torch is imported here, after mistakes in the configuration were reported
             from metta_fast.run.trainer import Trainer
-        return Trainer(resolved, folder=start.folder, start=start.checkpoint, init=start.init).run()
+        return Trainer(
+            resolved, folder=start.folder, start=start.checkpoint, init=start.init, began=began
+        ).run()
 
 
 @contextmanager

@@ -17,13 +17,18 @@ KEY = "trainer.stop_at_return"
 
 
 class Solved:
-    """Watches one session of a run."""
+    """Watches one session of a run.
+
+    Attributes:
+        reached: the goals that the mean return has reached: the environment's threshold, the value to stop at.
+    """
 
     def __init__(self, value: float | str | None, spec: EnvSpec) -> None:
         self._typed, self._threshold = value, spec.reward_threshold
         self._stop = spec.reward_threshold if value == "solved" else None if value is None else float(value)
         self._episodes = 0.0
         self._said = False
+        self.reached: list[float] = []
 
     def see(self, row: Row, steps: int) -> tuple[str | None, str | None]:
         """Takes a row of metrics.
@@ -36,6 +41,8 @@ class Solved:
         if mean is None or self._episodes < EPISODES:
             return None, None
         said = stop = None
+        goals = {goal for goal in (self._threshold, self._stop) if goal is not None and mean >= goal}
+        self.reached += sorted(goals.difference(self.reached))
         if self._threshold is not None and mean >= self._threshold and not self._said:
             self._said = True
             said = (

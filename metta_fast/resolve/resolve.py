@@ -81,6 +81,8 @@ class Resolved:
     """The environments' factory, if it was made already."""
     remarks: list[str] = field(default_factory=list)
     """Messages for --explain alone."""
+    machine: Machine | None = None
+    """The machine that it was resolved for; None: unknown."""
 
     @cached_property
     def factory(self) -> EnvFactory:
@@ -137,7 +139,7 @@ def resolve(composed: Composed, *, machine: Machine | None = None) -> Resolved:
             f"hardware=original runs without these features, which do not exist yet: {', '.join(NOT_BUILT_YET)}"
         )
     groups = dict(composed.groups)
-    return Resolved(work.config, work.origins, work.notes, groups, parts, factory, work.remarks)
+    return Resolved(work.config, work.origins, work.notes, groups, parts, factory, work.remarks, work.machine)
 
 
 def with_gpu_values(composed: Composed) -> Composed:

@@ -29,6 +29,7 @@ from metta_fast.contracts.env_answers import rules_digest
 from metta_fast.contracts.errors import UserError
 from metta_fast.metrics.dashboard import Dashboard, NoDashboard, make_dashboard
 from metta_fast.metrics.loggers import JsonlLogger, Later, Logger, Row, TensorBoardLogger, read_rows
+from metta_fast.metrics.machine_time import META, MachineTime
 from metta_fast.metrics.text_log import RunLog
 from metta_fast.resolve.resolve import Resolved
 from metta_fast.run.snapshot import Snapshot
@@ -82,10 +83,12 @@ class RunWriter:
         *,
         rank: int = 0,
         begin: bool = True,
+        spent: MachineTime | None = None,
     ) -> None:
         """Opens the log, at rank 0.
 
         Args:
+            spent: the machine time, which checkpoints keep and summary.json shows.
             begin: call `begin` at once. Until then, nothing of an earlier session is changed.
             folder: locked by this process, if it writes.
             saved: step of the checkpoint that a resumed run starts from; later checkpoints and rows are put aside.
@@ -101,7 +104,7 @@ class RunWriter:
         self._dashboard: Dashboard = NoDashboard()
         self.log: Log = NoLog()
         self._warned: set[str] = set()
-        self._saved = saved
+        self._saved, self._spent = saved, spent
         self._missed: Sequence[str] = ()
         if self.writes:
             try:
@@ -158,6 +161,9 @@ class RunWriter:
         self._dashboard.slower_without(self._missed)
         self._closing.callback(self._dashboard.close)
         sync_folder(folder.path)
+        if self._spent is not None and self._spent.problem is not None:
+            self.log.warn(self._spent.problem)
+        self._summarise(max(saved, 0))
         self._say_what_was_put_aside(metrics, aside, saved)
         self._warn_once(problems)
 
@@ -229,8 +235,12 @@ class RunWriter:
             "version": __version__,
             "torch": torch.__version__,
         }
+        if self._spent is not None:
+            meta[META] = self._spent.state(snapshot.step)
         self._metrics.sync()
         path = self._save(snapshot, meta)
+        self._saved = snapshot.step
+        self._summarise(snapshot.step)
         self._warn_once(checkpoint.prune(folder.checkpoints, config.run.keep_checkpoints))
         self.log.note(f"checkpoint {path}")
         return path
@@ -250,17 +260,30 @@ class RunWriter:
             )
         return checkpoint.save(folder, snapshot.step, states | {"env": None}, meta)
 
-    def _warn_once(self, problems: list[str]) -> None:
-        """Logs what could not be removed from the checkpoints, each once."""
+    def _warn_once(self, problems: list[str], what: str = "an old checkpoint cannot be removed") -> None:
+        """Logs what could not be done to the run's files, each once."""
         for text in problems:
             if text not in self._warned:
                 self._warned.add(text)
-                self.log.warn(f"an old checkpoint cannot be removed: {text}")
+                self.log.warn(f"{what}: {text}")
+
+    def _summarise(self, step: int) -> None:
+        """Writes summary.json, at rank 0. A file that cannot be written is a warning: it holds no state."""
+        if self._spent is None or not self.writes:
+            return
+        try:
+            self._spent.write(step)
+        except OSError as error:
+            self._warn_once([str(error.strerror)], "summary.json cannot be written")
 
     def end(self, text: str) -> None:
-        """Shows the last line, below the last figures."""
+        """Shows the last lines, below the last figures: the machine time, and `text`."""
         if self.writes:
             self._dashboard.close()
+        if self._spent is not None and self._begun and self._saved > 0:
+            self._summarise(self._saved)
+            for line in self._spent.lines(self._saved):
+                self.log.say(line)
         self.log.say(text)
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import gc
 import re
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -81,6 +82,7 @@ def train(
         CallbackError: a callback raised; the last state is saved.
         NonFiniteError, VectorError, EnvError: the training failed; the last good state is saved.
     """
+    began = time.monotonic()
     let_idle_threads_sleep()
     calls = Callbacks(callbacks)
     given: dict[str, Any] = {"hardware": hardware}
@@ -104,7 +106,12 @@ def train(
 
         closing.enter_context(_torch_as_it_was())
         trainer = Trainer(
-            resolved, folder=start.folder, start=start.checkpoint, init=start.init, callbacks=calls
+            resolved,
+            folder=start.folder,
+            start=start.checkpoint,
+            init=start.init,
+            callbacks=calls,
+            began=began,
         )
         code = trainer.run()
     if trainer.failure is not None:

@@ -19,6 +19,7 @@ raise UserError (the command line exits with 2).
 from __future__ import annotations
 
 import signal
+import time
 import traceback
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -34,6 +35,7 @@ from metta_fast.contracts.vector import VectorError, WorkerError
 from metta_fast.machine.monitor import Monitor
 from metta_fast.machine.output import tolerant_output
 from metta_fast.metrics.loggers import Row
+from metta_fast.metrics.machine_time import META, MachineTime, Place
 from metta_fast.metrics.progress_text import keep
 from metta_fast.metrics.solved import Solved, no_episode
 from metta_fast.resolve import smaller_sizes
@@ -82,6 +84,7 @@ class Trainer:
         callbacks: Callbacks | None = None,
         build: Callable[[Config, EnvFactory], Parts] = build_parts,
         rank: int = 0,
+        began: float | None = None,
     ) -> None:
         """Makes a new run's folder unless one is given; starts nothing.
 
@@ -91,7 +94,9 @@ class Trainer:
             init: whose policy a new run begins with (metta_fast/run/take_over/fine_tune.py).
             build: makes the parts; tests put a fake algorithm in.
             rank: of this process among those of the run. Only rank 0 writes; the others are given its `folder`.
+            began: time.monotonic() when the command began, for the machine time; None: now.
         """
+        self._command_began = time.monotonic() if began is None else began
         self.resolved, self.config = resolved, resolved.config
         run = self.config.run
         self.folder = folder or create(run.dir, run.name, self.config.env.name)
@@ -124,8 +129,15 @@ class Trainer:
             if self._rank == 0:
                 claim(self.folder, lambda: self._unused, self._closing)
             saved = -1 if self.start is None or self._unused else self.start.step
+            self._spent = self._machine_time()
             self._writer = RunWriter(
-                self.resolved, self.folder, saved, self._closing, rank=self._rank, begin=self.start is None
+                self.resolved,
+                self.folder,
+                saved,
+                self._closing,
+                rank=self._rank,
+                begin=self.start is None,
+                spent=self._spent,
             )
             self._saver = Saver(
                 self.config.run,
@@ -138,6 +150,19 @@ class Trainer:
             self._await_notices()
             self._code = self._run()
         return self._code
+
+    def _machine_time(self) -> MachineTime:
+        """Returns the machine time of the sessions before, with this one's counted on top."""
+        on_gpu, found, start = self.config.trainer.device == "cuda", self.resolved.machine, self.start
+        if on_gpu:
+            name = found.gpus[0].name if found is not None and found.gpus else "GPU"
+        else:
+            name = f"{found.cores} cores" if found is not None else "CPU"
+        place = Place("gpu" if on_gpu else "cpu", name)
+        if start is None:
+            return MachineTime(self.folder.path, place, self._command_began)
+        with reading(start.path, "meta.json"):
+            return MachineTime(self.folder.path, place, self._command_began, start.step, start.meta.get(META))
 
     def _run(self) -> int:
         try:
@@ -366,6 +391,9 @@ class Trainer:
             row["train/seconds"] = self._saver.snapshot.seconds
             row = self._info | row
             solved, stop = self._solved.see(row, steps)
+            for goal in self._solved.reached:
+                self._spent.reach(goal, steps)
+            row |= self._spent.row(steps)
             if solved is not None:
                 self.log.say(solved)
             if stop is not None:

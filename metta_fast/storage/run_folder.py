@@ -9,6 +9,7 @@
         checkpoints/     see checkpoint.py
         replays/         pages that play an episode (metta_fast/episodes)
         train.log        messages with times
+        summary.json     the machine time used, steps per hour (metrics/machine_time.py)
         lock             held while a process trains (run_lock.py)
 
 Place in the flow: run/resume.py creates or finds it before anything starts; run/trainer.py writes into it.
@@ -68,7 +69,7 @@ class RunDir:
             UserError: one is a link, a device or the like.
         """
         files = [self.path / "lock", self.config, self.id, self.metrics, self.log, self.wandb / "id"]
-        files.append(self.path / "weights_start.pt")
+        files += [self.path / "weights_start.pt", self.path / "summary.json"]
         folders = [
             self.checkpoints,
             self.wandb,

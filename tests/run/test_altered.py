@@ -12,6 +12,7 @@ from metta_fast.cli import main
 from metta_fast.config.keys import config_to_dict
 from metta_fast.contracts.errors import UserError
 from metta_fast.inference.saved_state import policy_state, saved_config
+from metta_fast.metrics.machine_time import META, MachineTime, Place
 from metta_fast.resolve.compose import compose
 from metta_fast.resolve.resolve import resolve
 from metta_fast.run.build import build_parts
@@ -53,16 +54,18 @@ def test_every_leaf_of_meta_json_is_checked(run):
                 saved_config(found)
                 for key in ("origins", "seconds"):
                     found.value(key)
+                with reading(path, "meta.json"):  # as a resume does
+                    MachineTime(path, Place("cpu", "2 cores"), 0.0, 0, found.meta.get(META))
             except (AlteredCheckpoint, checkpoint.DamagedCheckpoint) as error:
                 refused.append((leaf, str(error)))
             else:
                 quiet.append((leaf, new))
     for leaf, said in refused:
         assert path.name in said, leaf
-        assert leaf[-1] in said or leaf[-1] in ("code", "step"), (leaf, said)
+        assert str(leaf[-1]) in said or leaf[-1] in ("code", "step"), (leaf, said)
         assert "\n" not in said, leaf
     top = [leaf[0] for leaf, new in quiet if len(leaf) == 1 and new is Gone]
-    assert set(top) <= {"epoch", "score", "version", "torch", "run_id", "code", "groups", "rules"}
+    assert set(top) <= {"epoch", "score", "version", "torch", "run_id", "code", "groups", "rules", META}
     for leaf, new in quiet:
         if leaf[0] == "config" and new is Gone:
             assert len(leaf) > 3 or not get(meta, leaf), leaf  # in env.params and the like
