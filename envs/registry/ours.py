@@ -74,6 +74,11 @@ def _robot(config: EnvConfig) -> EnvFactory:
     _check_params("robot", params, (*ROBOT_KEYS, *task.options))
     robot = RobotFactory(max_steps=config.max_steps, limit_is_terminal=config.limit_is_terminal, **params)
     if not config.image.cameras:
+        if unseen := robot.randomize.of_pictures():
+            raise UserError(
+                f"{unseen[0]} changes pictures alone, and there are none: give env.image.cameras=[NAME] (this robot's "
+                f"model has {', '.join(robot.model.cameras) or 'no camera'}), or leave it out"
+            )
         return robot
     from metta_fast.envs.robot.camera.factory import CameraFactory
 

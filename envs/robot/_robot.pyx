@@ -21,7 +21,20 @@ cdef extern from "physics.h" nogil:
         double timestep
     ctypedef struct mjModel:
         mjOption opt
-        mjtSize nq, nv, nu, nbody, nsite, ntendon, nactuator, ncam, njnt
+        mjtSize nq, nv, nu, nbody, nsite, ntendon, nactuator, ncam, njnt, ngeom, nmat, nlight
+        const int *geom_matid
+        const float *geom_rgba
+        const float *mat_rgba
+        const float *light_ambient
+        const float *light_diffuse
+        const float *light_specular
+        const double *light_dir
+        const double *light_dir0
+        const double *cam_pos
+        const double *cam_pos0
+        const double *cam_poscom0
+        const double *cam_quat
+        const double *cam_mat0
         const int *body_parentid
         const int *body_jntnum
         const int *body_jntadr
@@ -65,6 +78,8 @@ cdef extern from "physics.h" nogil:
     ctypedef struct mf_random:
         int32_t masses, frictions, strengths
         int32_t latency[2]
+    ctypedef struct mf_looks:
+        pass
     ctypedef struct mf_physics:
         pass
     ctypedef struct mf_robot:
@@ -81,6 +96,7 @@ cdef extern from "physics.h" nogil:
         const mf_task *task
         const void *params
         mf_random random
+        mf_looks looks
         mjModel **own
         float *late
         mjData **data
@@ -222,6 +238,55 @@ cdef class RobotModel:
     @property
     def nbody(self):
         return self.model.nbody
+
+    @property
+    def nlight(self):
+        return self.model.nlight
+
+    def look(self, str name):
+        """Returns an array of the model by which it looks as it does (looks.py), f32 [n]."""
+        cdef mjModel *m = self.model
+        cdef mjtSize i, size
+        cdef const float *single = NULL
+        cdef const double *exact = NULL
+        if name == "geom_rgba":
+            single, size = m.geom_rgba, 4 * m.ngeom
+        elif name == "mat_rgba":
+            single, size = m.mat_rgba, 4 * m.nmat
+        elif name == "light_ambient":
+            single, size = m.light_ambient, 3 * m.nlight
+        elif name == "light_diffuse":
+            single, size = m.light_diffuse, 3 * m.nlight
+        elif name == "light_specular":
+            single, size = m.light_specular, 3 * m.nlight
+        elif name == "light_dir":
+            exact, size = m.light_dir, 3 * m.nlight
+        elif name == "light_dir0":
+            exact, size = m.light_dir0, 3 * m.nlight
+        elif name == "cam_pos":
+            exact, size = m.cam_pos, 3 * m.ncam
+        elif name == "cam_pos0":
+            exact, size = m.cam_pos0, 3 * m.ncam
+        elif name == "cam_poscom0":
+            exact, size = m.cam_poscom0, 3 * m.ncam
+        elif name == "cam_quat":
+            exact, size = m.cam_quat, 4 * m.ncam
+        elif name == "cam_mat0":
+            exact, size = m.cam_mat0, 9 * m.ncam
+        else:
+            raise ValueError(f"{name}: no array of looks.py")
+        return np.array([single[i] if single != NULL else <float>exact[i] for i in range(size)], np.float32)
+
+    @property
+    def matid(self):
+        """i32 [ngeom]: each geom's material; -1: none."""
+        cdef int i
+        return np.array([self.model.geom_matid[i] for i in range(self.model.ngeom)], np.int32)
+
+    @property
+    def look_counts(self):
+        """{ngeom, nmat, nlight, ncam}."""
+        return {"ngeom": self.model.ngeom, "nmat": self.model.nmat, "nlight": self.model.nlight, "ncam": self.model.ncam}
 
     def push_axes(self):
         """Returns [(degree of freedom, x, y)]: how a horizontal push changes velocities of the root, the first body on the
@@ -376,6 +441,18 @@ cdef class RobotBatch(NativeBatch):
             if self.batch.own[i] == NULL:
                 raise MemoryError(f"no memory for the model of env {self.batch.first_env + i}")
         return 0
+
+    def show(self, struct, held):
+        """Takes where each env's look is to be written (`looks` of looks.py) at an episode's start.
+
+        Args:
+            held: what the struct points to, kept as long as this batch.
+        """
+        record = np.frombuffer(struct, np.uint8)
+        if record.nbytes != sizeof(mf_looks):
+            raise ValueError(f"looks are {record.nbytes} bytes, mf_looks {sizeof(mf_looks)}")
+        self.held.append(held)
+        self.batch.looks = (<const mf_looks *>at(record))[0]
 
     def bind(self, rows):
         """Takes the slab's rows (`metta_fast.contracts.env.Rows`) of this batch's agents; kept until the next bind."""

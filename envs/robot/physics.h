@@ -11,6 +11,7 @@
 
 #include <math.h>
 #include "faults.h"
+#include "look.h"
 #include "own_model.h"
 #include "randomize.h"
 #include "tasks/all.h"
@@ -32,6 +33,7 @@ typedef struct {
     const void *params;
     mf_random random;    /* all 0: nothing is randomised */
     mjModel **own;       /* [num_envs] each env's own model; NULL: all have `model` */
+    mf_looks looks;      /* of the rows that the process that draws reads; all NULL without pictures of their own */
     float *late;         /* [num_envs, random.latency[1], nu]: actions that have not taken effect yet */
     mjData **data;       /* [num_envs] */
     mf_physics *physics; /* [num_envs]: views of data */
@@ -149,11 +151,11 @@ MF_FN void mf_robots_observe(const mf_robots *b, int32_t i) {
     }
 }
 
-/* Give the env's own model the numbers of its episode; its mjData is scratch. */
+/* Give the env's own model and its look the numbers of its episode; its mjData is scratch. */
 static void mf_robots_draw(const mf_robots *b, int32_t i) {
-    if (!b->own) return;
     const mf_episode e = mf_robots_episode(b, i);
-    mf_own_model_draw(b->own[i], b->model, &b->random, &e, b->data[i]);
+    if (b->random.looks) mf_look_draw(&b->looks, &b->random, &e, i, 0, 1);
+    if (b->own) mf_own_model_draw(b->own[i], b->model, &b->random, &e, b->data[i]);
 }
 
 /* Begin an episode from the qpos and qvel in the env's mjData. */

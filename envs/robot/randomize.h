@@ -20,6 +20,9 @@ typedef struct {
     float push, push_chance;              /* m/s; probability of a step */
     int32_t push_count, push_dof[3];      /* degrees of freedom that a push changes */
     float push_axis[6];                   /* [push_count, 2]: their directions in the horizontal plane */
+    int32_t looks;                        /* bits of the kinds of look.h that are randomised */
+    float color[2], light[2];             /* least and greatest factor */
+    float light_turn, camera, camera_turn; /* greatest angle in radians, distance along each axis in metres, angle */
 } mf_random;
 
 /* Names an episode of one environment. */

@@ -20,6 +20,10 @@ from metta_fast.config.keys import did_you_mean, shown
 from metta_fast.contracts.errors import UserError
 
 KEY = "env.params.randomize"
+LOOKS = ("color", "light", "light_turn", "camera", "camera_turn")
+"""Keys by which pictures differ, and nothing else; in the order of look.h's kinds."""
+MOST_TURN = 1.5
+"""Radians."""
 MOST_LATENCY = 64
 """Steps; each costs an action's memory for every environment."""
 MOST_FACTOR = 100.0
@@ -30,6 +34,8 @@ PUSH_EVERY = 200.0
 class Model(Protocol):
     """What is asked of a robot's model (RobotModel)."""
 
+    @property
+    def nlight(self) -> int: ...
     def push_axes(self) -> Sequence[tuple[int, float, float]]: ...
     def odd_actuator(self) -> str | None: ...
 
@@ -45,6 +51,9 @@ class Record(ctypes.Structure):
         ("push_count", ctypes.c_int32),
         ("push_dof", ctypes.c_int32 * 3),
         ("push_axis", ctypes.c_float * 6),
+        ("looks", ctypes.c_int32),
+        *((name, ctypes.c_float * 2) for name in ("color", "light")),
+        *((name, ctypes.c_float) for name in ("light_turn", "camera", "camera_turn")),
     ]
 
 
@@ -71,6 +80,16 @@ class Randomize:
     """Greatest change of the root's horizontal velocity by a push, in m/s."""
     push_every: float | None = None
     """Mean number of steps between pushes."""
+    color: Range | None = None
+    """Factor of red, green and blue of each geom and material, each drawn by itself."""
+    light: Range | None = None
+    """Factor of each light's brightness."""
+    light_turn: float | None = None
+    """Greatest angle by which each light's direction is turned, in rad."""
+    camera: float | None = None
+    """Greatest distance by which each camera is moved along each axis, in m."""
+    camera_turn: float | None = None
+    """Greatest angle by which each camera is turned, in rad."""
 
     def given(self) -> dict[str, Any]:
         """Returns the keys that were given, as they can be given again."""
@@ -86,6 +105,14 @@ class Randomize:
         """Returns whether environments need models of their own."""
         return any((self.mass, self.link_mass, self.friction, self.strength))
 
+    def of_pictures(self) -> list[str]:
+        """Returns the keys that were given and change pictures only, as they were typed."""
+        return [f"{KEY}.{name}={shown(value)}" for name, value in self.given().items() if name in LOOKS]
+
+    def of_colours(self) -> list[str]:
+        """Returns those that change no depth."""
+        return [text for text in self.of_pictures() if ".camera" not in text]
+
     def words(self) -> list[str]:
         """Returns what is randomised, a line for each key."""
         lines = {
@@ -96,6 +123,11 @@ class Randomize:
             "latency": "actions take effect {} steps late",
             "noise": "normal noise with a standard deviation of {} on every observed number, in its own unit",
             "push": "pushes of up to {} m/s in a horizontal direction, one in {} steps on average",
+            "color": "red, green and blue of every geom and material, each by itself, × {}",
+            "light": "brightness of each light × {}",
+            "light_turn": "each light turned by up to {} rad",
+            "camera": "each camera moved by up to {} m along each axis",
+            "camera_turn": "each camera turned by up to {} rad",
         }
         found = []
         for name, text in lines.items():
@@ -124,14 +156,21 @@ class Randomize:
             noise=self.noise or 0,
             push=self.push or 0,
             push_chance=1 / self._push_every,
+            looks=sum(1 << i for i, name in enumerate(LOOKS) if getattr(self, name) is not None),
+            light_turn=self.light_turn or 0,
+            camera=self.camera or 0,
+            camera_turn=self.camera_turn or 0,
         )
-        for name in ("mass", "link_mass", "friction", "strength"):
+        for name in ("mass", "link_mass", "friction", "strength", "color", "light"):
             setattr(found, name, (ctypes.c_float * 2)(*(getattr(self, name) or (1, 1))))
         if self.strength and (odd := model.odd_actuator()) is not None:
             raise UserError(
                 f"{KEY}.strength={shown(list(self.strength))}: the actuator {odd} has a gain or bias whose force "
                 "cannot be scaled; expected fixed, affine or muscle; leave strength out"
             )
+        for name in ("light", "light_turn"):
+            if getattr(self, name) is not None and not model.nlight:
+                raise UserError(f"{KEY}.{name}: this robot's model has no light; leave {name} out")
         if self.push:
             axes = model.push_axes()
             if not axes:
@@ -177,9 +216,9 @@ def _names() -> tuple[str, ...]:
 
 def _read(name: str, value: Any) -> Any:
     """Returns the value of one key."""
-    if name in ("noise", "push", "push_every"):
-        least, what = (1.0, "a number of steps from 1 on") if name == "push_every" else (0.0, _UNITS[name])
-        if _is_number(value) and least <= value <= 1e6:
+    if name in _UNITS:
+        least, most, what = _UNITS[name]
+        if _is_number(value) and least <= value <= most:
             return float(value)
         raise UserError(f"{KEY}.{name}={shown(value)}: expected {what}")
     ends = value if isinstance(value, (list, tuple)) else [value, value]
@@ -200,9 +239,14 @@ def _read(name: str, value: Any) -> Any:
 
 
 _UNITS = {
-    "noise": "the standard deviation of the noise, a number from 0 on",
-    "push": "the greatest speed of a push in m/s, a number from 0 on",
+    "noise": (0.0, 1e6, "the standard deviation of the noise, a number from 0 on"),
+    "push": (0.0, 1e6, "the greatest speed of a push in m/s, a number from 0 on"),
+    "push_every": (1.0, 1e6, "a number of steps from 1 on"),
+    "light_turn": (0.0, MOST_TURN, f"the greatest angle in rad, 0 … {MOST_TURN:g}"),
+    "camera": (0.0, 1e3, "the greatest distance in metres along each axis, a number from 0 on"),
+    "camera_turn": (0.0, MOST_TURN, f"the greatest angle in rad, 0 … {MOST_TURN:g}"),
 }
+"""Key of one number → least, greatest, what it is."""
 
 
 def _is_number(value: Any) -> bool:

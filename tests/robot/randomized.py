@@ -11,6 +11,7 @@ from metta_fast.contracts.env import Array
 from tests.reference.philox import philox4x32
 
 MASS, LINK_MASS, FRICTION, STRENGTH, LATENCY, NOISE, PUSH, KINDS = range(1, 9)
+COLOR, LIGHT, LIGHT_TURN, CAMERA, CAMERA_TURN = range(1 << 31, (1 << 31) + 5)
 
 
 class Draws:
@@ -31,6 +32,17 @@ class Draws:
             return np.float32(1)
         low, high = np.float32(ends[0]), np.float32(ends[1])
         return np.float32(np.longdouble(high - low) * np.longdouble(self.unit(kind, 0, index)) + low)
+
+    def within(self, kind: int, most: float, index: int) -> float:
+        """-most … most."""
+        return float(2 * np.float32(most) * self.unit(kind, 0, index) - np.float32(most))
+
+    def turn(self, kind: int, most: float, index: int) -> Array:
+        """A quaternion of an angle of at most `most`."""
+        found = np.array(
+            [1, *(self.within(kind, most / 2 / np.sqrt(3), 3 * index + axis) for axis in range(3))]
+        )
+        return found / np.linalg.norm(found)
 
     def latency(self, ends: tuple[int, int]) -> int:
         return ends[0] + (self.word(LATENCY, 0, 0) * (ends[1] - ends[0] + 1) >> 32)
@@ -77,3 +89,31 @@ def changed_model(path: str, draws: Draws, ranges: dict[str, Any]) -> Any:
         model.actuator_biasprm[actuator, scaled] *= np.float64(factor)
         model.actuator_forcerange[actuator] *= np.float64(factor)
     return model
+
+
+def changed_look(model: Any, draws: Draws, ranges: dict[str, Any]) -> None:
+    """Changes a model of MuJoCo's to what it looks like in an episode."""
+    colours = [*model.geom_rgba, *model.mat_rgba]
+    unset = np.append(
+        (model.geom_rgba == [0.5, 0.5, 0.5, 1]).all(1) & (model.geom_matid >= 0), [False] * model.nmat
+    )
+    for i, rgba in enumerate(colours):
+        if unset[i]:
+            continue
+        factors = [draws.factor(COLOR, ranges.get("color"), 4 * i + channel) for channel in range(3)]
+        rgba[:3] = np.minimum(rgba[:3] * factors, 1)
+    for i in range(model.nlight):
+        for array in (model.light_ambient, model.light_diffuse, model.light_specular):
+            array[i] *= draws.factor(LIGHT, ranges.get("light"), i)
+        for array in (model.light_dir, model.light_dir0):
+            mujoco.mju_rotVecQuat(
+                array[i], array[i].copy(), draws.turn(LIGHT_TURN, ranges.get("light_turn", 0), i)
+            )
+    for i in range(model.ncam):
+        moved = [draws.within(CAMERA, ranges.get("camera", 0), 3 * i + axis) for axis in range(3)]
+        for array in (model.cam_pos, model.cam_pos0, model.cam_poscom0):
+            array[i] += moved
+        turn, matrix = draws.turn(CAMERA_TURN, ranges.get("camera_turn", 0), i), np.zeros(9)
+        mujoco.mju_mulQuat(model.cam_quat[i], model.cam_quat[i].copy(), turn)
+        mujoco.mju_quat2Mat(matrix, turn)
+        model.cam_mat0[i] = (model.cam_mat0[i].reshape(3, 3) @ matrix.reshape(3, 3)).reshape(-1)

@@ -91,10 +91,15 @@ def differs(one: Array, other: Array) -> float:
     return float((np.abs(one.astype(int) - other.astype(int)) > 12).any(-1).mean())
 
 
+LOOKS = {"color": [0.6, 1.1], "light": [0.5, 2], "light_turn": 0.4, "camera": 0.1, "camera_turn": 0.15}
+
+
+@pytest.mark.parametrize("randomize", [None, LOOKS], ids=["plain", "randomised"])
 @pytest.mark.parametrize("device", DEVICES)
-def test_rows_have_the_pictures_that_opengl_draws(model: str, device: str) -> None:
-    """Over ends of episodes and what follows them: a last row shows how the episode ended, a first row its start."""
-    factory = cameras(model)
+def test_rows_have_the_pictures_that_opengl_draws(model: str, device: str, randomize: Any) -> None:
+    """Over ends of episodes and what follows them: a last row shows how the episode ended, a first row its start. With
+    another look in each episode, colours, lights and cameras are those of OpenGL's environment of the same number."""
+    factory = cameras(model, randomize=randomize)
     batch, rows = factory.make_batch(0, 2, 2), new_rows(factory.spec, 2)
     try:
         batch.bind(rows)
@@ -131,6 +136,11 @@ def test_rows_have_the_pictures_that_opengl_draws(model: str, device: str) -> No
 def test_the_contract(model: str) -> None:
     """Seeds, ids, ends, states: a vector that goes on from a snapshot draws the same."""
     check(lambda n, first, total: vector(cameras(model), n, "cpu", first, total), length=2 * HORIZON, envs=3)
+
+
+def test_a_vector_of_other_looks_goes_on(model: str) -> None:
+    factory = cameras(model, randomize=LOOKS)
+    check(lambda n, first, total: vector(factory, n, "cpu", first, total), length=2 * HORIZON, envs=3)
 
 
 def how(model: str, kind: str) -> How:

@@ -19,11 +19,13 @@ pytest.importorskip("mujoco")
 import mujoco
 
 from metta_fast.envs.robot.env import TASKS, RobotFactory
+from metta_fast.envs.robot.looks import NAMES
 from metta_fast.envs.robot.warp.engine import ROBOT, Engine
 from metta_fast.envs.robot.warp.own_fields import OWN, own_names
 from metta_fast.envs.robot.warp.physics import FLOATS
 from tests.interpreter import gpu
-from tests.robot.randomized import Draws, changed_model
+from tests.robot.randomized import Draws, changed_look, changed_model
+from tests.robot.test_looks import ALL as LOOKS
 from tests.robot.test_randomize import ALL, MODEL
 from tests.robot.test_warp import ROBOT as PENDULUM
 from tests.robot.test_warp import beside, vector
@@ -99,6 +101,22 @@ def test_other_joints_tendons_and_pairs(name: str, tmp_path: Path) -> None:
     path = tmp_path / "own.xml"
     path.write_text(MODELS[name])
     check_models(str(path), RobotFactory("reacher", randomize=MODEL), MODEL)
+
+
+@pytest.mark.parametrize("task", ["ant", "lift_cube"])
+def test_worlds_look_as_they_are_drawn_to(task: str) -> None:
+    factory = RobotFactory(task, randomize=LOOKS)
+    path, episodes = factory.model.path, [0, 2, 5]
+    found = weighed(path, factory, episodes)
+    assert "cam_mat0" in found
+    for i, episode in enumerate(episodes):
+        model = mujoco.MjModel.from_xml_path(path)
+        changed_look(model, Draws(SEED, 4 + i, episode), LOOKS)
+        for name in NAMES:
+            if name in found:
+                np.testing.assert_allclose(
+                    found[name][i].reshape(-1), getattr(model, name).reshape(-1), 1e-5, 1e-6, err_msg=name
+                )
 
 
 @pytest.mark.parametrize("device", DEVICES)

@@ -2,6 +2,7 @@
 
     artist = Artist(Pictures("lift_cube.xml", ("wrist",), size=64), envs=8, state_size=60)
     artist.states[i] = …                     # MuJoCo's integration states, float64
+    artist.looks[i] = …                      # arrays of the model that differ between environments, float32
     artist.draw()
     artist.pictures                          # uint8 [envs, cameras, size, size, channels]
 
@@ -16,6 +17,7 @@ import os
 import subprocess
 import tempfile
 import weakref
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
@@ -56,10 +58,12 @@ class Artist(Closing):
     Args:
         envs: number of environments.
         state_size: numbers in an integration state.
+        looks: arrays of the model of which each environment has its own, with their lengths (looks.py).
         libraries: graphics libraries to try; None: the one that worked before, else MUJOCO_GL, EGL, OSMesa.
 
     Attributes:
         states: float64 [envs, state_size], to be written before `draw`.
+        looks: float32 [envs, sum of lengths], likewise: the arrays of an environment one after the other.
         pictures: uint8 [envs, cameras, size, size, channels], written by `draw`.
         library: the graphics library in use.
 
@@ -68,17 +72,29 @@ class Artist(Closing):
     """
 
     def __init__(
-        self, what: Pictures, envs: int, state_size: int, *, libraries: tuple[str, ...] | None = None
+        self,
+        what: Pictures,
+        envs: int,
+        state_size: int,
+        *,
+        looks: Mapping[str, int] | None = None,
+        libraries: tuple[str, ...] | None = None,
     ) -> None:
         shape = envs, len(what.cameras), what.size, what.size, CHANNELS[what.kind]
-        bytes_of_states = 8 * envs * state_size
+        own = dict(looks or {})
+        bytes_of_states, bytes_of_looks = 8 * envs * state_size, 4 * envs * sum(own.values())
         number = os.memfd_create("metta_fast_pictures")
         try:
-            os.ftruncate(number, bytes_of_states + int(np.prod(shape)))
+            os.ftruncate(number, bytes_of_states + bytes_of_looks + int(np.prod(shape)))
             memory = mmap.mmap(number, 0)
             self.states = np.frombuffer(memory, np.float64, envs * state_size).reshape(envs, state_size)
-            self.pictures = np.frombuffer(memory, np.uint8, offset=bytes_of_states).reshape(shape)
-            job = what._asdict() | {"envs": envs, "memory": number, "state": state_size}
+            self.looks = np.frombuffer(memory, np.float32, envs * sum(own.values()), bytes_of_states).reshape(
+                envs, -1
+            )
+            self.pictures = np.frombuffer(memory, np.uint8, offset=bytes_of_states + bytes_of_looks).reshape(
+                shape
+            )
+            job = what._asdict() | {"envs": envs, "memory": number, "state": state_size, "looks": own}
             self._begin(json.dumps(job), number, libraries)
         finally:
             os.close(number)

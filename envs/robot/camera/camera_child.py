@@ -1,7 +1,8 @@
 """Draws what robots' cameras see: `python camera_child.py JOB`, started by artist.py.
 
-JOB is JSON: model, cameras (names), size, kind (rgb, depth, rgbd), far, envs, memory (a file's number), state. The
-memory holds physics states, float64 [envs, state] (MuJoCo's integration state), then pictures, uint8
+JOB is JSON: model, cameras (names), size, kind (rgb, depth, rgbd), far, envs, memory (a file's number), state, looks
+(name of an array of the model → its length). The memory holds physics states, float64 [envs, state] (MuJoCo's
+integration state), then those arrays, float32 [envs, lengths], then pictures, uint8
 [envs, cameras, size, size, channels]. Each byte of stdin has all states drawn and is answered by one byte on stdout,
 the first by "ready\\n" after the process has drawn once. It does not import metta_fast; MUJOCO_GL selects the library.
 """
@@ -88,15 +89,23 @@ def main(job: dict[str, Any]) -> None:
     channels = {"rgb": 3, "depth": 1, "rgbd": 4}[job["kind"]]
     shape = envs, len(job["cameras"]), size, size, channels
     states = np.frombuffer(memory, np.float64, envs * job["state"]).reshape(envs, job["state"])
-    pictures = np.frombuffer(memory, np.uint8, offset=states.nbytes).reshape(shape)
+    width = sum(job["looks"].values())
+    looks = np.frombuffer(memory, np.float32, envs * width, states.nbytes).reshape(envs, width)
+    pictures = np.frombuffer(memory, np.uint8, offset=states.nbytes + looks.nbytes).reshape(shape)
     drawing = Drawing(job["model"], job["cameras"], size, job["kind"], job["far"])
     mujoco, model, data = drawing.mujoco, drawing.model, drawing.data
+    own, first = [], 0
+    for name, length in job["looks"].items():
+        own.append((getattr(model, name).reshape(-1), slice(first, first + length)))
+        first += length
     mujoco.mj_forward(model, data)
     drawing.draw(pictures[0])  # a broken graphics library fails at the first picture
     os.write(answers, b"ready\n")
     kind = mujoco.mjtState.mjSTATE_INTEGRATION
     while os.read(0, 1):
-        for state, picture in zip(states, pictures):
+        for state, look, picture in zip(states, looks, pictures):
+            for array, part in own:
+                array[:] = look[part]
             mujoco.mj_setState(model, data, state, kind)
             drawing.draw(picture)
         os.write(answers, b"k")

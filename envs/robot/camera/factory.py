@@ -20,6 +20,7 @@ from metta_fast.contracts.errors import UserError
 from metta_fast.envs.robot.camera.artist import CHANNELS, Pictures
 from metta_fast.envs.robot.camera.batch import CameraBatch
 from metta_fast.envs.robot.env import RobotFactory
+from metta_fast.envs.robot.looks import look_names
 from metta_fast.envs.robot.warp.draw.context import Drawn
 
 if TYPE_CHECKING:
@@ -95,6 +96,10 @@ class CameraFactory:
         if renderer not in RENDERERS:
             raise UserError(f"env.renderer={renderer!r}: expected {', '.join(RENDERERS)}")
         self.renderer = renderer
+        if kind == "depth" and robot.randomize.of_colours():
+            raise UserError(
+                f"{robot.randomize.of_colours()[0]}: a depth has no colours; leave it out, or give env.image.kind=rgbd"
+            )
         if state not in READERS:
             raise UserError(f"env.image.state={state!r}: expected {' or '.join(READERS)}")
         self.what = Pictures(robot.model.path, self.cameras, size, kind, far)
@@ -122,7 +127,9 @@ class CameraFactory:
             UserError: no graphics library works here.
         """
         inner = self.robot.make_batch(first_env, num_envs, total_envs)
-        return CameraBatch(inner, num_envs, self.what, self.leaves, self.places)
+        own = {name: self.robot.model.look(name) for name in look_names(self.robot.random)}
+        own = {name: base for name, base in own.items() if base.size}
+        return CameraBatch(inner, num_envs, self.what, self.leaves, self.places, self.robot.model, own)
 
     def make_device_vector(
         self, num_envs: int, device: torch.device, first_env: int, total_envs: int

@@ -34,7 +34,7 @@ def how_of(factory: Robot, drawn: Drawn | None = None) -> How:
         reads=tuple(sorted(reads)),
         njmax=factory.njmax,
         nconmax=factory.nconmax,
-        own=own_names(factory.random),
+        own=own_names(factory.random, drawn=drawn is not None),
         drawn=drawn,
     )
 

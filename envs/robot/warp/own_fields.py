@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from metta_fast.contracts.env import Array
+from metta_fast.envs.robot.looks import COUNTS, NAMES, Looks, look_names, looks
 from metta_fast.envs.robot.randomize import Record
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ OF_MASSES = (
 OF_FRICTION = ("geom_friction", "pair_friction")
 OF_STRENGTH = ("actuator_gainprm", "actuator_biasprm", "actuator_forcerange")
 OWN = (*OF_MASSES, *OF_FRICTION, *OF_STRENGTH)
-"""Warp's names of fields that differ between worlds, in the order of mf_fields."""
+"""Warp's names of fields of the physics that differ between worlds, in the order of mf_fields."""
 SHARED = (
     *("mass", "inertia", "rest", "share", "body_rows", "tendon_rows", "actuator_rows"),
     *("friction", "pairs", "gain", "bias", "forcerange"),
@@ -47,17 +48,19 @@ class Fields(ctypes.Structure):
     _fields_ = [
         *((name, ctypes.c_void_p) for name in (*OWN, *SHARED, *WHOLE, "scratch")),
         *((name, ctypes.c_int32) for name in ("ngeom", "npair", "nactuator", "workers")),
+        ("looks", Looks),
     ]
 
 
-def own_names(record: Record | None) -> tuple[str, ...]:
-    """Returns the fields that worlds need of their own."""
+def own_names(record: Record | None, *, drawn: bool = True) -> tuple[str, ...]:
+    """Returns the fields that worlds need of their own. drawn: pictures are drawn of them."""
     if record is None:
         return ()
     return (
         *(OF_MASSES if record.masses else ()),
         *(OF_FRICTION if record.frictions else ()),
         *(OF_STRENGTH if record.strengths else ()),
+        *(look_names(record) if drawn else ()),
     )
 
 
@@ -92,13 +95,27 @@ class OwnFields:
             size = 2 * mjm.nv * mjm.nv + mjm.nbody
             self._held["scratch"] = torch.zeros(self.workers * size, device=device)
         self._worlds = dict(worlds)
-        places = {**self._worlds, **self._held}
+        seen = {name: tensor for name, tensor in self._worlds.items() if name in NAMES}
+        places = {name: tensor for name, tensor in {**self._worlds, **self._held}.items() if name not in seen}
+        self._bases = {
+            name: torch.from_numpy(np.ascontiguousarray(getattr(mjm, name), np.float32).reshape(-1)).to(
+                device
+            )
+            for name in seen
+        }
+        self._matid = torch.from_numpy(np.ascontiguousarray(mjm.geom_matid, np.int32)).to(device)
         self.struct = Fields(
             **{name: tensor.data_ptr() for name, tensor in places.items()},
             ngeom=mjm.ngeom,
             npair=mjm.npair,
             nactuator=mjm.nactuator,
             workers=self.workers,
+            looks=looks(
+                {name: base.data_ptr() for name, base in self._bases.items()},
+                {name: (tensor.data_ptr(), tensor[0].numel()) for name, tensor in seen.items()},
+                self._matid.data_ptr(),
+                {name: getattr(mjm, name) for name in COUNTS},
+            ),
         )
         """mf_fields."""
 

@@ -1,4 +1,4 @@
-/* weigh.h: gives a world of MuJoCo Warp its own masses, friction and strength, and what MuJoCo derives from masses, which
+/* weigh.h: gives a world of MuJoCo Warp its own masses, friction, strength and look (look.h), and what MuJoCo derives from masses, which
    is mj_setConst's work: masses of subtrees, and the inverse weights of constraints (invweight0).
 
    The inertia matrix in the model's first pose is linear in the bodies' factors: `rest` (armatures) + Σ factor · `share`.
@@ -9,7 +9,7 @@
 #ifndef MF_ROBOT_WEIGH_H
 #define MF_ROBOT_WEIGH_H
 
-#include "../randomize.h"
+#include "../look.h"
 
 /* Has the same fields as `Fields` in own_fields.py. The first are Warp's arrays, [num_envs, …]; NULL where a world has
    none of its own. The others are the model's: nothing of a world's. */
@@ -35,6 +35,7 @@ typedef struct {
     const int32_t *scaled;      /* [nactuator, 2] first and last + 1 of the numbers of gain and bias that are scaled */
     float *scratch;             /* [workers, 2 nv² + nbody] */
     int32_t ngeom, npair, nactuator, workers;
+    mf_looks looks;
 } mf_fields;
 
 /* Numbers of scratch memory for one worker. */
@@ -154,6 +155,7 @@ MF_FN void mf_weigh(const mf_fields *f, const mf_random *o, const mf_episode *e,
         }
         for (int32_t k = 0; k < 2; k++) f->actuator_forcerange[2 * at + k] = f->forcerange[2 * a + k] * factor;
     }
+    if (o->looks) mf_look_draw(&f->looks, o, e, i, lane, lanes);
     MF_WEIGH_SYNC();
 }
 

@@ -145,7 +145,7 @@ MF_FN void mf_world_act(const void *params, const mf_world *w, const mf_world_ro
     if (w->random.push > 0) mf_random_push(&w->random, &e, r->step, w->qvel + (int64_t)i * w->nv);
 }
 
-/* Give the world the masses, friction and strength of the episode that it begins. */
+/* Give the world the masses, friction, strength and look of the episode that it begins. */
 MF_FN void mf_world_weigh(const mf_world *w, int32_t i, float *scratch, int32_t lane, int32_t lanes) {
     if (!mf_robot_of(w, i)->fresh && !w->redraw) return;
     const mf_episode e = mf_world_episode(w, i);

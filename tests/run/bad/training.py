@@ -119,6 +119,7 @@ ROBOT = (
     "randomize.mass=[1.2,0.8]", "randomize.mass=0", "randomize.mass=-1", "randomize.friction=[nan,1]", "randomize.friction=abc",
     "randomize.strength=[1,2,3]", "randomize.latency=[0.5,1]", "randomize.latency=[0,1000]", "randomize.noise=-1", "randomize.noise=inf",
     "randomize.push=[1,2]", "randomize.push_every=3", "randomize.nonesuch=1", "randomize=3", "randomize=[1]", "randomize.mass.x=1",
+    "randomize.color=[0,1]", "randomize.color=abc", "randomize.light=[-1,1]", "randomize.camera=-1", "randomize.camera_turn=7",
     "task=nonesuch", "task=3", "task=''", "task=[ant]", "frame_skip=0", "frame_skip=abc", "frame_skip=1000000000", "on_unstable=nonesuch",
     "xml_file=nonesuch.xml", "xml_file={run}", "xml_file={bad}/latin.yaml", "xml_file={bad}/binary", "xml_file=/dev/null",
     "xml_file={bad}/fifo", f"xml_file={LONGER}", "privileged=3", "privileged=[nonesuch]", "nonesuch=1", "xml_file=3", "on_unstable=3",
