@@ -6,6 +6,7 @@ import argparse
 import math
 from dataclasses import dataclass
 
+from metta_fast.bench.cameras import cases as cameras
 from metta_fast.bench.charts import chart
 from metta_fast.bench.robots import cases as robots
 from metta_fast.bench.stepping import command as stepping
@@ -31,6 +32,7 @@ EXAMPLES = """examples:
   python benchmark_performance.py --env ant --quick            the same on all threads with 16 envs, in short rounds
   python benchmark_performance.py --sb3 ant            compare training a robot with Stable-Baselines3 on Gymnasium
   python benchmark_performance.py --robot ant          a robot on the GPU by preset and number, beside the CPU's
+  python benchmark_performance.py --camera lift_cube_wrist  robots that see pictures, by renderer, size and number
   python benchmark_performance.py --gpu --json gpu.json     everything on the GPU: training, its parts, the simulator
   python benchmark_performance.py --gpu --quick             the first shape and the parts, in a minute
   python benchmark_performance.py --gpu-scale --plot scale.png    speed by size, as a chart
@@ -45,8 +47,8 @@ class Length:
     repeats: int
 
 
-ROBOT = "robot"
-"""The mode, and the option that chooses it."""
+ROBOT, CAMERA = "robot", "camera"
+"""Modes, and the options that choose them."""
 LENGTHS = {
     "compare": Length(10.0, 5),
     "ablate": Length(5.0, 5),
@@ -57,6 +59,7 @@ LENGTHS = {
     "env": Length(1.0, 5),
     "sb3": Length(10.0, 5),
     ROBOT: Length(1.0, 5),
+    CAMERA: Length(1.0, 3),
     "gpu": Length(0.5, 5),
 }
 """Mode → its length, unless --seconds and --repeats are given."""
@@ -70,6 +73,7 @@ QUICK = {
     "env": Length(0.3, 1),
     "sb3": Length(1.0, 2),
     ROBOT: Length(0.5, 1),
+    CAMERA: Length(0.5, 1),
     "gpu": Length(0.3, 2),
 }
 """Mode → its length with --quick; --repeats is then at most this."""
@@ -109,6 +113,7 @@ def _add_modes(found: argparse.ArgumentParser) -> None:
     for name, help_text in (
         ("--env", "stepping a recipe (ant, hopper, …) without a policy, compared with installed libraries"),
         ("--robot", "a robot (ant, hopper, …) on the GPU: stepping and training by preset, beside the CPU's"),
+        ("--camera", "robots that see pictures (lift_cube_wrist, …): physics, pictures, policy, training"),
         ("--sb3", "training a robot (ant, hopper, …), compared with Stable-Baselines3's PPO"),
     ):
         modes.add_argument(name, metavar="NAME", help=help_text)
@@ -117,14 +122,20 @@ def _add_modes(found: argparse.ArgumentParser) -> None:
 def _add_cases(found: argparse.ArgumentParser) -> None:
     """Adds the options that choose the cases of a mode."""
     add = found.add_argument
-    add("overrides", nargs="*", metavar="KEY=VALUE", help="with --find-batch and --train: as for training")
+    add(
+        "overrides",
+        nargs="*",
+        metavar="KEY=VALUE",
+        help="with --camera, --find-batch and --train: as for training",
+    )
     threads = f"with --env: numbers of threads, each on as many cores (default: {stepping.THREADS})"
     add("--threads", metavar="LIST", help=threads)
     envs = (
-        "with --env, --vector and --robot: numbers of environments "
-        f"(default: {stepping.ENVS}; {vector_sides.ENVS}; {robots.ENVS})"
+        "with --env, --vector, --robot and --camera: numbers of environments "
+        f"(default: {stepping.ENVS}; {vector_sides.ENVS}; {robots.ENVS}; {cameras.ENVS})"
     )
     add("--envs", metavar="LIST", help=envs)
+    add("--sizes", metavar="LIST", help=f"with --camera: pixels of a side (default: {cameras.SIZES})")
     names = ", ".join(vector_sides.PARTS)
     add("--vector-env", metavar="LIST", help=f"with --vector: what is stepped, of {names} (default: all)")
     rivals = ", ".join(vector_sides.RIVALS)
@@ -169,7 +180,7 @@ def mode(given: argparse.Namespace) -> str:
     for name in ("ablate", "simulator", "vector", "advantage", "train", "find_batch"):
         if getattr(given, name):
             return name
-    return next((name for name in ("env", "sb3", ROBOT) if getattr(given, name)), "compare")
+    return next((name for name in ("env", "sb3", ROBOT, CAMERA) if getattr(given, name)), "compare")
 
 
 def length(given: argparse.Namespace) -> Length:
@@ -197,16 +208,18 @@ def check(given: argparse.Namespace) -> None:
         raise UserError("--quick has no effect with --gpu-scale alone; add --gpu, or remove it")
     if given.threads is not None and not given.env:
         raise UserError(f"--threads {given.threads} goes with --env NAME")
-    if given.envs is not None and what not in ("env", "vector", ROBOT):
-        raise UserError(f"--envs {given.envs} goes with --env NAME, --robot NAME or --vector")
+    if given.envs is not None and what not in ("env", "vector", ROBOT, CAMERA):
+        raise UserError(f"--envs {given.envs} goes with --env NAME, --robot NAME, --camera NAME or --vector")
+    if given.sizes is not None and what != CAMERA:
+        raise UserError(f"--sizes {given.sizes} goes with --camera NAME")
     for option, value in (("--vector-env", given.vector_env), ("--vector-rival", given.vector_rival)):
         if value is not None and what != "vector":
             raise UserError(f"{option} {value} goes with --vector")
     if what == "vector":
         vector_sides.wanted(given.vector_env, given.vector_rival, given.envs)
-    if given.overrides and what not in ("find_batch", "train"):
+    if given.overrides and what not in ("find_batch", "train", CAMERA):
         raise UserError(
-            f"{given.overrides[0]}: key=value goes with --find-batch and --train; for sides use --a and --b"
+            f"{given.overrides[0]}: key=value goes with --camera, --find-batch and --train; for sides use --a and --b"
         )
     if what == "find_batch" and (given.json or given.plot):
         raise UserError(

@@ -15,7 +15,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from metta_fast.bench.arguments import ROBOT, check, length, mode, parser
+from metta_fast.bench.arguments import CAMERA, ROBOT, check, length, mode, parser
+from metta_fast.bench.cameras.table import CameraReport
 from metta_fast.bench.charts import chart
 from metta_fast.bench.gpu.report import GpuReport
 from metta_fast.bench.harness.machine import describe
@@ -37,6 +38,7 @@ REPORTS: dict[str, type[Report]] = {
     "ablate": LadderReport,
     "vector": VectorReport,
     ROBOT: RobotReport,
+    CAMERA: CameraReport,
 }
 """Mode → its own kind of report, where rows and ratios do not suffice."""
 
@@ -116,6 +118,18 @@ def run(what: str, given: argparse.Namespace, report: Report) -> None:
 
         groups = cases.cases(given.robot, given.envs or (cases.QUICK_ENVS if given.quick else cases.ENVS))
         robots.measure(report, groups, seconds, repeats, _say, save)
+    elif what == CAMERA:
+        from metta_fast.bench.cameras import cases as seen
+        from metta_fast.bench.cameras import command as cameras
+
+        found, notes = seen.groups(
+            given.camera,
+            given.envs or (seen.QUICK_ENVS if given.quick else seen.ENVS),
+            given.sizes or (seen.QUICK_SIZES if given.quick else seen.SIZES),
+            given.overrides,
+        )
+        report.notes += notes
+        cameras.measure(report, found, seconds, repeats, _say, save)
     elif what == "sb3":
         from metta_fast.bench.training.sb3_robot import compare_sb3
 

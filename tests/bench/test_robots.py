@@ -120,8 +120,9 @@ def test_a_table_with_speeds_over_the_cpus_and_a_failure(tmp_path: Path) -> None
 def test_a_robot_steps_without_a_policy() -> None:
     pytest.importorskip("mujoco_warp")
     from metta_fast.bench.robots.stepping import HORIZON, RobotStepping
+    from metta_fast.envs.robot.env import RobotFactory
 
-    stepper = RobotStepping(["env=inverted_double_pendulum", "env.params.preset=fast"], 4, device="cpu")
+    stepper = RobotStepping(RobotFactory("inverted_double_pendulum", preset="fast"), 4, device="cpu")
     ready: Any = stepper.ready()
     assert ready["notes"][0].startswith("inverted_double_pendulum: preset=fast")
     rows = stepper._rows

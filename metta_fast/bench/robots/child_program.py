@@ -13,17 +13,18 @@ def build(kind: str, overrides: list[str], **what: Any) -> Served:
         from metta_fast.bench.gpu.training import Training
 
         return Training(overrides)
+    from metta_fast.envs import make_factory
+    from metta_fast.resolve.compose import compose
+
+    factory = make_factory(compose(overrides).config.env)
     if kind == "physics":
         from metta_fast.bench.robots.stepping import RobotStepping
 
-        return RobotStepping(overrides, **what)
+        return RobotStepping(factory, **what)
     if kind == "cpu":
         from metta_fast.bench.stepping.steppers import Ours
-        from metta_fast.envs import make_factory
         from metta_fast.machine.hardware import allowed_cores
-        from metta_fast.resolve.compose import compose
 
-        factory = make_factory(compose(overrides).config.env)
         return Ours(factory, backend="threads", cores=allowed_cores(), **what)
     raise ValueError(f"kind {kind!r}: expected train, physics or cpu")
 

@@ -12,8 +12,7 @@ from typing import Any
 import torch
 
 from metta_fast.buffers.rollout import Buffers
-from metta_fast.envs import make_factory
-from metta_fast.resolve.compose import compose
+from metta_fast.contracts.env import EnvFactory
 from metta_fast.vector import make_vector
 
 HORIZON = 8
@@ -26,11 +25,10 @@ BURN_IN = 3
 class RobotStepping:
     """Steps num_envs robots on one device."""
 
-    def __init__(self, overrides: list[str], num_envs: int, device: str = "cuda") -> None:
-        """overrides: as for training; only those of env have an effect."""
+    def __init__(self, factory: EnvFactory, num_envs: int, device: str = "cuda") -> None:
+        """factory: of robots, with pictures or without."""
         began = time.perf_counter()
         self.device = torch.device(device)
-        factory: Any = make_factory(compose(overrides).config.env)
         vec: Any = make_vector(factory, num_envs, backend="gpu", device=self.device)
         self.vec = vec
         self.buffers = b = Buffers.allocate(
