@@ -36,7 +36,7 @@ from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
 FAST_MATH = ["-ffp-contract=fast", "-fno-math-errno"]
-NEVER_ON_A_GPU = {"_c_act", "_mlp_update", "_sparse_layer"}
+NEVER_ON_A_GPU = {"_c_act", "_mlp_update", "_sac_update", "_sparse_layer"}
 """Extensions that may fuse products and sums, because no GPU kernel has to give the same bits."""
 ROOT = Path(__file__).resolve().parent
 ONLY = set(filter(None, os.environ.get("MF_ONLY", "").split(",")))  # empty: all extensions

@@ -189,10 +189,7 @@ class Replay:
 
     def gather(self, index: Tensor, left: Tensor) -> Transitions:
         """Returns the transitions that `sample` has drawn, [B] each. Does not wait for the device."""
-        weight = self._flat(self.mask, index)
-        reward, after, discount, cut = self._window(index, left)
-        if self._cuts:
-            weight = weight & ~cut
+        weight, reward, after, discount = self.window(index, left)
         before = self._states(index)
         masks = self.action_mask
         return Transitions(
@@ -202,13 +199,21 @@ class Replay:
             action=self._flat(self.action, index),
             reward=reward,
             discount=discount,
-            weight=weight.float(),
+            weight=weight,
             next_obs=self._obs(after),
             next_state=self._states(after) if self.past else before,
             next_reset=self._flat(self.reset, after).unsqueeze(0),
             action_mask=None if masks is None else self._flat(masks, index),
             next_action_mask=None if masks is None else self._flat(masks, after),
         )
+
+    def window(self, index: Tensor, left: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Returns (weight, reward, index of the next observation, discount) of transitions, [B] each."""
+        weight = self._flat(self.mask, index)
+        reward, after, discount, cut = self._window(index, left)
+        if self._cuts:
+            weight = weight & ~cut
+        return weight.float(), reward, after, discount
 
     def _window(self, index: Tensor, left: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Returns (R, index of the row after the window, γ^m · (1 − terminal), whether no row is in it), [B] each."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -83,13 +84,15 @@ def test_reparameterized_is_sample_with_torchs_own_density():
     torch.testing.assert_close(torch.autograd.grad(logprob.sum(), params)[0], expected, rtol=1e-3, atol=1e-3)
 
 
-def made(kind: OffPolicyKind, action: ActionSpec, **own):
-    """A learner over 40 random rows of two agents, and its configuration."""
+def made(kind: OffPolicyKind, action: ActionSpec, *, policy: dict[str, Any] | None = None, **own):
+    """A learner over 40 random rows of two agents, and its keys. policy: keys of the policy beside the usual ones."""
     torch.manual_seed(3)
     spec = EnvSpec(name="x", agents_per_env=1, obs={"obs": Leaf((5,), "float32")}, action=action)
     config = Config()
     config.policy.hidden_size, config.policy.squash = 16, action.kind == "box"
     config.policy.state_std = isinstance(kind, SACKind)
+    for name, value in (policy or {}).items():
+        setattr(config.policy, name, value)
     config.trainer.minibatch_size, config.trainer.learning_rate = 12, 0.01
     config.trainer.schedule, config.trainer.max_grad_norm, config.trainer.gamma = "constant", 0.0, 0.9
     config.algorithm = {
@@ -103,7 +106,7 @@ def made(kind: OffPolicyKind, action: ActionSpec, **own):
     if isinstance(kind, SACKind):
         config.algorithm.setdefault("target_entropy", -2.0)
     keys = own_values(kind, config)
-    policy = make_policy(config.policy, spec)
+    actor = make_policy(config.policy, spec)
     replay = Replay(spec, num_agents=2, rows=40, slack=40, gamma=0.9, n_step=keys.n_step, device=CPU)
     replay.obs["obs"].normal_()
     replay.mask.fill_(True)
@@ -118,7 +121,7 @@ def made(kind: OffPolicyKind, action: ActionSpec, **own):
     from contextlib import nullcontext
 
     learner = Learner(
-        policy, critics, kind.objective(policy, spec, keys, CPU), replay, config.trainer, keys,
+        actor, critics, kind.objective(actor, spec, keys, CPU), replay, config.trainer, keys,
         seed=1, device=CPU, autocast=nullcontext, chunk=4,
     )  # fmt: skip
     return learner, keys

@@ -89,6 +89,9 @@ class Critics(nn.Module):
         self.activation = config.activation
         self.members = keys.critics
 
+    def hidden_layers(self) -> list[Ensemble]:
+        return [layer for layer in self.layers if isinstance(layer, Ensemble)]
+
     def features(self, obs: dict[str, Tensor]) -> Tensor:
         """Returns [B, inputs] of observations {leaf: [1, B, *shape]}, normalised already."""
         if self.encoder is not None:

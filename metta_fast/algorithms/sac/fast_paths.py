@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from metta_fast.algorithms.sac.c.sac_update import C_UPDATE
 from metta_fast.policy import fast_paths as policy_paths
 from metta_fast.rollout import fast_paths as rollout_paths
 from metta_fast.runtime.fast_paths import (
@@ -43,5 +44,5 @@ CRITIC_OPERATOR = register(
         modules=("metta_fast.algorithms.sac.critics", "metta_fast.algorithms.sac.dense_operator"),
     )
 )
-PATHS = (*rollout_paths.PATHS, *policy_paths.PATHS, UPDATE_GRAPHS, CRITIC_OPERATOR)
+PATHS = (*rollout_paths.PATHS, *policy_paths.PATHS, UPDATE_GRAPHS, C_UPDATE, CRITIC_OPERATOR)
 """All fast paths of SAC and TD3."""

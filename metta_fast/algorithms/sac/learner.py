@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -43,6 +43,17 @@ OTHER_RUN = (
     "they were altered, or the policy's code has changed: use an earlier checkpoint, or undo the change"
 )
 """The cure for resume."""
+
+
+class Instead(Protocol):
+    """Another way to do updates with the learner's own weights, targets, optimizers and sums."""
+
+    def begin(self) -> None:
+        """Called before updates, once anything else may have changed the weights."""
+
+    def run(self, count: int, index: Tensor, left: Tensor, noise: Tensor, factor: Tensor | None) -> None:
+        """Does the first `count` updates of a chunk: index, left [chunk, B], noise [chunk, draws, B, W]; rewards are
+        multiplied by factor []."""
 
 
 class Learner:
@@ -112,6 +123,8 @@ class Learner:
             self._critic_loss = torch.compile(self._critic_loss, mode=compile_mode, dynamic=False)
             self._actor_loss = torch.compile(self._actor_loss, mode=compile_mode, dynamic=False)
         self._graph = Graph("update", self._whole, enabled=graphs, say=say)
+        self.instead: Instead | None = None
+        """Does updates where no hook looks at gradients (c/sac_update.py); None: torch does them."""
 
     def run(self, count: int, context: Context, steps: int) -> None:
         """Does `count` updates.
@@ -127,10 +140,16 @@ class Learner:
         for hook in self.watching:
             hook.begin(context)
         done, number = 0, 0
+        instead = self.instead if count and not self.watching else None
+        if instead is not None:
+            instead.begin()
         while done < count:
             size = min(self.chunk, count - done)
             self._draw(size, context.epoch, number)
-            if size == self.chunk and self.updates % self.keys.actor_delay == 0 and not self.watching:
+            if instead is not None:
+                instead.run(size, self._index, self._left, self._noise, self._factor)
+                self.updates += size
+            elif size == self.chunk and self.updates % self.keys.actor_delay == 0 and not self.watching:
                 self._graph()
                 self.updates += size
             else:

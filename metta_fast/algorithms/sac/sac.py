@@ -19,6 +19,7 @@ import torch
 from metta_fast.algorithms.budget import LIVE, keep_steps, rows_needed
 from metta_fast.algorithms.collecting import Collecting
 from metta_fast.algorithms.hooks import Context, Hooks
+from metta_fast.algorithms.sac.c.sac_update import C_UPDATE, CUpdate
 from metta_fast.algorithms.sac.critics import Critics
 from metta_fast.algorithms.sac.fast_paths import CRITIC_OPERATOR, PATHS
 from metta_fast.algorithms.sac.keys import SACKeys, TD3Keys
@@ -136,6 +137,8 @@ class SAC(Collecting):
             say=self.notes.append,
             **self._common,
         )
+        if self.paths.uses(C_UPDATE):
+            self.learner.instead = CUpdate(self.learner)
         self._owed = 0.0
         """Updates that the steps so far have earned beyond those done."""
         self._position: dict[str, int] = self.files.position()

@@ -1,0 +1,1 @@
+"""Updates of SAC and TD3 in C."""
