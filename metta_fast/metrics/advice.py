@@ -110,4 +110,7 @@ def _faster_stepping(seen: dict[str, float]) -> str:
     cores = seen.get("perf/cpu_utilization")
     if cores is not None and cores >= FULL:
         return f"the cores are {cores:.0f} % busy, so learn more from each step (trainer.update_epochs)"
-    return "raise vector.num_workers (native environments: vector.num_threads), up to the number of cores"
+    return (
+        "raise vector.num_workers (native environments: vector.num_threads), up to the number of cores; environments "
+        "that come as one batch or step on a GPU: env.num_envs"
+    )
