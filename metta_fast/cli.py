@@ -31,6 +31,7 @@ from functools import partial
 
 from metta_fast.contracts.errors import UserError, shown_text, system_refusal
 from metta_fast.contracts.printable import printable
+from metta_fast.distributed.place import found
 from metta_fast.machine.idle_threads import let_idle_threads_sleep
 from metta_fast.machine.output import run_command
 from metta_fast.machine.run_imports import see_current_folder
@@ -63,7 +64,12 @@ def train(words: Sequence[str], default_hardware: str = "auto") -> int:
     from metta_fast.resolve.explain import cfg_text, explain_text, help_text
 
     began = time.monotonic()
+    given = list(words)
     words, show, trust = _split(words)
+    if show is None and (place := found()).active:
+        from metta_fast.run.ranks import train_rank
+
+        return train_rank(words, place, default_hardware=default_hardware, trust=trust, began=began)
     if show == "--help":
         typed = [word.partition("=")[2] for word in words if word.startswith("algorithm=")]
         print(help_text([name for name in typed if name]), end="")
@@ -85,6 +91,16 @@ def train(words: Sequence[str], default_hardware: str = "auto") -> int:
                 text = explain_text(resolved) if show == "--explain" else cfg_text(resolved)
                 print(printable(text), end="")
                 return 0
+            if (count := resolved.config.distributed.processes) > 1:
+                from metta_fast.distributed.launch import launch
+
+                start.release()
+                return launch(
+                    count,
+                    [*given, f"hardware={default_hardware}"]
+                    if not any(w.startswith("hardware=") for w in given)
+                    else given,
+                )
             begin(resolved)
             # torch is imported here, after mistakes in the configuration were reported
             from metta_fast.run.trainer import Trainer

@@ -20,6 +20,7 @@ ORDER = (
         "machine",
         "config",
         "storage",
+        "distributed",
         "buffers",
         "runtime",
         "metrics",

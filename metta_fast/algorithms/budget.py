@@ -11,7 +11,10 @@ from __future__ import annotations
 
 from math import ceil, sqrt
 
+import torch
+
 from metta_fast.buffers.rollout import Buffers
+from metta_fast.distributed.group import ALONE, Group
 
 LIVE = 0.9
 """Share of rows that are steps, as assumed of a run's first rollout."""
@@ -32,11 +35,18 @@ def rows_needed(remaining: int, agents: int, horizon: int, live: float) -> int |
     return rows if rows < horizon else None
 
 
-def keep_steps(buffers: Buffers, remaining: int) -> None:
+def keep_steps(buffers: Buffers, remaining: int, group: Group = ALONE) -> None:
     """Masks all steps of the rollout but the first `remaining`, row by row, in place. Does not wait for the device.
+
+    With several processes, the first `remaining` of the steps of all.
 
     For an agent that is cut off, the advantage ends there as at the end of a rollout: with the value of the next row.
     """
     mask = buffers.mask[: buffers.horizon]
     number = mask.flatten().cumsum(0).view_as(mask)
+    if group.world > 1:  # rows of all processes side by side
+        count = torch.zeros(len(mask), group.world, dtype=torch.int64, device=mask.device)
+        count[:, group.rank] = own = mask.sum(1)
+        before = group.sum_(count).flatten().cumsum(0).view_as(count)[:, group.rank] - own
+        number = mask.cumsum(1) + before.unsqueeze(1)
     mask &= number <= remaining

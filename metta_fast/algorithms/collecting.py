@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 import torch
+from torch import Tensor
 
 from metta_fast.algorithms.hooks import Context, Hooks
 from metta_fast.buffers.rollout import Buffers
@@ -23,6 +24,7 @@ from metta_fast.contracts.algorithm import POLICY_STATE, Metrics
 from metta_fast.contracts.device_vector import DeviceVector
 from metta_fast.contracts.env import EnvSpec
 from metta_fast.contracts.vector import VectorEnv
+from metta_fast.distributed.group import Group, PeerFault
 from metta_fast.policy.base import Policy
 from metta_fast.policy.weights import OTHER_NETWORK, load_weights
 from metta_fast.rollout.base import Collector
@@ -52,6 +54,8 @@ class Collecting:
     graphs: bool
     """Rollout and update replay as CUDA graphs."""
     timer: Timer
+    group: Group
+    """The processes of the run."""
     buffers: Buffers
     episodes: EpisodeStats
     reward_scale: RewardScale | None
@@ -123,6 +127,34 @@ class Collecting:
     def _context(self) -> Context:
         """Returns what hooks are given."""
         raise NotImplementedError
+
+    # ---- figures over all processes ----
+
+    def _of_all(self, figures: Tensor) -> list[float]:
+        """Returns a summary's figures over all processes (see `_judged`). Waits for the device."""
+        return self._judged(torch.cat(self._with_others(figures)).tolist())
+
+    def _with_others(self, figures: Tensor) -> list[Tensor]:
+        """Returns [this process's figures], and with several processes the sums over all of them as well."""
+        return [figures, self.group.sum_(figures.clone())] if self.group.active else [figures]
+
+    def _judged(self, figures: list[float]) -> list[float]:
+        """Returns the figures over all processes from those of `_with_others`. A fault of this process stays in them,
+        so that it is named.
+
+        Raises:
+            PeerFault: only another process has a fault, and names it.
+        """
+        if not self.group.active:
+            return figures
+        width = len(figures) // 2
+        own, total = figures[:width], figures[width:]
+        first = width - len(self.summary.faults)
+        if any(own[first:]):
+            return own
+        if any(total[first:]):
+            raise PeerFault("another process of this run has numbers that are not finite, and names them")
+        return total
 
     def _before_rollout(self) -> None:
         if self.hooks.on_collect:

@@ -59,6 +59,8 @@ class AlgorithmKind:
     """Keys (`trainer.x`, `algorithm.y`) that cannot change when a run is resumed: its state depends on them."""
     sizes: ClassVar[tuple[str, ...]] = ("env.num_envs",)
     """The keys that decide how much memory it takes, as messages list them."""
+    processes: ClassVar[bool] = False
+    """Whether several processes can train one run with it (metta_fast/distributed)."""
     hooks: ClassVar[frozenset[str]] = frozenset({"on_close"})
     """The fields of Hooks that it calls. A feature that needs another is refused."""
 

@@ -419,6 +419,29 @@ class TrainerConfig:
 
 
 @dataclass
+class DistributedConfig:
+    processes: int = key(
+        1,
+        "processes that train the run together on this machine, or auto (one for each GPU, 1 without); under torchrun "
+        "it is what torchrun started. env.num_envs, trainer.batch_size and trainer.minibatch_size are those of all "
+        "processes together, vector.* are each one's own",
+        kind="int",
+        auto=True,
+        low=1,
+        high=4096,
+    )
+    backend: str = key(
+        "auto",
+        "what exchanges tensors on GPUs: nccl, gloo (slower; processes can share a GPU), or auto (nccl); those on the "
+        "CPU are exchanged by gloo",
+        ("auto", "nccl", "gloo"),
+    )
+    timeout_s: float = key(
+        600.0, "seconds after which an exchange between processes that does not end fails", low=1, high=86400
+    )
+
+
+@dataclass
 class Config:
     """The whole configuration of a run."""
 
@@ -434,6 +457,7 @@ class Config:
     )
     run: RunConfig = field(default_factory=RunConfig)
     wandb: WandbConfig = field(default_factory=WandbConfig)
+    distributed: DistributedConfig = field(default_factory=DistributedConfig)
     features: dict[str, Any] = key(
         {}, "plug-ins of the learner by name, each with its own keys (configs/features)", names_code=True
     )

@@ -22,6 +22,8 @@ from torch import Tensor, nn
 from metta_fast.buffers.rollout import Buffers
 from metta_fast.contracts.env import EnvSpec
 from metta_fast.contracts.errors import UserError
+from metta_fast.distributed.group import current
+from metta_fast.distributed.moments import Moments, merged, over_processes
 
 LIMIT = 10.0
 """Normalised numbers are clipped to ±LIMIT: one that has been constant so far may later take any value."""
@@ -92,12 +94,16 @@ class Normalizer(nn.Module):
         """Adds a rollout's unmasked rows to the moments, without waiting; ignores numbers that are not finite."""
         horizon = buffers.horizon
         rows = max(1, CHUNK // (len(self.mean) * buffers.num_agents))
-        moments = self.count, self.mean, self.squares
+        running = self.count, self.mean, self.squares
+        several = current().world > 1
+        moments: Moments = tuple(map(torch.zeros_like, running)) if several else running  # type: ignore[assignment]
         for t in range(0, horizon, rows):
             chunk = slice(t, min(t + rows, horizon))
             leaves = [buffers.obs[name][chunk].flatten(2) for name in self.parts]
             x = torch.cat([leaf.to(self.mean.device, torch.float64) for leaf in leaves], -1)
             moments = _merged(moments, x, buffers.mask[chunk].to(x.device).unsqueeze(-1))
+        if several:
+            moments = merged(running, over_processes(moments, self.mean, current()))
         count, mean, squares = moments
         good = mean.isfinite().all() & squares.isfinite().all()
         for own, new in ((self.count, count), (self.mean, mean), (self.squares, squares)):
@@ -108,19 +114,12 @@ class Normalizer(nn.Module):
         )
 
 
-def _merged(moments: tuple[Tensor, Tensor, Tensor], x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _merged(moments: Moments, x: Tensor, mask: Tensor) -> Moments:
     """Returns (count, mean, squares) with the rows of x [T, N, F] where mask [T, N, 1] is set."""
-    count, mean, squares = moments
     new = mask.sum()
     new_mean = torch.where(mask, x, 0.0).sum((0, 1)) / new.clamp(min=1)
     new_squares = torch.where(mask, x - new_mean, 0.0).square().sum((0, 1))
-    total = (count + new).clamp(min=1)
-    delta = new_mean - mean
-    return (
-        count + new,
-        mean + delta * new / total,
-        squares + new_squares + delta.square() * count * new / total,
-    )
+    return merged(moments, (new, new_mean, new_squares))
 
 
 def normalize(policy: nn.Module, spec: EnvSpec) -> None:

@@ -38,6 +38,7 @@ from metta_fast.contracts.env_answers import advice, differences, gpu_bytes
 from metta_fast.contracts.env_answers import viewer as viewer_of
 from metta_fast.contracts.errors import UserError
 from metta_fast.contracts.progress import watched_by
+from metta_fast.distributed.share import share
 from metta_fast.envs import is_ours
 from metta_fast.envs.env_keys import check_env_keys
 from metta_fast.machine import hardware
@@ -49,6 +50,7 @@ from metta_fast.resolve.algorithm_keys import check_algorithm
 from metta_fast.resolve.compose import COMMAND_LINE, Composed
 from metta_fast.resolve.derived.defaults import Defaults
 from metta_fast.resolve.derived.step_cost import first_look
+from metta_fast.resolve.fit_processes import fit_minibatch, fit_processes, part_of
 from metta_fast.resolve.fit_sizes import fit_sizes
 from metta_fast.resolve.no_effect import check_effects
 from metta_fast.resolve.recipe_on_gpu import OnGpu
@@ -111,6 +113,7 @@ def resolve(composed: Composed, *, machine: Machine | None = None) -> Resolved:
     factory = work.environment()
     spec = factory.spec
     work.derived(factory)
+    work.processes(factory)
     work.device()
     work.env_device(factory)
     chosen = work.config.env.device == "cuda"
@@ -133,7 +136,8 @@ def resolve(composed: Composed, *, machine: Machine | None = None) -> Resolved:
     work.notes += check_effects(work.config, composed.config, factory, work.typed, is_ours(work.config.env))
     check_wandb(work.config.wandb)
     on_gpu = gpu_bytes(factory) if work.config.env.device == "cuda" else (0, 0)
-    parts = memory.check(work.config, spec, work.machine, on_gpu)
+    own = share(work.config, work.config.distributed.processes)
+    parts = memory.check(own, spec, work.machine, on_gpu)
     if composed.groups.get("hardware") == "original":
         work.notes.append(
             f"hardware=original runs without these features, which do not exist yet: {', '.join(NOT_BUILT_YET)}"
@@ -249,12 +253,23 @@ class _Resolve(Defaults):
     def sizes(self, spec: EnvSpec) -> None:
         """Fits the algorithm to the environment, then its sizes and the blocks (metta_fast/resolve/fit_sizes.py)."""
         changes = self.kind.fit(self.config, spec, self.typed)
-        for change in [*changes, *fit_sizes(self.config, self.typed)]:
+        changes += fit_sizes(self.config, self.typed)
+        if fitted := fit_minibatch(self.config, self.kind, self.typed):
+            changes += [fitted, *fit_sizes(self.config, self.typed)]
+        for change in changes:
             self._adjust(change.path, change.value, change.why, tell=change.tell)
+
+    def processes(self, factory: EnvFactory) -> None:
+        """Finds the number of processes, and divides the environments and the machine among them."""
+        config = self.config
+        for change in fit_processes(config, self.kind, factory, self.machine, self.typed):
+            self._adjust(change.path, change.value, change.why, tell=change.tell)
+        self.machine = part_of(self.machine, config.distributed.processes)
 
     def vector(self, spec: EnvSpec) -> None:
         """Chooses backend, workers and threads for this environment and the allowed cores."""
-        vector, envs, cores = self.config.vector, self.config.env.num_envs, self.machine.cores
+        vector, cores = self.config.vector, self.machine.cores
+        envs = self.config.env.num_envs // self.config.distributed.processes
         if vector.backend == "auto" and (self.config.env.device == "cuda" or spec.device_rows):
             why = f"{spec.name} steps on the learner's device" if spec.device_rows else "env.device=cuda"
             self._set("vector.backend", "gpu", why)

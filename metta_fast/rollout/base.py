@@ -16,6 +16,7 @@ from torch import Tensor
 from metta_fast.buffers.rollout import Buffers
 from metta_fast.contracts.device_vector import DeviceVector
 from metta_fast.contracts.vector import VectorEnv
+from metta_fast.distributed.group import current
 from metta_fast.policy.base import Policy
 from metta_fast.rollout.colored_noise import color
 from metta_fast.runtime.keyed_random import NOISE, Keyed, env_seed
@@ -102,11 +103,19 @@ class RolloutBase(Generic[V]):
 
     def _draw_noise(self, epoch: int) -> None:
         """Draws the epoch's noise, keyed by (seed, epoch) and laid out by agent."""
-        generator = self._keyed(NOISE, epoch)
+        generator, group = self._keyed(NOISE, epoch), current()
+        noise = self._noise
+        if group.world > 1:  # that of all processes' agents, of which this one takes its own
+            horizon, agents, width = noise.shape
+            noise = noise.new_empty(horizon, agents * group.world, width)
         if self.vec.spec.action.kind == "discrete":
-            self._noise.uniform_(generator=generator)
+            noise.uniform_(generator=generator)
         else:
-            self._noise.normal_(generator=generator)
+            noise.normal_(generator=generator)
+        if noise is not self._noise:
+            first = group.rank * self.buffers.num_agents
+            self._noise.copy_(noise[:, first : first + self.buffers.num_agents])
+        if self.vec.spec.action.kind != "discrete":
             color(self._noise[..., len(self.vec.spec.action.nvec) :], self.noise_color)
 
     # ---- state ----

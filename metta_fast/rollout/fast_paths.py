@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from metta_fast.distributed.group import current
 from metta_fast.policy.fast_paths import no_sparse_layer
 from metta_fast.policy.fused_act.applies import not_in_triton
 from metta_fast.rollout.c_rollout import C_ROLLOUT
@@ -55,6 +56,15 @@ def _copies_twice(situation: Situation) -> str | None:
 
 def _offloaded(situation: Situation) -> str | None:
     return "trainer.cpu_offload=true: the rollout is in host memory" if situation.offloaded else None
+
+
+def _merges_rewards(situation: Situation) -> str | None:
+    several = current().active and situation.trainer.normalize_reward
+    return (
+        "several processes: trainer.normalize_reward merges their rewards before it scales"
+        if several
+        else None
+    )
 
 
 def _not_compiled(situation: Situation) -> str | None:
@@ -123,7 +133,7 @@ SUMMARY_KERNELS = register(
     FastPath(
         name="rollout's summary in Triton",
         replaces="torch's operators (rollout/summary.py)",
-        why_not=lambda s: without_triton(s) or _offloaded(s),
+        why_not=lambda s: without_triton(s) or _offloaded(s) or _merges_rewards(s),
         unneeded=only_on_gpu,
         test="tests/ppo/test_gpu_summary.py::test_same_as_torch",
         modules=("metta_fast.rollout.summary", "metta_fast.rollout.triton_summary"),

@@ -26,6 +26,8 @@ import torch
 from torch import Tensor
 
 from metta_fast.buffers.rollout import Buffers
+from metta_fast.distributed.group import current
+from metta_fast.distributed.moments import merged, over_processes
 from metta_fast.runtime.state_tensors import tensor
 from metta_fast.storage.altered import entry
 
@@ -89,11 +91,12 @@ class RewardScale:
         values = torch.where(mask, series, 0.0).double()
         new_mean = values.sum() / new.clamp(min=1)
         new_squares = torch.where(mask, values - new_mean, 0.0).square().sum()
-        total = (count + new).clamp(min=1)
-        delta = new_mean - mean
-        squares = squares + new_squares + delta.square() * count * new / total
-        number, energy = number + reward.count_nonzero(), energy + reward.double().square().sum()
-        self.moments.copy_(torch.stack([count + new, mean + delta * new / total, squares, number, energy]))
+        group = current()
+        found = torch.stack([reward.count_nonzero().double(), reward.double().square().sum()])
+        group.sum_(found)
+        all_new = over_processes((new, new_mean, new_squares), mean, group)
+        count, mean, squares = merged((count, mean, squares), all_new)
+        self.moments.copy_(torch.stack([count, mean, squares, number + found[0], energy + found[1]]))
 
     def state_dict(self) -> dict[str, Any]:
         return {"discounted": self.discounted.clone(), "moments": self.moments.clone()}

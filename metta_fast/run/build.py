@@ -22,6 +22,8 @@ from metta_fast.contracts.env import EnvFactory, EnvSpec
 from metta_fast.contracts.env_answers import Window
 from metta_fast.contracts.env_answers import viewer as viewer_of
 from metta_fast.contracts.vector import VectorEnv
+from metta_fast.distributed.group import current
+from metta_fast.distributed.share import share
 from metta_fast.policy.base import Policy
 from metta_fast.runtime import kernel_caches
 
@@ -85,10 +87,12 @@ def build_parts(config: Config, factory: EnvFactory | None = None) -> Parts:
     from metta_fast.vector import make_vector
 
     kernel_caches.settle()
+    group, total = current(), config.env.num_envs
+    config = share(config, group.world)
     vector, trainer = config.vector, config.trainer
     device = torch.device(trainer.device)
     torch.set_num_threads(trainer.torch_threads)
-    folder = Path(config.run.dir) / str(config.run.name) if config.run.name else None
+    folder = Path(config.run.dir) / str(config.run.name) if config.run.name and group.first else None
     hooks = make_features(config.features, folder=folder)
     if config.run.gradient_stats_interval:
         from metta_fast.features import gradient_stats
@@ -104,6 +108,8 @@ def build_parts(config: Config, factory: EnvFactory | None = None) -> Parts:
         make_vector,
         factory,
         config.env.num_envs,
+        first_env=group.rank * config.env.num_envs,
+        total_envs=total,
         backend=vector.backend,
         num_blocks=vector.async_factor,
         num_workers=vector.num_workers,
@@ -118,6 +124,8 @@ def build_parts(config: Config, factory: EnvFactory | None = None) -> Parts:
             viewer = _open_viewer(factory, vec)
         torch.manual_seed(config.seed)
         policy = make_policy(config.policy, factory.spec).to(device)
+        for tensor in (*policy.parameters(), *policy.buffers()):
+            group.copy_(tensor.data)
         algorithm = kind_of(config).build(config, factory.spec, vec, policy, device, hooks)
     except BaseException:
         vec.close()

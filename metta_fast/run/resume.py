@@ -300,7 +300,9 @@ def _merge(
     notes += drop_features(saved, composed, words)
     groups, said = put_profile(saved, origins, composed, found.meta, is_fixed, words)
     notes += said
-    saved.resume = None
+    saved.resume, saved.distributed = None, composed.config.distributed
+    for path in (path for path in origins if path.startswith("distributed.")):
+        origins[path] = composed.origins[path]
     saved.run.dir, saved.run.name = (
         (str(folder.path.parent), folder.name)
         if folder

@@ -80,10 +80,19 @@ class Saver:
         """Returns whether it is time for a checkpoint."""
         return self._interval.due(epoch)
 
-    def save(self) -> None:
-        """Saves the last snapshot, unless it is on disk already or its weights are not finite."""
-        snapshot = self.snapshot
-        if snapshot is None or snapshot.step <= self._saved:
+    @property
+    def pending(self) -> Snapshot | None:
+        """The last snapshot, unless it is on disk already."""
+        return None if self.snapshot is None or self.snapshot.step <= self._saved else self.snapshot
+
+    def save(self, whole: Snapshot | None = None) -> None:
+        """Saves the last snapshot, unless it is on disk already or its weights are not finite.
+
+        Args:
+            whole: the last snapshot with the states of all processes' environments; None: as it is.
+        """
+        snapshot = whole if self.pending is not None and whole is not None else self.pending
+        if snapshot is None:
             return
         if not snapshot.finite():
             self._writer.log.warn(f"the weights at step {snapshot.step} are not finite: they are not saved")
@@ -95,10 +104,10 @@ class Saver:
         if path is not None:
             self._on_checkpoint(path)
 
-    def save_last(self) -> None:
+    def save_last(self, whole: Snapshot | None = None) -> None:
         """Saves while the run ends for another reason: a callback's error is logged, not raised."""
         try:
-            self.save()
+            self.save(whole)
         except CallbackError as error:
             self._writer.log.warn(str(error))
 

@@ -56,10 +56,12 @@ class Interrupted(KeyboardInterrupt):
 class Interrupt:
     """Handles SIGINT, SIGTERM and SIGHUP while the context lasts (none outside the main thread)."""
 
-    def __init__(self, also: Sequence[int] = ()) -> None:
+    def __init__(self, also: Sequence[int] = (), patience_s: float = 0.0) -> None:
         """Changes no handler yet.
 
         Args:
+            patience_s: seconds in which the run is to end by itself, at a boundary that all its processes reach
+                (`agree`); only then Interrupted is raised in the middle of an epoch. 0: at once.
             also: other signals that end a run, such as a scheduler's; left alone if the program handles them.
         """
         self._also = also
@@ -71,6 +73,10 @@ class Interrupt:
         self._repeats = 0
         self._lock = threading.Lock()
         self._before: dict[int, Any] = {}
+        self._patience_s = patience_s
+        self._due = patience_s <= 0
+        """Whether `reason` ends the run now."""
+        self._timer: threading.Timer | None = None
 
     @property
     def signum(self) -> int | None:
@@ -93,6 +99,8 @@ class Interrupt:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
         with self._lock:  # a request on its way has sent its signal
             before, self._before = self._before, {}
         for signum, handler in before.items():
@@ -111,6 +119,9 @@ class Interrupt:
                 return
             self.reason, self._since = Reason(reason, exit_code), time.monotonic()
             self._repeats = -1  # the next Ctrl-C is the first
+            if not self._due:
+                self._wait()
+                return
             here = self._allowed == threading.get_ident()
             if not here and signal.SIGTERM in self._before:  # wakes the main thread, wherever it waits
                 signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
@@ -129,8 +140,27 @@ class Interrupt:
 
     def check(self) -> None:
         """Raises Interrupted if there is a reason to end the run."""
-        if self.reason is not None:
+        if self.reason is not None and self._due:
             self._raise()
+
+    def agree(self, reason: Reason) -> None:
+        """Ends the run for a reason that all its processes know at the same boundary. Raises Interrupted."""
+        if self.reason is None:
+            self.reason, self._since = reason, time.monotonic()
+        self._due = True
+        self._raise()
+
+    def _wait(self) -> None:
+        """Ends the run in the middle of an epoch if its patience ends first."""
+
+        def late() -> None:
+            self._due = True
+            if signal.SIGTERM in self._before:
+                signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
+
+        self._timer = threading.Timer(self._patience_s, late)
+        self._timer.daemon = True
+        self._timer.start()
 
     def _raise(self) -> None:
         assert self.reason is not None
@@ -142,11 +172,13 @@ class Interrupt:
         if self.reason is None:
             name = "Ctrl-C" if signum == signal.SIGINT else signal.Signals(signum).name
             self.reason, self._since = Reason(name, None, signum), now
+            if not self._due:
+                self._wait()
         elif signum == signal.SIGINT and now - self._since > ECHO_S:
             self._repeats += 1
             if self._repeats > 1:
                 end_process(128 + signal.SIGINT)
             if self._repeats > 0:
                 raise KeyboardInterrupt
-        if self._allowed is not None:
+        if self._allowed is not None and self._due:
             self._raise()

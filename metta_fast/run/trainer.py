@@ -19,6 +19,7 @@ raise UserError (the command line exits with 2).
 from __future__ import annotations
 
 import signal
+import sys
 import time
 import traceback
 from collections.abc import Callable
@@ -32,6 +33,8 @@ from metta_fast.contracts.algorithm import KeepsStates
 from metta_fast.contracts.env import EnvError, EnvFactory
 from metta_fast.contracts.errors import NonFiniteError, UserError
 from metta_fast.contracts.vector import VectorError, WorkerError
+from metta_fast.distributed.group import PeerFault, PeerLost, current
+from metta_fast.distributed.peers import Peers
 from metta_fast.machine.monitor import Monitor
 from metta_fast.machine.output import tolerant_output
 from metta_fast.metrics.loggers import Row
@@ -52,12 +55,21 @@ from metta_fast.run.saver import Saver
 from metta_fast.run.signals import Interrupt, Interrupted, Reason
 from metta_fast.run.snapshot import Snapshot
 from metta_fast.run.take_over.same_rules import check_rules, other_device
+from metta_fast.run.together import Together
 from metta_fast.storage.altered import reading
 from metta_fast.storage.checkpoint import Checkpoint
 from metta_fast.storage.run_folder import RunDir, create
 
 if TYPE_CHECKING:
     from metta_fast.policy import Policy
+
+
+STOP_S = 2.5
+"""Seconds that several processes have to end at a boundary together, with all their environments' states. After that
+the first one saves what it has: the shortest notice of a cloud is 5 s."""
+LEAVE_S = 25.0
+"""Most seconds that a process waits for the first one, which saves, before it ends: the launcher ends all processes
+once one has."""
 
 
 class Trainer:
@@ -111,7 +123,10 @@ class Trainer:
         self.failure: BaseException | None = None
         self.interrupted = False
         self._place = find(run.notices)
-        self.interrupt = Interrupt(self._place.signals)
+        self._group = current()
+        self._together = Together(self._group)
+        self._peers: Peers | None = None
+        self.interrupt = Interrupt(self._place.signals, STOP_S if self._group.world > 1 else 0.0)
         self._notices: Watch | None = None
         self._build = build
         self._info: Row = {}
@@ -148,8 +163,17 @@ class Trainer:
             )
             self.log = self._writer.log
             self._await_notices()
+            self._peers = Peers(self._group)
             self._code = self._run()
+            self._leave()
         return self._code
+
+    def _leave(self) -> None:
+        """Ends this process's part in the run; rank 0, which saves, goes first."""
+        assert self._peers is not None
+        if not self._group.first:
+            self._peers.wait_for(0, LEAVE_S)
+        self._peers.ended()
 
     def _machine_time(self) -> MachineTime:
         """Returns the machine time of the sessions before, with this one's counted on top."""
@@ -158,7 +182,7 @@ class Trainer:
             name = found.gpus[0].name if found is not None and found.gpus else "GPU"
         else:
             name = f"{found.cores} cores" if found is not None else "CPU"
-        place = Place("gpu" if on_gpu else "cpu", name)
+        place = Place("gpu" if on_gpu else "cpu", name, self._group.world if on_gpu else 1)
         if start is None:
             return MachineTime(self.folder.path, place, self._command_began)
         with reading(start.path, "meta.json"):
@@ -176,6 +200,14 @@ class Trainer:
             self._failed(error)
             self._writer.end(f"error: {error}\n{self._go_on('The last good state is kept')}")
             return 1
+        except (PeerLost, PeerFault) as error:
+            if self.interrupt.reason is not None:
+                return self._stopped(self.interrupt.reason)
+            assert self._peers is not None
+            why = self._peers.why_lost()
+            self._failed(error, tell=False)
+            self._writer.end(f"error: {why}\n{self._go_on('The last good state is kept')}")
+            return 1
         except torch.OutOfMemoryError as error:
             self._failed(error, trace=False)
             raise UserError(smaller_sizes.out_of_memory_advice(self.config)) from error
@@ -189,12 +221,13 @@ class Trainer:
     def _train(self) -> None:
         with self.interrupt.allowed():
             self._begin()
-        self._closing.callback(self._end_callbacks)
-        self._callbacks.start(self)
+        if self._rank == 0:
+            self._closing.callback(self._end_callbacks)
+            self._callbacks.start(self)
         while self.algorithm.steps < self.config.trainer.total_timesteps and self.stopped is None:
             self._epoch()
             self._boundary()
-        self._saver.save()
+        self._save()
         self.interrupt.check()
         if self.config.run.replay_interval and self._replayed < self.algorithm.steps:
             self._replay()
@@ -272,7 +305,7 @@ class Trainer:
         place = self._place
         if place.scheduler is not None:
             self.log.note(f"this job runs under {place.scheduler.name}")
-        if place.cloud is not None:
+        if place.cloud is not None and self._group.place.local_rank == 0:
             code = place.exit_code(self.config.run.preempt_exit_code)
             self.log.note(f"notices of {place.cloud} that this machine ends are awaited")
             self._notices = Watch(place.service, lambda why: self.interrupt.request(why, code))
@@ -305,12 +338,15 @@ class Trainer:
         if env is None:
             self.log.say(f"the environments start new episodes: {why}")
         else:
+            spec, envs = self._parts.spec, self.config.env.num_envs
             with reading(start.path, "env.pt"):
-                self.vec.load_state_dict(env)
+                self.vec.load_state_dict(self._together.part_of_env(env, envs, spec.agents_per_env))
         with reading(start.path, "algorithm.pt"):
             state = start.load("algorithm")
             if state is None:
                 raise ValueError("the file is missing")
+            agents = self.config.env.num_envs * self._parts.spec.agents_per_env
+            state = self._together.part_of_algorithm(state, agents)
             self.algorithm.load_state_dict(state)
             if isinstance(self.algorithm, KeepsStates):
                 self.algorithm.load_kept(start.kept())
@@ -386,7 +422,7 @@ class Trainer:
         epoch, steps, clocks = self.algorithm.epoch, self.algorithm.steps, self._clocks
         last = steps >= self.config.trainer.total_timesteps or self.stopped is not None
         evaluate = clocks.evaluate.due(epoch, last=last)
-        if clocks.log.due(epoch, last=last) or evaluate:
+        if self._rank == 0 and (clocks.log.due(epoch, last=last) or evaluate):
             row = self.algorithm.metrics() | clocks.row(epoch, steps, last=last)
             row["train/seconds"] = self._saver.snapshot.seconds
             row = self._info | row
@@ -409,11 +445,22 @@ class Trainer:
             for text in self._notices.news():
                 self.log.warn(text)
             save |= self._notices.take_save()
-        if self._saver.due(epoch) or save:
-            self._saver.save()
+        save |= self._saver.due(epoch)
+        orders = self._together.exchange(save=save, stopped=self.stopped, reason=self.interrupt.reason)
+        self.stopped = orders.stopped
+        if orders.save or orders.reason is not None:
+            self._save()
+        if orders.reason is not None:
+            self.interrupt.agree(orders.reason)
         if clocks.replay.due(epoch):
             self._replay()
         clocks.end_boundary()
+
+    def _save(self) -> None:
+        """Saves the last snapshot, with all processes' environments. All processes call it at the same boundary."""
+        pending = self._saver.pending
+        if pending is not None:
+            self._saver.save(self._together.whole(pending))
 
     def _evaluate(self) -> Row:
         """Returns eval/* figures: none if a signal ended the evaluation. The run ends after this boundary then."""
@@ -463,17 +510,33 @@ class Trainer:
                 raise
             self.log.warn(str(error))
 
-    def _failed(self, error: BaseException, *, trace: bool = True) -> None:
-        """Keeps the error and saves the last snapshot. trace: the traceback goes to train.log."""
+    def _failed(self, error: BaseException, *, trace: bool = True, tell: bool = True) -> None:
+        """Keeps the error and saves the last snapshot.
+
+        Args:
+            trace: the traceback goes to train.log.
+            tell: the other processes are told; False: they know, or it is theirs.
+        """
         self.failure = error
+        text = traceback.format_exc() if trace else str(error)
         if trace:
-            self.log.note(traceback.format_exc())
-        self._saver.save_last()
+            self.log.note(text)
+        if tell and self._group.world > 1:
+            assert self._peers is not None
+            self._peers.failed(text)
+            if not self._group.first and not isinstance(error, UserError):
+                print(f"process {self._group.rank}: {text}", file=sys.stderr, flush=True)
+        self._save_alone()
+
+    def _save_alone(self) -> None:
+        """Saves the last snapshot while the other processes may be gone: without their environments."""
+        pending = self._saver.pending
+        self._saver.save_last(None if pending is None else self._together.alone(pending))
 
     def _stopped(self, reason: Reason) -> int:
         """Saves the last snapshot and returns the exit code."""
         self.interrupted = True
-        self._saver.save_last()
+        self._save_alone()
         said = f"stopped: {reason.text}"
         if reason.signum is not None:
             said = f"stopped by {reason.text}{self._place.said(reason.signum)}"

@@ -32,7 +32,7 @@ class DevicePPO(PPO):
         self.learner.bad_rollout = self.summary.bad
         self._width = len(SUMS) + len(FIGURES)
         self._figures = torch.zeros(
-            self._width + len(self.summary.figures),
+            self._width + (1 + self.group.active) * len(self.summary.figures),
             dtype=torch.float64,
             pin_memory=self.device.type == "cuda",
         )
@@ -79,7 +79,9 @@ class DevicePPO(PPO):
         context, epoch = self._context(), self.epoch
         self._keep_steps()  # the steps of the last update are known now; the summary has counted all rows
         self._learn(context)
-        self._figures.copy_(torch.cat([self._figures_now(), self.summary.figures]), non_blocking=True)
+        self._figures.copy_(
+            torch.cat([self._figures_now(), *self._with_others(self.summary.figures)]), non_blocking=True
+        )
         if self._read is not None:
             self._read.record()
         self._check_debug()
@@ -93,7 +95,7 @@ class DevicePPO(PPO):
         if self._read is not None:
             self._read.synchronize()
         figures = self._figures.tolist()
-        self._read_summary(figures[self._width :], epoch)
+        self._read_summary(self._judged(figures[self._width :]), epoch)
         self._learnt(figures[: self._width], epoch)
         self._finish(context)
 

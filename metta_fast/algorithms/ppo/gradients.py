@@ -53,8 +53,10 @@ class Gradients:
         graphs: bool,
         paths: FastPaths,
         shift: RandomShift | None = None,
+        shared: bool = False,
     ) -> None:
-        """compile_mode, graphs, paths, shift: as for Learner."""
+        """compile_mode, graphs, paths, shift: as for Learner. shared: calls have a `share`."""
+        self._shared = shared
         self.policy = policy
         self.buffers, self.config, self.hooks = buffers, config, hooks
         self._scaler, self._autocast, self.shift = scaler, autocast, shift
@@ -87,7 +89,7 @@ class Gradients:
         plan = plan_of(self.policy)
         assert isinstance(plan, Plan), plan
         self._plan: Plan = plan
-        self.tail = Tail(self.policy, self.buffers, self.config, self.clip)
+        self.tail = Tail(self.policy, self.buffers, self.config, self.clip, scaled=self._shared)
         if plan.actor.core is not None:
             compiled = compile_mode is not None
             self._core = (
@@ -96,12 +98,20 @@ class Gradients:
                 else self._run_core
             )
 
-    def __call__(self, segments: Tensor, weight: Tensor | None, offset: Tensor | None = None) -> Tensor:
+    def __call__(
+        self,
+        segments: Tensor,
+        weight: Tensor | None,
+        offset: Tensor | None = None,
+        share: Tensor | None = None,
+    ) -> Tensor:
         """Adds the gradients of segments [B].
 
         Args:
             weight: [B]: multiplies the segments' advantages; None: 1.
             offset: [B, 2]: how far the segments' images are moved (RandomShift); None: there is no such loss.
+            share: []: this process's share of the minibatch's unmasked rows; multiplies the gradients and statistics.
+                None: 1.
 
         Returns:
             The segments' statistics [len(STATS)], on the device.
@@ -122,13 +132,15 @@ class Gradients:
                 loss = loss + extra(batch, output)
         if self.config.gradient_accumulation > 1:
             loss = loss / self.config.gradient_accumulation
+        if share is not None:
+            loss = loss * share
         self._scaler.scale(loss).backward()
         if self.config.advantage == "vtrace":
             self.gather.put(self.buffers.ratio, self.gather.rows(segments), result.ratio)
         if self._per_minibatch:
             assert output is not None
             self.gather.put(self.buffers.value, self.gather.rows(segments), output.value.detach())
-        return result.stats
+        return result.stats if share is None else result.stats * share
 
     def _forward(self, batch: Minibatch, offset: Tensor | None) -> tuple[Loss, PolicyOutput | None]:
         """Returns the loss, and the policy's output if anything needs it."""

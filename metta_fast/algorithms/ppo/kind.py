@@ -25,6 +25,7 @@ class PPOKind(AlgorithmKind):
     """Proximal policy optimization (Schulman et al. 2017). It reads every key of trainer.*."""
 
     reads = frozenset(field.name for field in dataclasses.fields(TrainerConfig))
+    processes = True
     fixed = frozenset({"trainer.batch_size", "trainer.bptt_horizon", "trainer.optimizer"})
     sizes = ("env.num_envs", "trainer.batch_size", "trainer.minibatch_size", "trainer.bptt_horizon")
     hooks = frozenset(

@@ -24,11 +24,13 @@ from metta_fast.algorithms.ppo.fast_paths import MINIBATCH_GRAPHS, STEP_KERNELS,
 from metta_fast.algorithms.ppo.gradients import Gradients
 from metta_fast.algorithms.ppo.revalue import revalue
 from metta_fast.algorithms.ppo.schedule import clip_coef, learning_rate
+from metta_fast.algorithms.ppo.shared_rows import SharedRows
 from metta_fast.algorithms.ppo.step import SUMS, Step
 from metta_fast.buffers.random_shift import RandomShift
 from metta_fast.buffers.rollout import Buffers
 from metta_fast.config.keys import TrainerConfig
 from metta_fast.contracts.algorithm import POLICY_STATE
+from metta_fast.distributed.group import current
 from metta_fast.policy.base import Policy
 from metta_fast.policy.weights import load_weights
 from metta_fast.runtime.copied import copied
@@ -73,6 +75,13 @@ class Learner:
             device,
             kernels=paths.uses(STEP_KERNELS),
         )
+        self.group = current()
+        self.shared: SharedRows | None = None
+        """Advantages normalised over all processes' rows, and this process's share of them; None: one process."""
+        own, own_config = buffers, config
+        if self.group.active:
+            self.shared = SharedRows(buffers, config, self.group)
+            own, own_config = self.shared.buffers, self.shared.config
         self.sums = self.step.sums
         """step.SUMS of the last update."""
         self.value_sums = torch.zeros(len(VALUE_SUMS), dtype=torch.float64, device=buffers.device)
@@ -81,10 +90,11 @@ class Learner:
         """Whether the next advantage is an update's first, which gives value_sums."""
         self.gradients = Gradients(
             policy,
-            buffers,
-            config,
+            own,
+            own_config,
             device=device,
             hooks=hooks,
+            shared=self.shared is not None,
             scaler=self.step.scaler,
             autocast=autocast,
             compile_mode=compile_mode,
@@ -122,6 +132,8 @@ class Learner:
         if why:
             say(f"the update runs without a CUDA graph, which is slower: {why}")
         self._run = Graph("update", self._work, enabled=paths.uses(UPDATE_GRAPH), say=say)
+        self._now_share = torch.ones((), device=self.device)
+        """This process's share of that minibatch."""
         self._single = self._make_single(say) if paths.uses(MINIBATCH_GRAPHS) else None
         """Graphs of one minibatch, with and without a step due; None: not used."""
         self._now = torch.empty_like(self._order[0, : self._segments])
@@ -134,7 +146,8 @@ class Learner:
 
         def graph(due: bool) -> Graph:
             def work() -> None:
-                self._minibatch(self._now, None, due, self._now_offset)
+                share = None if self.shared is None else self._now_share
+                self._minibatch(self._now, None, due, self._now_offset, share)
 
             return Graph("update's minibatch", work, enabled=True, say=say, pool=pool)
 
@@ -148,12 +161,12 @@ class Learner:
             steps: agent steps before this epoch, for the schedules.
         """
         if not self.step.adapts:
-            self.step.set_rate(learning_rate(self.config, steps))
+            self.step.set_rate(learning_rate(self.config, steps, self.group.world))
         if self.config.clip_schedule != "constant":
-            self.gradients.clip.fill_(clip_coef(self.config, steps))
+            self.gradients.clip.fill_(clip_coef(self.config, steps, self.group.world))
         if self.hooks.sample is None:
             for number, order in enumerate(self._order):
-                generator = self._keyed(ORDER, context.epoch, number)
+                generator = self._keyed(ORDER, context.epoch, number, *self.group.key)
                 torch.randperm(len(order), generator=generator, out=order)
         self._draw_offsets(context.epoch)
         context.segments = self._segments
@@ -173,12 +186,14 @@ class Learner:
             return
         most = self.config.random_shift
         for number, offsets in enumerate(self._offsets):
-            generator = self._keyed(SHIFT, epoch, number)
+            generator = self._keyed(SHIFT, epoch, number, *self.group.key)
             torch.randint(-most, most + 1, offsets.shape, generator=generator, out=offsets)
 
     def rate(self, steps: int) -> float:
         """Returns the learning rate after `steps` agent steps; adaptive: the current one (waits for the device)."""
-        return float(self.step.rate) if self.step.adapts else learning_rate(self.config, steps)
+        return (
+            float(self.step.rate) if self.step.adapts else learning_rate(self.config, steps, self.group.world)
+        )
 
     def _work(self) -> None:
         """Runs the part of the update that does not change with the epoch (learning rate, clip, order of segments)."""
@@ -194,6 +209,7 @@ class Learner:
             self.step.stop.zero_()
         else:
             self.step.stop.copy_(self.bad_rollout())
+            self.group.max_(self.step.stop)
         context.update = 0
         for number in range(self.config.update_epochs):
             before = self.sums.clone() if self.step.adapts else None
@@ -228,6 +244,9 @@ class Learner:
             if self.step.watching:
                 return self._watched_cpu_pass(self._order[number])
             return self._cpu_update.run(self._order[number], self.gather.rollout_value, self.sums)
+        one_by_one = self.hooks.sample is not None or self.config.recompute == "minibatch"
+        if self.shared is not None and not one_by_one:
+            self.shared.take(self._order[number].view(self._minibatches, self._segments))
         for i in range(self._minibatches):
             if self.config.recompute == "minibatch" and context.update:
                 self._advantage()
@@ -237,21 +256,35 @@ class Learner:
             else:
                 segments, weight = self.hooks.sample(context)
             offset = None if self._offsets is None else self._offsets[number, i]
+            share = None
+            if self.shared is not None:
+                if one_by_one:
+                    self.shared.take(segments.view(1, -1))
+                share = self.shared.share[0 if one_by_one else i]
             context.update += 1
             due = context.update % self.config.gradient_accumulation == 0
             if self._single is not None and not self.step.watching:
                 self._now.copy_(segments)
                 if self._now_offset is not None and offset is not None:
                     self._now_offset.copy_(offset)
+                if share is not None:
+                    self._now_share.copy_(share)
                 self._single[due]()
-            elif not self._minibatch(segments, weight, due, offset):
+            elif not self._minibatch(segments, weight, due, offset, share):
                 return False
         return True
 
-    def _minibatch(self, segments: Tensor, weight: Tensor | None, due: bool, offset: Tensor | None) -> bool:
+    def _minibatch(
+        self,
+        segments: Tensor,
+        weight: Tensor | None,
+        due: bool,
+        offset: Tensor | None,
+        share: Tensor | None,
+    ) -> bool:
         """Computes the gradients of segments [B], and steps if a step is due. Returns False if target_kl stops the
         update."""
-        return self.step(self.gradients(segments, weight, offset), due=due)
+        return self.step(self.gradients(segments, weight, offset, share), due=due)
 
     def _watched_cpu_pass(self, order: Tensor) -> bool:
         """Runs a pass with `_cpu_update`. It has no gradients for hooks, so hooks get torch's, of the same rows."""

@@ -33,6 +33,7 @@ from metta_fast.contracts.algorithm import Choice, Metrics
 from metta_fast.contracts.device_vector import DeviceVector
 from metta_fast.contracts.env import EnvSpec
 from metta_fast.contracts.vector import VectorEnv
+from metta_fast.distributed.group import current
 from metta_fast.machine import hardware
 from metta_fast.policy.base import Policy
 from metta_fast.policy.frame_stack import FrameStack
@@ -73,9 +74,11 @@ class PPO(Collecting):
     ) -> None:
         trainer = config.trainer
         self.config, self.spec, self.policy, self.device = config, spec, policy, device
-        self.hooks = hooks or Hooks()
+        self.hooks, self.group = hooks or Hooks(), current()
         self.steps = steps
         self.epoch = 0
+        self._batch = trainer.batch_size * self.group.world
+        """Agent steps of an epoch, over all processes."""
         self.vec: VectorEnv | DeviceVector = vec
         self.notes: list[str] = []
         self.paths = choose(PATHS, situation_of(policy, config, spec, device, self.hooks, vec))
@@ -159,7 +162,7 @@ class PPO(Collecting):
         self._roll()
         self._keep_steps()
         self.summary.run()
-        self._read_summary(self.summary.figures.tolist(), self.epoch)
+        self._read_summary(self._of_all(self.summary.figures), self.epoch)
         self._after_rollout()
         self.timer.lap("copy")
 
@@ -185,7 +188,8 @@ class PPO(Collecting):
         normalizer = getattr(self.policy, "normalizer", None)
         if normalizer is not None and not float(normalizer.count):
             scale = self.reward_scale.state_dict() if self.reward_scale else None
-            self.rollout.collect(self.epoch, min(self.buffers.horizon, max(64, 2048 // self.vec.num_agents)))
+            agents = self.vec.num_agents * self.group.world
+            self.rollout.collect(self.epoch, min(self.buffers.horizon, max(64, 2048 // agents)))
             normalizer.take(self.buffers)
             self._measures_again = True
             self.rollout.forget()
@@ -196,16 +200,16 @@ class PPO(Collecting):
 
     def _rows_needed(self) -> int | None:
         """Returns the rows of each agent that this epoch needs of its rollout; None: all."""
-        trainer, agents = self.config.trainer, self.vec.num_agents
+        trainer, agents = self.config.trainer, self.vec.num_agents * self.group.world
         if trainer.debug:  # it checks that every row was written
             return None
-        live = self.steps / (self.epoch * trainer.batch_size) if self.steps else LIVE
-        return rows_needed(self._remaining(), agents, trainer.batch_size // agents, live)
+        live = self.steps / (self.epoch * self._batch) if self.steps else LIVE
+        return rows_needed(self._remaining(), agents, self._batch // agents, live)
 
     def _keep_steps(self) -> None:
         """Masks steps of the rollout that are beyond the budget."""
-        if 0 < self._remaining() < self.config.trainer.batch_size:
-            keep_steps(self.buffers, self._remaining())
+        if 0 < self._remaining() < self._batch:
+            keep_steps(self.buffers, self._remaining(), self.group)
 
     def _read_summary(self, figures: list[float], epoch: int) -> None:
         self._rollout_steps, self._episode_means = self.summary.read(figures, epoch)
@@ -254,7 +258,10 @@ class PPO(Collecting):
         sums = figures[: len(SUMS)]
         check_update(sums, SUMS, self.buffers, self.spec, epoch)
         check_loss_scale(self.learner.step.scaler, epoch)
-        rate, clip = self.learner.rate(self.steps), clip_coef(self.config.trainer, self.steps)
+        rate, clip = (
+            self.learner.rate(self.steps),
+            clip_coef(self.config.trainer, self.steps, self.group.world),
+        )
         remaining = self._remaining()
         self.steps += min(self._rollout_steps, remaining) if remaining > 0 else self._rollout_steps
         total = dict(zip(SUMS, sums))
@@ -273,7 +280,7 @@ class PPO(Collecting):
             self.buffers,
             self.config.seed,
             self.epoch,
-            progress(self.config.trainer, self.steps),
+            progress(self.config.trainer, self.steps, self.group.world),
             policy=self.policy,
             timer=self.timer,
         )

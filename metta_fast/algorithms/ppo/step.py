@@ -18,6 +18,8 @@ from metta_fast.algorithms.hooks import GradientHook
 from metta_fast.algorithms.ppo.loss_terms import STATS
 from metta_fast.algorithms.ppo.schedule import adapted, learning_rate
 from metta_fast.config.keys import TrainerConfig
+from metta_fast.distributed.flat import Flat
+from metta_fast.distributed.group import current
 from metta_fast.runtime.adam import Adam
 from metta_fast.runtime.state_tensors import tensor
 from metta_fast.storage.altered import WrongState, entry, number
@@ -49,7 +51,8 @@ class Step:
         self._on_device = device.type == "cuda"
         self.adapts = config.schedule == "adaptive"
         """True: the learning rate depends on the KL, not on the agent steps."""
-        begin = learning_rate(config, 0) if self.adapts else config.learning_rate
+        group = current()
+        begin = learning_rate(config, 0, group.world) if self.adapts else config.learning_rate
         self.rate: float | Tensor = torch.tensor(begin, device=device) if self._on_device else begin
         """A tensor on a GPU: a captured step would keep a Python number's value."""
         self.optimizer = Adam(
@@ -62,8 +65,14 @@ class Step:
         self.scaler = torch.amp.GradScaler(device.type, enabled=config.precision == "fp16")
         self.sums = torch.zeros(len(SUMS), device=device)
         """[len(SUMS)] float32."""
-        self._accumulates = config.gradient_accumulation > 1
-        if self._accumulates:  # in our own memory: a CUDA graph's memory is overwritten by its next replay
+        self.flat: Flat | None = None
+        """The gradients and two times STATS (of the last minibatch, of those since the last step), summed over the
+        run's processes; None: this process is the only one."""
+        self._accumulates = config.gradient_accumulation > 1 or group.active
+        if group.active:
+            self.flat = Flat(self.parameters, extra=2 * len(STATS), group=group)
+            self._since = torch.zeros(len(STATS), device=device)
+        elif self._accumulates:  # in our own memory: a CUDA graph's memory is overwritten by its next replay
             for p in self.parameters:
                 p.grad = torch.zeros_like(p)
         self.watching: list[GradientHook] = []
@@ -82,9 +91,39 @@ class Step:
     def __call__(self, stats: Tensor, *, due: bool) -> bool:
         """Adds a minibatch's statistics [len(STATS)], and steps with the summed gradients if a step is due.
 
+        With several processes, statistics and gradients are this process's part of the sums over all of them.
+
         Returns:
             False: target_kl ends the update before the step, on the CPU.
         """
+        if self.flat is not None:
+            if not self.put(stats, due=due):
+                return True
+            self.flat.sum_()
+            return self.take_summed()
+        return self._step(stats, due=due)
+
+    def put(self, stats: Tensor, *, due: bool) -> bool:
+        """Puts a minibatch's statistics beside the gradients. Returns `due`: whether to sum and `take_summed`."""
+        assert self.flat is not None
+        if due:
+            self.flat.extra[: len(STATS)].copy_(stats)
+            self.flat.extra[len(STATS) :].copy_(self._since)
+            self._since.zero_()
+        else:
+            self._since += stats
+            self._count(1, len(STATS) + 1)
+        return due
+
+    def take_summed(self) -> bool:
+        """Steps with the gradients and statistics of `flat`. Returns False as a call does."""
+        assert self.flat is not None
+        if self.config.gradient_accumulation > 1:
+            self._count(self.flat.extra[len(STATS) :], slice(0, len(STATS)))
+        return self._step(self.flat.extra[: len(STATS)], due=True)
+
+    def _step(self, stats: Tensor, *, due: bool) -> bool:
+        """Adds the statistics, and steps if a step is due. Returns False as a call does."""
         if self.fused is not None:
             if due:
                 self.before()
@@ -118,7 +157,10 @@ class Step:
 
     def clear(self) -> None:
         """Clears the gradients after a step."""
-        self.optimizer.zero_grad(set_to_none=not self._accumulates)
+        if self.flat is not None:
+            self.flat.zero_()
+        else:
+            self.optimizer.zero_grad(set_to_none=not self._accumulates)
 
     def before(self) -> None:
         """Calls the hooks after gradients are summed and before they are clipped."""

@@ -14,6 +14,7 @@ from torch import Tensor
 from metta_fast.algorithms.ppo.advantage.value_sums import VALUE_SUMS, explained_variance
 from metta_fast.buffers.rollout import Buffers
 from metta_fast.contracts.algorithm import Metrics
+from metta_fast.distributed.group import current
 from metta_fast.policy.base import Policy
 from metta_fast.policy.box_head import BoxHead, bounded_log_std
 from metta_fast.policy.mixed_head import box_of
@@ -38,7 +39,10 @@ class Figures:
         scale = self._none if self.reward_scale is None else self.reward_scale.factor.view(1).to(self.device)
         box = box_of(self.policy.head)
         std = self._none if box is None else self._std(box).view(1)
-        return torch.cat([value_sums.to(self.device), scale, std.double()])
+        group = current()
+        own = torch.cat([value_sums.to(self.device), std.double() / group.world])
+        group.sum_(own)  # the deviation of observations: the mean over the processes'
+        return torch.cat([own[:-1], scale, own[-1:]])
 
     @torch.no_grad()
     def _std(self, head: BoxHead) -> Tensor:

@@ -20,6 +20,7 @@ from metta_fast.algorithms.ppo.c._mlp_update import MOST_LEAVES, Networks  # typ
 from metta_fast.buffers.rollout import Buffers
 from metta_fast.config.keys import TrainerConfig
 from metta_fast.contracts.env import EnvSpec
+from metta_fast.distributed.group import current
 from metta_fast.machine.spin import spin_seconds
 from metta_fast.policy.box_head import BoxHead
 from metta_fast.policy.fused_act.applies import MOST_HIDDEN, many_choices, not_plain_cpu, odd_weights
@@ -49,6 +50,8 @@ MOST_ACTIONS = 256
 def why_not(situation: Situation) -> str | None:
     """Returns why a policy on the CPU cannot be updated in C, or None."""
     trainer, spec = situation.trainer, situation.spec
+    if current().active:
+        return "several processes: torch's gradients are summed over them before each step"
     if why := not_plain_cpu(situation) or action_masks(situation):
         return why
     if situation.chooses_segments or situation.extra_loss:

@@ -59,9 +59,18 @@ class Tail:
     Args:
         policy, config: must have `not_fused_loss` (applies.py) return None. buffers: on the policy's device.
         clip: [] float32 on it: PPO's clip, read by each launch.
+        scaled: the caller scales the loss.
     """
 
-    def __init__(self, policy: nn.Module, buffers: Buffers, config: TrainerConfig, clip: Tensor) -> None:
+    def __init__(
+        self,
+        policy: nn.Module,
+        buffers: Buffers,
+        config: TrainerConfig,
+        clip: Tensor,
+        *,
+        scaled: bool = False,
+    ) -> None:
         plan = plan_of(policy)
         assert isinstance(plan, Plan), plan
         self.layers: list[nn.Linear] = (
@@ -69,7 +78,7 @@ class Tail:
         )
         """Layers computed here: all after the first layer, or after the core."""
         self._buffers, self._config, self._clip = buffers, config, clip
-        self.scaled = config.gradient_accumulation > 1
+        self.scaled = scaled or config.gradient_accumulation > 1
         """True: the loss is scaled before its gradient is taken. False: its incoming gradient is 1 and is not read."""
         assert isinstance(plan.head, ActionHead)
         nvec, device = plan.head.nvec, buffers.device
