@@ -18,6 +18,7 @@ from typing import Any
 from metta_fast.config.key import key_metadata
 from metta_fast.config.schema import (
     Config,
+    DistributedConfig,
     EnvConfig,
     ImageConfig,
     PolicyConfig,
@@ -32,6 +33,7 @@ __all__ = [
     "GROUPS",
     "LEAF_KINDS",
     "Config",
+    "DistributedConfig",
     "EnvConfig",
     "ImageConfig",
     "Key",

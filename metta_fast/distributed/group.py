@@ -16,6 +16,7 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from metta_fast.config.keys import DistributedConfig
 from metta_fast.contracts.errors import UserError
 from metta_fast.distributed.place import Place
 
@@ -63,7 +64,7 @@ class Group:
         if self.active:
             import torch.distributed as dist
 
-            self._try(lambda: dist.all_reduce(tensor))
+            self._try(lambda: dist.all_reduce(tensor, group=_tensors))
         return tensor
 
     def max_(self, tensor: Tensor) -> Tensor:
@@ -71,7 +72,7 @@ class Group:
         if self.active:
             import torch.distributed as dist
 
-            self._try(lambda: dist.all_reduce(tensor, op=dist.ReduceOp.MAX))
+            self._try(lambda: dist.all_reduce(tensor, op=dist.ReduceOp.MAX, group=_tensors))
         return tensor
 
     def copy_(self, tensor: Tensor) -> Tensor:
@@ -79,7 +80,7 @@ class Group:
         if self.active:
             import torch.distributed as dist
 
-            self._try(lambda: dist.broadcast(tensor, 0))
+            self._try(lambda: dist.broadcast(tensor, 0, group=_tensors))
         return tensor
 
     def broadcast(self, thing: T) -> T:
@@ -89,7 +90,7 @@ class Group:
         import torch.distributed as dist
 
         things = [thing]
-        self._try(lambda: dist.broadcast_object_list(things, 0, device=_cpu()))
+        self._try(lambda: dist.broadcast_object_list(things, 0))
         return things[0]
 
     def gather(self, thing: T) -> list[T] | None:
@@ -99,7 +100,7 @@ class Group:
         import torch.distributed as dist
 
         things: list[Any] | None = [None] * self.world if self.first else None
-        self._try(lambda: dist.gather_object(thing, things, group=_cpu_group()))
+        self._try(lambda: dist.gather_object(thing, things))
         return things
 
     def all_of(self, thing: T) -> list[T]:
@@ -109,7 +110,7 @@ class Group:
         import torch.distributed as dist
 
         things: list[Any] = [None] * self.world
-        self._try(lambda: dist.all_gather_object(things, thing, group=_cpu_group()))
+        self._try(lambda: dist.all_gather_object(things, thing))
         return things
 
     def _try(self, exchange: Callable[[], Any]) -> None:
@@ -121,8 +122,10 @@ class Group:
 
 ALONE = Group()
 _current = ALONE
-_on_cpu: Any = None
-"""The group of objects: gloo's."""
+_tensors: Any = None
+"""torch's group for tensors; None: the one for objects, which is gloo's."""
+START_S = 1800.0
+"""Seconds in which all processes are to start, and rank 0 to find the configuration."""
 
 
 def current() -> Group:
@@ -130,31 +133,37 @@ def current() -> Group:
     return _current
 
 
-def start(place: Place, *, gpu: bool, backend: str, timeout_s: float) -> Group:
-    """Starts the process group of `place` and makes it the current one.
-
-    Args:
-        gpu: tensors on GPUs are exchanged.
-        backend: auto, nccl or gloo.
-        timeout_s: seconds after which an exchange that does not end fails.
+def start(place: Place) -> Group:
+    """Finds the other processes, and makes the group of `place` the current one. It exchanges objects until `open_`.
 
     Raises:
         UserError: the rendezvous failed: the port is taken, or processes are missing.
     """
-    global _current, _on_cpu
+    global _current
     if not place.active:
         return _current
     import torch.distributed as dist
 
-    nccl = gpu and backend != "gloo"
-    patience = timedelta(seconds=timeout_s)
     try:
-        dist.init_process_group("cpu:gloo,cuda:nccl" if nccl else "gloo", timeout=patience)
-        _on_cpu = dist.new_group(backend="gloo", timeout=patience) if nccl else dist.group.WORLD
+        dist.init_process_group("gloo", timeout=timedelta(seconds=START_S))
     except (RuntimeError, ValueError) as error:
         raise UserError(_why(place, error)) from error
     _current = Group(place)
     return _current
+
+
+def open_(config: DistributedConfig, *, gpu: bool) -> None:
+    """Opens the current group for tensors, as configured. All processes call it.
+
+    Args:
+        gpu: tensors on GPUs are exchanged.
+    """
+    global _tensors
+    if _current.active:
+        import torch.distributed as dist
+
+        backend = "cpu:gloo,cuda:nccl" if gpu and config.backend != "gloo" else "gloo"
+        _tensors = dist.new_group(backend=backend, timeout=timedelta(seconds=config.timeout_s))
 
 
 def _why(place: Place, error: Exception) -> str:
@@ -172,20 +181,10 @@ def _why(place: Place, error: Exception) -> str:
 
 def end() -> None:
     """Ends the process group, if one was started. Does not wait for processes that are gone."""
-    global _current, _on_cpu
+    global _current, _tensors
     if _current.active:
         import torch.distributed as dist
 
         with suppress(RuntimeError, ValueError, AssertionError):
             dist.destroy_process_group()
-    _current, _on_cpu = ALONE, None
-
-
-def _cpu() -> Any:
-    import torch
-
-    return torch.device("cpu")
-
-
-def _cpu_group() -> Any:
-    return _on_cpu
+    _current, _tensors = ALONE, None
