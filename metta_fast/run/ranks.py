@@ -47,7 +47,7 @@ def train_rank(
             from metta_fast.run.early_start import begin
 
             begin(resolved)
-            hello: Any = (config.trainer.device == "cuda", config.distributed)
+            hello: Any = config.distributed, config.trainer.device == "cuda"
         else:
             hello = None
         try:
@@ -85,21 +85,14 @@ def _train(
     resolved: Any,
     began: float,
 ) -> int:
-    import torch
-
     from metta_fast.distributed import group as groups
     from metta_fast.run.trainer import Trainer
 
-    backend = next(
-        (word.partition("=")[2] for word in words if word.startswith("distributed.backend=")), "auto"
-    )
-    timeout = next(
-        (word.partition("=")[2] for word in words if word.startswith("distributed.timeout_s=")), "600"
-    )
-    gpu = torch.cuda.is_available()
-    group = groups.start(place, gpu=gpu, backend=backend, timeout_s=float(timeout))
+    group = groups.start(place)
     closing.callback(groups.end)
     _check_same(group, words)
+    config, gpu = group.broadcast(hello)
+    groups.open_(config, gpu=gpu)
     if group.first:
         trainer = Trainer(
             resolved, folder=start.folder, start=start.checkpoint, init=start.init, began=began, rank=0

@@ -59,7 +59,7 @@ def main() -> None:
 
     function, folder = sys.argv[1], Path(sys.argv[2])
     module, _, name = function.partition(":")
-    group = groups.start(found(), gpu=False, backend="gloo", timeout_s=60)
+    group = groups.start(found())
     result = getattr(import_module(module), name)(group, *pickle.loads((folder / "arguments").read_bytes()))
     (folder / f"result-{group.rank}").write_bytes(pickle.dumps(result))
     groups.end()
