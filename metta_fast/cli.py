@@ -67,7 +67,7 @@ def train(words: Sequence[str], default_hardware: str = "auto") -> int:
     given = list(words)
     words, show, trust = _split(words)
     if show is None and (place := found()).active:
-        from metta_fast.run.ranks import train_rank
+        from metta_fast.run.processes.ranks import train_rank
 
         return train_rank(words, place, default_hardware=default_hardware, trust=trust, began=began)
     if show == "--help":

@@ -50,9 +50,9 @@ from metta_fast.resolve.algorithm_keys import check_algorithm
 from metta_fast.resolve.compose import COMMAND_LINE, Composed
 from metta_fast.resolve.derived.defaults import Defaults
 from metta_fast.resolve.derived.step_cost import first_look
-from metta_fast.resolve.fit_processes import fit_minibatch, fit_processes, part_of
 from metta_fast.resolve.fit_sizes import fit_sizes
 from metta_fast.resolve.no_effect import check_effects
+from metta_fast.resolve.processes.fit import fit_minibatch, fit_processes, part_of
 from metta_fast.resolve.recipe_on_gpu import OnGpu
 from metta_fast.storage.run_folder import safe_name
 from metta_fast.storage.user_files import exists, is_folder

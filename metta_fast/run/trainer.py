@@ -49,13 +49,13 @@ from metta_fast.run.clocks import Clocks, unmet
 from metta_fast.run.evaluation import evaluate_policy, write_replay_page
 from metta_fast.run.notices.places import find
 from metta_fast.run.notices.watch import Watch
+from metta_fast.run.processes.together import Together
 from metta_fast.run.restart import restart_workers
 from metta_fast.run.run_writer import Log, RunWriter, claim
 from metta_fast.run.saver import Saver
 from metta_fast.run.signals import Interrupt, Interrupted, Reason
 from metta_fast.run.snapshot import Snapshot
 from metta_fast.run.take_over.same_rules import check_rules, other_device
-from metta_fast.run.together import Together
 from metta_fast.storage.altered import reading
 from metta_fast.storage.checkpoint import Checkpoint
 from metta_fast.storage.run_folder import RunDir, create

@@ -175,7 +175,7 @@ def _check_same(group: Any, words: Sequence[str]) -> None:
 
 def code_digest() -> str:
     """Returns a digest of the package's Python files: two checkouts of one commit have the same."""
-    root, digest = Path(__file__).resolve().parent.parent, hashlib.sha256()
+    root, digest = Path(__file__).resolve().parent.parent.parent, hashlib.sha256()
     for folder, names, files in os.walk(root):
         names.sort()
         for name in sorted(files):

@@ -1,0 +1,1 @@
+"""Fits a run to the processes that train it (fit.py)."""
