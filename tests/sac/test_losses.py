@@ -39,7 +39,7 @@ def test_td_loss_by_hand():
 
 def test_soft_values_by_hand():
     q = torch.tensor([[3.0], [2.0]])
-    assert losses.soft_value(q, torch.tensor([-0.5]), torch.tensor(0.2)) == pytest.approx(2.0 + 0.1)
+    assert losses.soft_value(q.amin(0), torch.tensor([-0.5]), torch.tensor(0.2)) == pytest.approx(2.0 + 0.1)
     logits = torch.tensor([[0.0, math.log(3.0), -torch.inf]])  # 1/4, 3/4, impossible
     q = torch.tensor([[[1.0, 5.0, 100.0]], [[2.0, 4.0, 100.0]]])
     entropy = -(0.25 * math.log(0.25) + 0.75 * math.log(0.75))

@@ -18,6 +18,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from metta_fast.algorithms.sac.critic.batch_renorm import BatchRenorm
+from metta_fast.algorithms.sac.critic.values import values_of
 from metta_fast.algorithms.sac.dense_operator import Dense
 from metta_fast.algorithms.sac.keys import OffPolicyKeys
 from metta_fast.config.encoders import by_encoder, own_encoder
@@ -74,15 +76,15 @@ class Critics(nn.Module):
         if not _plain_numbers(config, seen):
             self.encoder, inputs = make_encoder(config, seen), config.hidden_size
         action = spec.action
-        outputs = sum(action.nvec) if action.kind == "discrete" else 1
+        outputs = sum(action.nvec) if action.kind == "discrete" else values_of(keys).outputs
         inputs += 0 if action.kind == "discrete" else action.width
         widths = [inputs, *[int(keys.critic_width)] * keys.critic_layers]
         self.layers = nn.ModuleList(
             Ensemble(keys.critics, before, after) for before, after in pairwise(widths)
         )
-        self.norms = nn.ModuleList(
-            EnsembleNorm(keys.critics, width) for width in (widths[1:] if keys.layer_norm else ())
-        )
+        norm = BatchRenorm if keys.batch_norm else EnsembleNorm
+        normed = widths[1:] if keys.layer_norm or keys.batch_norm else ()
+        self.norms = nn.ModuleList(norm(keys.critics, width) for width in normed)
         self.last = Ensemble(keys.critics, widths[-1], outputs)
         self.operator: torch.dtype | None = None
         """The dtype of the products where the layers are one operator (dense_operator.py); None: they are not."""
@@ -101,7 +103,7 @@ class Critics(nn.Module):
         return torch.cat(leaves, -1) if len(leaves) > 1 else leaves[0]
 
     def forward(self, features: Tensor, action: Tensor | None = None, *, frozen: bool = False) -> Tensor:
-        """Returns Q [E, B, 1 or choices] float32 for features [B, F] and actions [B, W] in the policy's unit.
+        """Returns [E, B, 1, quantiles or choices] float32 for features [B, F] and actions [B, W] in the policy's unit.
 
         Args:
             frozen: the layers' weights get no gradient, as in the actor's loss.

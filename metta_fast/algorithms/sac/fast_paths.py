@@ -31,6 +31,8 @@ def _other_layers(situation: Situation) -> str | None:
         return f"policy.activation={situation.config.policy.activation}"
     if situation.config.algorithm.get("layer_norm"):
         return "algorithm.layer_norm=true"
+    if situation.config.algorithm.get("batch_norm"):
+        return "algorithm.batch_norm=true"
     return "trainer.compile=true" if situation.trainer.compile else None
 
 

@@ -69,6 +69,24 @@ class OffPolicyKeys:
         kind="bool",
         auto=True,
     )
+    batch_norm: bool = key(
+        False,
+        "batch renormalisation of the critics' layers, with the values of both states in one batch and no target "
+        "networks (CrossQ); continuous actions only",
+    )
+    critic: str = key(
+        "mean",
+        "what a critic gives: mean (the expected return) or quantile (quantiles of the return's distribution, TQC; "
+        "continuous actions only)",
+        choices=("mean", "quantile"),
+    )
+    quantiles: int = key(25, "quantiles of a critic (algorithm.critic=quantile)", low=1, high=1000)
+    dropped_quantiles: int = key(
+        2,
+        "largest quantiles of each critic that targets leave out (algorithm.critic=quantile)",
+        low=0,
+        high=999,
+    )
     actor_delay: int = key(
         "auto",
         "critic updates for each update of the actor: a number, or auto (SAC 1, TD3 2)",

@@ -52,6 +52,9 @@ class OffPolicyKind(AlgorithmKind):
             "algorithm.critic_width",
             "algorithm.critic_layers",
             "algorithm.layer_norm",
+            "algorithm.batch_norm",
+            "algorithm.critic",
+            "algorithm.quantiles",
         }
     )
     sizes = ("env.num_envs", "algorithm.replay_size", "trainer.minibatch_size")
@@ -68,6 +71,15 @@ class OffPolicyKind(AlgorithmKind):
     def idle(self, config: Config) -> Iterator[Idle]:
         name = config.algorithm["name"]
         yield Idle("policy.shared", f"algorithm={name} has critics of their own, beside the policy", "")
+        if config.algorithm.get("critic") != "quantile":
+            for key in ("quantiles", "dropped_quantiles"):
+                yield Idle(f"algorithm.{key}", "algorithm.critic=mean", "algorithm.critic=quantile")
+        if config.algorithm.get("batch_norm"):
+            yield Idle(
+                "algorithm.tau",
+                "algorithm.batch_norm=true has no target networks",
+                "algorithm.batch_norm=false",
+            )
         if not config.trainer.compile:
             yield Idle("trainer.compile_mode", "trainer.compile=false", "trainer.compile=true")
 
@@ -131,12 +143,14 @@ class SACKind(OffPolicyKind):
     discrete = True
 
     def objective(self, policy: Policy, spec: EnvSpec, keys: Any, device: torch.device) -> Objective:
+        from metta_fast.algorithms.sac.critic.values import values_of
         from metta_fast.algorithms.sac.objectives import SoftBox, SoftDiscrete
         from metta_fast.algorithms.sac.temperature import Temperature
 
         temperature = Temperature(keys.initial_temperature, keys.target_entropy).to(device)
-        kind = SoftDiscrete if spec.action.kind == "discrete" else SoftBox
-        return kind(policy, temperature)
+        if spec.action.kind == "discrete":
+            return SoftDiscrete(policy, temperature)
+        return SoftBox(policy, temperature, values_of(keys))
 
 
 class TD3Kind(OffPolicyKind):
@@ -145,6 +159,7 @@ class TD3Kind(OffPolicyKind):
     keys = TD3Keys
 
     def objective(self, policy: Policy, spec: EnvSpec, keys: Any, device: torch.device) -> Objective:
+        from metta_fast.algorithms.sac.critic.values import values_of
         from metta_fast.algorithms.sac.objectives import Deterministic
 
-        return Deterministic(policy, keys.target_noise, keys.target_noise_clip)
+        return Deterministic(policy, keys.target_noise, keys.target_noise_clip, values_of(keys))

@@ -18,10 +18,11 @@ from torch import Tensor
 from metta_fast.algorithms.decay import left
 from metta_fast.algorithms.hooks import Context, GradientHook
 from metta_fast.algorithms.sac import losses
+from metta_fast.algorithms.sac.critic.both import Both
 from metta_fast.algorithms.sac.critics import Critics
 from metta_fast.algorithms.sac.keys import SACKeys, TD3Keys
 from metta_fast.algorithms.sac.objectives import ActorLoss, Objective
-from metta_fast.algorithms.sac.reader import read
+from metta_fast.algorithms.sac.reader import Seen, read
 from metta_fast.algorithms.sac.step import Step
 from metta_fast.algorithms.sac.targets import Follow, target_of
 from metta_fast.buffers.random_shift import RandomShift
@@ -90,9 +91,10 @@ class Learner:
         """
         self.policy, self.critics, self.objective, self.replay = policy, critics, objective, replay
         self.config, self.keys, self.device = config, keys, device
-        self.target = target_of(critics)
         own = objective.targets()
-        self._follow = [Follow(self.target, critics, float(keys.tau))]
+        self.target = critics if keys.batch_norm else target_of(critics)
+        """The critics' target networks; with batch renormalisation the critics themselves."""
+        self._follow = [] if keys.batch_norm else [Follow(self.target, critics, float(keys.tau))]
         self._follow_actor = [Follow(target, module, float(keys.tau)) for target, module in own]
         norm = config.max_grad_norm
         self.critic_step = Step("critic_optimizer", list(critics.parameters()), device, norm)
@@ -191,10 +193,13 @@ class Learner:
             seen = read(self.policy, batch.obs, batch.state, batch.reset)
             with torch.no_grad():
                 ahead = read(self.policy, batch.next_obs, batch.next_state, batch.next_reset)
-                value = self.objective.next_value(self.target, ahead, batch.next_action_mask, noise)
-                reward = batch.reward if self._factor is None else batch.reward * self._factor.float()
-                target = reward + batch.discount * value
-            loss, q = self._critic_loss(seen.critic, batch.action, target, batch.weight)
+            if self.keys.batch_norm:
+                loss, q = self._both_loss(seen, ahead, batch, noise)
+            else:
+                with torch.no_grad():
+                    value = self.objective.next_value(self.target, ahead, batch.next_action_mask, noise)
+                    target = self._target(batch, value)
+                loss, q = self._critic_loss(seen.critic, batch.action, target, batch.weight)
         self.critic_step(loss)
         figures = [loss.detach(), q, self._one]
         if due:
@@ -212,8 +217,28 @@ class Learner:
         self, obs: dict[str, Tensor], action: Tensor, target: Tensor, weight: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Returns the critics' loss [] and their mean value []."""
-        q = self.objective.q(self.critics, self.critics.features(obs), action)
-        return losses.td_loss(q, target, weight), losses.mean(q.detach().mean(0), weight)
+        z = self.objective.q(self.critics, self.critics.features(obs), action)
+        values = self.objective.values
+        return values.loss(z, target, weight), losses.mean(values.mean(z.detach()), weight)
+
+    def _target(self, batch: Transitions, value: Tensor) -> Tensor:
+        """Returns R + discount · V(s') for V [B] or [B, K]."""
+        reward = batch.reward if self._factor is None else batch.reward * self._factor.float()
+        if value.dim() == 1:
+            return reward + batch.discount * value
+        return reward.unsqueeze(-1) + batch.discount.unsqueeze(-1) * value
+
+    def _both_loss(self, seen: Seen, ahead: Seen, batch: Transitions, noise: Tensor) -> tuple[Tensor, Tensor]:
+        """Returns the same as `_plain_critic_loss` with both states in one batch (critic/both.py)."""
+        both = Both(self.critics, self.objective, seen, batch.action, batch.weight)
+        with torch.no_grad():
+            target = self._target(
+                batch, self.objective.next_value(both, ahead, batch.next_action_mask, noise)
+            )
+        values = self.objective.values
+        return values.loss(both.now, target, batch.weight), losses.mean(
+            values.mean(both.now.detach()), batch.weight
+        )
 
     def _step_actor(self, loss: Tensor) -> None:
         self.actor_step.gradients(loss)
@@ -242,7 +267,9 @@ class Learner:
     # ---- state ----
 
     def _modules(self) -> dict[str, torch.nn.Module]:
-        found: dict[str, torch.nn.Module] = {"critics": self.critics, "target": self.target}
+        found: dict[str, torch.nn.Module] = {"critics": self.critics}
+        if self.target is not self.critics:
+            found["target"] = self.target
         if self.temperature is not None:
             found["temperature"] = self.temperature
         for number, (target, _) in enumerate(self.objective.targets()):

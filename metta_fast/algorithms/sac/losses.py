@@ -27,9 +27,10 @@ def td_loss(q: Tensor, target: Tensor, weight: Tensor) -> Tensor:
     return 0.5 * mean((q - target).square().sum(0), weight)
 
 
-def soft_value(q: Tensor, logprob: Tensor, alpha: Tensor) -> Tensor:
-    """Returns V [B] of q [E, B] at an action of log-probability [B]."""
-    return q.amin(0) - alpha * logprob
+def soft_value(value: Tensor, logprob: Tensor, alpha: Tensor) -> Tensor:
+    """Returns V, as `value` [B] or [B, K], of what critics give for an action of log-probability [B]."""
+    entropy = alpha * logprob
+    return value - (entropy if value.dim() == 1 else entropy.unsqueeze(-1))
 
 
 def log_policy(logits: Tensor) -> tuple[Tensor, Tensor]:

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from metta_fast.algorithms.sac import losses
+from metta_fast.algorithms.sac.critic.values import Mean, Values
 from metta_fast.algorithms.sac.critics import Critics
 from metta_fast.algorithms.sac.reader import Seen, params
 from metta_fast.algorithms.sac.targets import target_of
@@ -49,12 +50,20 @@ class Objective(Protocol):
         """Returns (target, module) of its own target networks, beside the critics'."""
         ...
 
-    def next_value(self, target: Critics, seen: Seen, mask: Tensor | None, noise: Tensor) -> Tensor:
-        """Returns V(s') [B]. noise: [draws, B, W]. mask: [B, P] bool, or None."""
+    @property
+    def values(self) -> Values:
+        """What the critics' outputs are."""
+
+    def next_value(self, target: Target, seen: Seen, mask: Tensor | None, noise: Tensor) -> Tensor:
+        """Returns V(s') [B], or [B, K] of a distribution. noise: [draws, B, W]. mask: [B, P] bool, or None."""
+        ...
+
+    def unit(self, action: Tensor) -> Tensor:
+        """Returns actions [B, W] as critics read them."""
         ...
 
     def q(self, critics: Critics, features: Tensor, action: Tensor) -> Tensor:
-        """Returns Q(s, a) [E, B] of actions [B, W] as the replay buffer has them."""
+        """Returns the critics' outputs [E, B, outputs] for actions [B, W] as the replay buffer has them."""
         ...
 
     def actor_loss(
@@ -62,13 +71,24 @@ class Objective(Protocol):
     ) -> ActorLoss: ...
 
 
+class Target(Protocol):
+    """What gives the next state's value: target critics, or (critic/both.py) the critics themselves."""
+
+    def features(self, obs: dict[str, Tensor]) -> Tensor: ...
+
+    def __call__(self, features: Tensor, action: Tensor | None = None) -> Tensor: ...
+
+
 class _Continuous:
     """What the critics read of continuous actions."""
 
     head: BoxHead
 
+    def unit(self, action: Tensor) -> Tensor:
+        return self.head.unit(action)
+
     def q(self, critics: Critics, features: Tensor, action: Tensor) -> Tensor:
-        found: Tensor = critics(features, self.head.unit(action))[..., 0]
+        found: Tensor = critics(features, self.head.unit(action))
         return found
 
 
@@ -77,24 +97,26 @@ class SoftBox(_Continuous):
 
     draws = 2
 
-    def __init__(self, policy: Policy, temperature: Temperature) -> None:
+    def __init__(self, policy: Policy, temperature: Temperature, values: Values | None = None) -> None:
         assert isinstance(policy.head, BoxHead)
         self.policy, self.head, self.temperature = policy, policy.head, temperature
+        self.values = values or Mean()
 
     def targets(self) -> list[tuple[nn.Module, nn.Module]]:
         return []
 
-    def next_value(self, target: Critics, seen: Seen, mask: Tensor | None, noise: Tensor) -> Tensor:
+    def next_value(self, target: Target, seen: Seen, mask: Tensor | None, noise: Tensor) -> Tensor:
         action, logprob = self.head.reparameterized(params(self.policy, seen), noise[0])
-        q = target(target.features(seen.critic), self.head.unit(action))[..., 0]
-        return losses.soft_value(q, logprob, self.temperature.alpha)
+        value = self.values.target(target(target.features(seen.critic), self.head.unit(action)))
+        return losses.soft_value(value, logprob, self.temperature.alpha)
 
     def actor_loss(
         self, critics: Critics, seen: Seen, mask: Tensor | None, noise: Tensor, weight: Tensor
     ) -> ActorLoss:
         action, logprob = self.head.reparameterized(params(self.policy, seen), noise[1])
-        q = critics(critics.features(seen.critic), self.head.unit(action), frozen=True)[..., 0]
-        loss = -losses.mean(losses.soft_value(q, logprob, self.temperature.alpha), weight)
+        z = critics(critics.features(seen.critic), self.head.unit(action), frozen=True)
+        value = losses.soft_value(self.values.least(z), logprob, self.temperature.alpha)
+        loss = -losses.mean(value, weight)
         return ActorLoss(loss, -losses.mean(logprob.detach(), weight))
 
 
@@ -102,6 +124,7 @@ class SoftDiscrete:
     """SAC for one choice: the expectation over choices is computed, not sampled."""
 
     draws = 0
+    values: Values = Mean()
 
     def __init__(self, policy: Policy, temperature: Temperature) -> None:
         assert isinstance(policy.head, ActionHead)
@@ -114,13 +137,16 @@ class SoftDiscrete:
         found = params(self.policy, seen).float()
         return found if mask is None else self.head.masked(found, mask)
 
-    def next_value(self, target: Critics, seen: Seen, mask: Tensor | None, noise: Tensor) -> Tensor:
+    def next_value(self, target: Target, seen: Seen, mask: Tensor | None, noise: Tensor) -> Tensor:
         q = target(target.features(seen.critic))
         return losses.discrete_value(q, self._logits(seen, mask), self.temperature.alpha)
 
+    def unit(self, action: Tensor) -> Tensor:
+        return action
+
     def q(self, critics: Critics, features: Tensor, action: Tensor) -> Tensor:
         choice = action.long().expand(critics.members, -1, -1)
-        found: Tensor = critics(features).gather(-1, choice)[..., 0]
+        found: Tensor = critics(features).gather(-1, choice)
         return found
 
     def actor_loss(
@@ -144,8 +170,9 @@ class Deterministic(_Continuous):
     draws = 1
     temperature = None
 
-    def __init__(self, policy: Policy, noise: float, clip: float) -> None:
+    def __init__(self, policy: Policy, noise: float, clip: float, values: Values | None = None) -> None:
         assert isinstance(policy.head, BoxHead)
+        self.values = values or Mean()
         self.policy, self.head, self.noise, self.clip = policy, policy.head, noise, clip
         self.target = target_of(policy)
 
@@ -155,15 +182,15 @@ class Deterministic(_Continuous):
     def _action(self, policy: Policy, seen: Seen) -> Tensor:
         return self.head.unit(self.head.mode(params(policy, seen)))
 
-    def next_value(self, target: Critics, seen: Seen, mask: Tensor | None, noise: Tensor) -> Tensor:
+    def next_value(self, target: Target, seen: Seen, mask: Tensor | None, noise: Tensor) -> Tensor:
         moved = (noise[0] * self.noise).clamp(-self.clip, self.clip)
         action = self._action(self.target, seen) + moved
         action = action.clamp(-1, 1) if self.head.squash else action
-        q: Tensor = target(target.features(seen.critic), action)[..., 0].amin(0)
-        return q
+        return self.values.target(target(target.features(seen.critic), action))
 
     def actor_loss(
         self, critics: Critics, seen: Seen, mask: Tensor | None, noise: Tensor, weight: Tensor
     ) -> ActorLoss:
-        q = critics(critics.features(seen.critic), self._action(self.policy, seen), frozen=True)[0, :, 0]
+        z = critics(critics.features(seen.critic), self._action(self.policy, seen), frozen=True)
+        q = self.values.first(z)
         return ActorLoss(-losses.mean(q, weight), torch.zeros_like(q[0]))

@@ -45,6 +45,7 @@ def fit_to_env(config: Config, spec: EnvSpec, typed: Typed, *, discrete: bool) -
     """
     name, changes = config.algorithm["name"], _Changes(config)
     _check_actions(name, spec, discrete)
+    _check_critic(config, spec, typed, changes)
     if config.policy.core != "none":
         raise UserError(
             f"policy.core={config.policy.core}: algorithm={name} learns from single transitions, without a recurrent "
@@ -99,6 +100,29 @@ def _check_actions(name: str, spec: EnvSpec, discrete: bool) -> None:
         raise UserError(
             f"algorithm={name} is for continuous actions, or one choice, but {spec.name} has {what}; give algorithm=ppo"
         )
+
+
+def _check_critic(config: Config, spec: EnvSpec, typed: Typed, changes: _Changes) -> None:
+    """Checks the kind of critic. Batch renormalisation takes the place of layer normalisation."""
+    own = config.algorithm
+    if spec.action.kind == "discrete":
+        for key, plain in (("critic", "mean"), ("batch_norm", False)):
+            if own[key] != plain:
+                raise UserError(
+                    f"algorithm.{key}={str(own[key]).lower()} is for continuous actions, but {spec.name} has discrete "
+                    "ones; leave it out"
+                )
+    if own["critic"] == "quantile" and own["dropped_quantiles"] >= own["quantiles"]:
+        raise UserError(
+            f"algorithm.dropped_quantiles={own['dropped_quantiles']} leaves none of algorithm.quantiles="
+            f"{own['quantiles']}; give at most {own['quantiles'] - 1}"
+        )
+    if own["batch_norm"] and own["layer_norm"] is not False:
+        if typed("algorithm.layer_norm") and own["layer_norm"] is True:
+            raise UserError(
+                "algorithm.batch_norm=true and algorithm.layer_norm=true were given; leave one of them out"
+            )
+        changes.put("algorithm.layer_norm", False, "algorithm.batch_norm=true", tell=False)
 
 
 def _squash(config: Config, spec: EnvSpec, typed: Typed, changes: _Changes) -> None:
@@ -218,6 +242,10 @@ def memory_parts(config: Config, spec: EnvSpec) -> list[MemoryPart]:
     parts.append(MemoryPart("rollout", rollout, cuda))
     networks = 2 + own["critics"]
     saved = saved_by_row(config, spec) + own["critics"] * own["critic_layers"] * own["critic_width"] * 12
+    if own["critic"] == "quantile":  # each quantile beside each target
+        saved += 4 * 4 * own["critics"] ** 2 * own["quantiles"] ** 2
+    if own["batch_norm"]:  # both states in one batch
+        saved += own["critics"] * own["critic_layers"] * own["critic_width"] * 16
     seen = 2 * observation_bytes(stacked(spec, config.policy.frame_stack))
     parts.append(MemoryPart("activations", 2 * (saved + seen) * trainer.minibatch_size, cuda))
     width = own["critic_width"]

@@ -207,6 +207,11 @@ OFF_POLICY = (
         "recompute=pass", "gradient_accumulation=2", "normalize_advantage=false", "cpu_offload=true", "schedule=adaptive", "precision=fp16",
         "random_shift=4", "compile_mode=max-autotune",
     )),
+    (f"algorithm=sac {BANDIT} algorithm.critic=quantile", "algorithm.critic=quantile"),
+    (f"algorithm=sac {BANDIT} algorithm.batch_norm=true", "algorithm.batch_norm=true"),
+    (f"algorithm=sac {TARGET} algorithm.critic=c51", "algorithm.critic"), (f"algorithm=ppo {TARGET} algorithm.critic=quantile", "critic"),
+    (f"algorithm=td3 {TARGET} algorithm.critic=quantile algorithm.quantiles=4 algorithm.dropped_quantiles=4", "dropped_quantiles=4"),
+    (f"algorithm=sac {TARGET} algorithm.batch_norm=true algorithm.layer_norm=true", "layer_norm"),
     (f"algorithm=sac {TARGET} policy.shared=false", "policy.shared"), (f"algorithm=sac {TARGET} policy.squash=false", "policy.squash"),
     (f"algorithm=sac {TARGET} features.prioritized_replay.prio_alpha=0.5", "prioritized_replay"), ("algorithm=sca", "did you mean"),
 )  # fmt: skip

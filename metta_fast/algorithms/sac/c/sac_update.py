@@ -45,8 +45,11 @@ def why_not(situation: Situation) -> str | None:
         return (
             f"trainer.max_grad_norm={trainer.max_grad_norm:g}: it steps each weight before the norm is known"
         )
-    if own.get("layer_norm"):
-        return "algorithm.layer_norm=true"
+    for key in ("layer_norm", "batch_norm"):
+        if own.get(key):
+            return f"algorithm.{key}=true"
+    if own.get("critic", "mean") != "mean":
+        return f"algorithm.critic={own['critic']}"
     if own.get("critic_layers", 2) >= MOST_LAYERS:
         return f"algorithm.critic_layers={own['critic_layers']}"
     plan = plan_of(situation.policy)
