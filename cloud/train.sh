@@ -5,6 +5,7 @@
 #
 #     RUNS           folder of all runs, on storage that outlives this machine
 #     NAME           the run's name, the same at every start
+#     REMOTE         a bucket, s3://bucket/runs, that keeps the run (docs/remote.md); RUNS may be on this machine's own disk then
 #     ENVIRONMENT    as in env=…; typed at every start, so that a recovered run may import its code (default grid_rooms)
 #     WANDB_API_KEY  if set, Weights & Biases gets the metrics
 #
@@ -15,6 +16,7 @@ set -euo pipefail
 : "${RUNS:?the folder of all runs: RUNS=/mnt/runs}"
 : "${NAME:?the name of the run: NAME=job}"
 words=(env="${ENVIRONMENT:-grid_rooms}" run.dir="$RUNS" run.name="$NAME" resume=auto)
+[ -z "${REMOTE:-}" ] || words+=(run.remote="$REMOTE")
 [ -z "${WANDB_API_KEY:-}" ] || words+=(wandb.mode=online)
 mkdir -p "$RUNS"
 exec "$(cd -P "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)/run_ultra_fast.sh" "${words[@]}" "$@"

@@ -105,7 +105,12 @@ def train(words: Sequence[str], default_hardware: str = "auto") -> int:
             # torch is imported here, after mistakes in the configuration were reported
             from metta_fast.run.trainer import Trainer
         return Trainer(
-            resolved, folder=start.folder, start=start.checkpoint, init=start.init, began=began
+            resolved,
+            folder=start.folder,
+            start=start.checkpoint,
+            init=start.init,
+            remote=start.remote,
+            began=began,
         ).run()
 
 
@@ -323,11 +328,11 @@ def _run(words: list[str], default_hardware: str) -> int:
         return 2
     except RuntimeError as error:
         from metta_fast.contracts.env import EnvError
-        from metta_fast.contracts.errors import NonFiniteError
+        from metta_fast.contracts.errors import NonFiniteError, Unreachable
         from metta_fast.contracts.vector import VectorError
 
         lost = getattr(sys.stdout, "failed", None)  # run_command reports it: an environment's print failed
-        if lost or not isinstance(error, (EnvError, VectorError, NonFiniteError)):
+        if lost or not isinstance(error, (EnvError, VectorError, NonFiniteError, Unreachable)):
             raise
-        print(f"error: {printable(error)}", file=sys.stderr)  # of an environment
+        print(f"error: {printable(error)}", file=sys.stderr)  # of an environment, or remote storage
         return 1

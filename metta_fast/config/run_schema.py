@@ -10,6 +10,13 @@ from metta_fast.config.key import key
 @dataclass
 class RunConfig:
     dir: str = key("runs", "folder of all runs")
+    remote: str | None = key(
+        None,
+        "where states, metrics and files are uploaded while training, and fetched to continue on another machine: "
+        "s3://bucket/prefix, gs://…, az://…, abfs://… or a folder; the run is kept in <run.remote>/<run.name>",
+        kind="str",
+        null=True,
+    )
     name: str | None = key(None, "name of the run's folder; null: <env>-<date>-<time>", kind="str", null=True)
     checkpoint_interval: int = key(100, "epochs between checkpoints; 0: only one at the end", low=0)
     checkpoint_max_s: float = key(300.0, "most seconds between two checkpoints", low=0)

@@ -34,6 +34,11 @@ class UserError(Exception):
         return text.splitlines()
 
 
+class Unreachable(RuntimeError):
+    """Remote storage does not answer, and without it there is nothing to do. The command ends with 1, not 2, so that a
+    scheduler tries again."""
+
+
 UserError.__module__ = "metta_fast"  # its public name, which tracebacks show
 
 

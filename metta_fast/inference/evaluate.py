@@ -47,6 +47,7 @@ from metta_fast.inference.saved_state import policy_state, saved_config
 from metta_fast.machine import hardware
 from metta_fast.storage import checkpoint
 from metta_fast.storage.checkpoint import Checkpoint
+from metta_fast.storage.remote.cache import cached, is_remote
 from metta_fast.storage.run_folder import RunDir, find_folders, runs
 
 if TYPE_CHECKING:
@@ -165,7 +166,7 @@ def parser() -> argparse.ArgumentParser:
         description="Play episodes whose seeds training never uses with a run's policy, and compare it with other "
         "players.",
     )
-    found.add_argument("run", metavar="RUN", help="a run's folder or name, or one of its checkpoints")
+    found.add_argument("run", metavar="RUN", help="a run's folder, name or URL, or one of its checkpoints")
     found.epilog = (
         "KEY=VALUE changes the environment: env.params.…, env.kwargs.…, env.max_steps, env.limit_is_terminal."
     )
@@ -237,7 +238,7 @@ def load_run(
     """Loads a checkpoint's configuration and policy, and makes the factory of its environments.
 
     Args:
-        name: a run's folder, a run's name in runs/, or one of a run's checkpoints.
+        name: a run's folder, a run's name in runs/, one of a run's checkpoints, or a run's address in remote storage.
         best: load the checkpoint with the best score instead of the newest.
         device: None: the training's device, or the CPU if this machine lacks it.
         given: what the user says about the code that the run names.
@@ -286,6 +287,8 @@ def find_checkpoint(name: str, *, best: bool) -> Checkpoint:
     Raises:
         UserError: no such run or checkpoint, or a damaged checkpoint.
     """
+    if is_remote(name):
+        return _read(cached(name, "run", best=best, warn=_warn))
     path = next(find_folders(name, RunConfig().dir), None)
     if path is None:
         known = ", ".join(run.name for run in runs(RunConfig().dir)[:5]) or "none"

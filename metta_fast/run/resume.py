@@ -5,6 +5,7 @@
     resume=runs/x    that run's newest whole checkpoint
     resume=runs/x/checkpoints/step_000000123456     exactly that one
     resume=elsewhere/step_000000123456              a copy: a new run continues from it
+    resume=s3://bucket/runs/x                       that run in remote storage (remote_run.py), fetched into run.dir
 
 The run is locked before its checkpoint is chosen, so that the choice is made after another process has saved its
 last one. A run none of whose checkpoints can be used is an error: it is never started again at step 0.
@@ -31,9 +32,11 @@ from metta_fast.contracts.errors import UserError
 from metta_fast.inference.saved_state import saved_config
 from metta_fast.resolve.compose import COMMAND_LINE, Composed
 from metta_fast.run.take_over.fine_tune import adopt
+from metta_fast.run.take_over.remote_run import Remote, RemoteRun, make_place
 from metta_fast.run.take_over.resumed_groups import drop_features, put_profile
 from metta_fast.storage import checkpoint
 from metta_fast.storage.checkpoint import Checkpoint, DamagedCheckpoint
+from metta_fast.storage.remote.cache import cached, is_remote, run_and_step
 from metta_fast.storage.run_folder import RunDir, find_folders, runs, safe_name
 from metta_fast.storage.run_identity import home, is_run
 
@@ -63,9 +66,13 @@ class Start:
     """The state to continue from; without a folder, a new run continues from it."""
     init: Checkpoint | None = None
     """Whose policy a new run begins with (init_from)."""
+    remote: RemoteRun | None = None
+    """The run's place in remote storage, if it continues and has one."""
 
     def release(self) -> None:
         """Releases the run's lock; may be called twice."""
+        if self.remote is not None:
+            self.remote.close()
         if self.folder is not None:
             self.folder.unlock()
 
@@ -81,15 +88,23 @@ def prepare(composed: Composed, words: Sequence[str] = (), *, lock: bool = True)
         RunLocked: another process trains the run.
         UserError: nothing there, code that may not be imported, no checkpoint that can be used, or a typed value that
             cannot change.
+        Unreachable: remote storage does not answer, and there is no local state.
     """
     resume = composed.config.resume
+    notes = list[str]()
     if resume is None:
-        return _from_scratch(composed, None, [], words)
+        Remote(composed, notes)
+        return _from_scratch(composed, None, notes, words)
     with ExitStack() as on_failure:
-        find = _Finder(composed, lock, on_failure)
-        start = find.newest(words) if resume == "auto" else find.named(str(resume), words)
+        find = _Finder(composed, lock, notes, on_failure)
+        if resume == "auto":
+            start = find.newest(words)
+        elif is_remote(str(resume)):
+            start = find.remote(str(resume), words)
+        else:
+            start = find.named(str(resume), words)
         on_failure.pop_all()
-    return start
+    return dataclasses.replace(start, remote=find.joined)
 
 
 def _from_scratch(composed: Composed, folder: RunDir | None, notes: list[str], words: Sequence[str]) -> Start:
@@ -104,18 +119,26 @@ def _from_scratch(composed: Composed, folder: RunDir | None, notes: list[str], w
 class _Finder:
     """Locks the run that `resume` names, then chooses its checkpoint: a process that still saves has the lock."""
 
-    def __init__(self, composed: Composed, lock: bool, on_failure: ExitStack) -> None:
+    def __init__(self, composed: Composed, lock: bool, notes: list[str], on_failure: ExitStack) -> None:
         self._composed, self._lock, self._on_failure = composed, lock, on_failure
         self._root, self._name = composed.config.run.dir, composed.config.run.name
-        self._notes: list[str] = []
+        self._notes = notes
+        self._remote = Remote(composed, notes)
+
+    @property
+    def joined(self) -> RemoteRun | None:
+        """The run's place in remote storage."""
+        return self._remote.run
 
     def newest(self, words: Sequence[str]) -> Start:
         """Finds resume=auto: the run named run.name, else the newest that has checkpoints."""
         if self._name is not None:
             folder = RunDir(Path(self._root) / safe_name(str(self._name)))
             if not folder.path.is_dir():
-                return self._new(f"resume=auto: no run {folder.path} yet, starting it", words)
-            if not is_run(folder):
+                if not self._remote.holds(folder.name):
+                    return self._new(f"resume=auto: no run {folder.path} yet, starting it", words)
+                folder = self._fetched(folder)
+            elif not is_run(folder):
                 raise UserError(
                     f"resume=auto run.name={self._name}: {folder.path} holds other files, not a run; choose another "
                     "name, or another folder for runs with run.dir=…"
@@ -129,26 +152,57 @@ class _Finder:
             if checkpoint.steps(folder.checkpoints):
                 self._take(folder)
                 return self._go_on(folder, words)
+        name = self._remote.newest_name()
+        if name is not None:
+            folder = self._fetched(RunDir(Path(self._root) / safe_name(name)))
+            self._take(folder)
+            return self._go_on(folder, words)
         return self._new(f"resume=auto: no run with a checkpoint in {self._root}, starting a new one", words)
+
+    def remote(self, resume: str, words: Sequence[str]) -> Start:
+        """Finds a run in remote storage, or one of its states, by its address."""
+        self._check_no_init(resume)
+        address, step = run_and_step(resume, "resume")
+        self._check_name(str(address), safe_name(address.name))
+        if not self._composed.typed("run.remote"):
+            self._remote.place = address.parent
+        if not self._remote.holds(address.name):
+            raise UserError(
+                f"resume={address}: no run is kept in {self._remote.place}/{address.name}; give the address of one, "
+                "<run.remote>/<run.name>"
+            )
+        folder = self._fetched(RunDir(Path(self._root) / address.name))
+        self._take(folder, step)
+        if step is None:
+            return self._go_on(folder, words)
+        found = _read("resume", resume, folder.checkpoints / f"step_{step:012d}", folder)
+        return Start(_merge(self._composed, found, folder, self._notes, words), folder, found)
+
+    def _check_no_init(self, resume: str) -> None:
+        config = self._composed.config
+        if self._composed.typed("init_from") and config.init_from is not None:
+            raise UserError(
+                f"resume={resume} continues a run, but init_from={config.init_from} starts a new one with another's "
+                "policy; remove one of them"
+            )
+
+    def _check_name(self, resume: str, name: str) -> None:
+        if self._name is not None and str(self._name) != name:
+            raise UserError(
+                f"resume={resume} continues the run {name}, but run.name={self._name} names another; "
+                f"remove run.name"
+            )
 
     def named(self, resume: str, words: Sequence[str]) -> Start:
         """Finds a run or checkpoint by its path or name."""
         composed = self._composed
-        if composed.typed("init_from") and composed.config.init_from is not None:
-            raise UserError(
-                f"resume={resume} continues a run, but init_from={composed.config.init_from} starts a new one "
-                "with another's policy; remove one of them"
-            )
+        self._check_no_init(resume)
         path = _folder_of("resume", resume, self._root)
         one = checkpoint.STEP_NAME.fullmatch(path.resolve().name) is not None
         folder = home(path) if one else RunDir(path.resolve())
         if folder is None:
             return self._elsewhere(path.resolve(), resume, words)
-        if self._name is not None and str(self._name) != folder.name:
-            raise UserError(
-                f"resume={resume} continues the run {folder.name}, but run.name={self._name} names another; "
-                f"remove run.name"
-            )
+        self._check_name(resume, folder.name)
         root = composed.config.run.dir
         places = folder.path.resolve().parent, folder.path.parent.resolve()  # of a linked run, either
         if composed.typed("run.dir") and Path(root).resolve() not in places:
@@ -171,10 +225,27 @@ class _Finder:
     def _new(self, note: str, words: Sequence[str]) -> Start:
         return _from_scratch(self._composed, None, [*self._notes, note], words)
 
-    def _take(self, folder: RunDir) -> None:
+    def _fetched(self, folder: RunDir) -> RunDir:
+        """Returns the folder into which `_take` fetches a run; a copy in the cache if nothing will be trained."""
+        if not self._lock and not folder.path.is_dir():
+            return self._remote.local_copy(folder.name)
+        if make_place(folder):
+            self._on_failure.callback(_remove_unused, folder)
+        return folder
+
+    def _leave(self) -> None:
+        if self.joined is not None:
+            self.joined.close()
+
+    def _take(self, folder: RunDir, step: int | None = None) -> None:
+        """Locks the run, here and in remote storage, and fetches what is newer there, or the state of this step."""
         if self._lock:
             folder.lock()
             self._on_failure.callback(folder.unlock)
+            self._on_failure.callback(self._leave)
+            self._remote.join(folder, step)
+            if self._remote.place is not None:
+                self._composed.config.run.remote = str(self._remote.place)
 
     def _check_own(self, folder: RunDir, resume: str) -> None:
         """Raises UserError if the folder has only checkpoints of other runs: nothing may be written there."""
@@ -211,6 +282,12 @@ class _Finder:
         return Start(_merge(self._composed, found, None, self._notes, words), None, found)
 
 
+def _remove_unused(folder: RunDir) -> None:
+    """Removes a folder that was made for a run which could not be fetched."""
+    if not checkpoint.steps(folder.checkpoints):
+        folder.remove()
+
+
 def _folder_of(key: str, value: str, root: str) -> Path:
     """Returns the folder that `key=value` names. key: resume or init_from."""
     path = next(find_folders(value, root), None)
@@ -238,6 +315,8 @@ def _read(key: str, value: str, path: Path, folder: RunDir | None) -> Checkpoint
 
 def _another(root: str, value: str, notes: list[str]) -> Checkpoint:
     """Returns the checkpoint that init_from names: that one, or a run's newest."""
+    if is_remote(value):
+        return _read("init_from", value, cached(value, "init_from", warn=notes.append), None)
     path = _folder_of("init_from", value, root).resolve()
     if checkpoint.STEP_NAME.fullmatch(path.name):
         return _read("init_from", value, path, home(path))
@@ -308,6 +387,8 @@ def _merge(
         if folder
         else (composed.config.run.dir, composed.config.run.name)
     )
+    if composed.config.run.remote is not None:
+        saved.run.remote = composed.config.run.remote
     notes.append(f"resumed from {found.path} with its configuration; typed values override it")
     return Composed(saved, origins, groups, [*composed.notes, *notes], composed.machine)
 

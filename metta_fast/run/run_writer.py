@@ -33,11 +33,13 @@ from metta_fast.metrics.machine_time import META, MachineTime
 from metta_fast.metrics.text_log import RunLog
 from metta_fast.resolve.resolve import Resolved
 from metta_fast.run.snapshot import Snapshot
+from metta_fast.run.take_over.remote_run import RemoteRun
 from metta_fast.runtime.fast_paths import in_words, missed
 from metta_fast.storage import checkpoint
 from metta_fast.storage.atomic_file import whole
 from metta_fast.storage.durable import sync_folder
 from metta_fast.storage.encoding import UnsavableState
+from metta_fast.storage.remote.uploads import Uploads
 from metta_fast.storage.run_folder import RunDir
 from metta_fast.storage.run_identity import RUN_ID, identify
 from metta_fast.storage.run_lock import RunLocked, not_writable
@@ -45,6 +47,10 @@ from metta_fast.storage.state_check import unsavable
 from metta_fast.version import __version__
 
 LOG = logging.getLogger("metta_fast.run.run_writer")
+LONGEST_UPLOAD_S = 3600.0
+"""Seconds that a trained run waits for its uploads at most."""
+QUIET_UPLOAD_S = 60.0
+"""It waits no longer once remote storage has done nothing for so many seconds."""
 
 
 class Log(Protocol):
@@ -84,10 +90,12 @@ class RunWriter:
         rank: int = 0,
         begin: bool = True,
         spent: MachineTime | None = None,
+        remote: RemoteRun | None = None,
     ) -> None:
         """Opens the log, at rank 0.
 
         Args:
+            remote: where the run is uploaded.
             spent: the machine time, which checkpoints keep and summary.json shows.
             begin: call `begin` at once. Until then, nothing of an earlier session is changed.
             folder: locked by this process, if it writes.
@@ -105,6 +113,8 @@ class RunWriter:
         self.log: Log = NoLog()
         self._warned: set[str] = set()
         self._saved, self._spent = saved, spent
+        self._remote = remote
+        self._uploads: Uploads | None = None
         self._missed: Sequence[str] = ()
         if self.writes:
             try:
@@ -166,6 +176,16 @@ class RunWriter:
         self._summarise(max(saved, 0))
         self._say_what_was_put_aside(metrics, aside, saved)
         self._warn_once(problems)
+        if self._remote is not None:
+            self._uploads = Uploads(
+                self._remote.store,
+                self._remote.lease,
+                folder,
+                self._run_id,
+                saved=saved,
+                keep=config.run.keep_checkpoints,
+            )
+            self._closing.callback(self._uploads.close)
 
     def _say_what_was_put_aside(self, metrics: JsonlLogger, aside: list[Path], saved: int) -> None:
         if metrics.damaged_after is not None:
@@ -221,7 +241,7 @@ class RunWriter:
         """
         if not self.writes or self._metrics is None:
             return None
-        folder, config = self._folder, self._resolved.config
+        config = self._resolved.config
         meta = {
             RUN_ID: self._run_id,
             "epoch": snapshot.epoch,
@@ -241,7 +261,9 @@ class RunWriter:
         path = self._save(snapshot, meta)
         self._saved = snapshot.step
         self._summarise(snapshot.step)
-        self._warn_once(checkpoint.prune(folder.checkpoints, config.run.keep_checkpoints))
+        if self._uploads is not None:
+            self._uploads.state(path, snapshot.step)
+        self._prune()
         self.log.note(f"checkpoint {path}")
         return path
 
@@ -260,6 +282,18 @@ class RunWriter:
             )
         return checkpoint.save(folder, snapshot.step, states | {"env": None}, meta)
 
+    def _prune(self) -> None:
+        """Deletes old checkpoints, but none that is being uploaded."""
+        held = frozenset[Path]() if self._uploads is None else self._uploads.held()
+        keep = self._resolved.config.run.keep_checkpoints
+        self._warn_once(checkpoint.prune(self._folder.checkpoints, keep, held))
+
+    def news(self) -> None:
+        """Logs what came of uploads since the last call."""
+        if self._uploads is not None:
+            for text in self._uploads.news():
+                self.log.warn(text)
+
     def _warn_once(self, problems: list[str], what: str = "an old checkpoint cannot be removed") -> None:
         """Logs what could not be done to the run's files, each once."""
         for text in problems:
@@ -276,8 +310,13 @@ class RunWriter:
         except OSError as error:
             self._warn_once([str(error.strerror)], "summary.json cannot be written")
 
-    def end(self, text: str) -> None:
-        """Shows the last lines, below the last figures: the machine time, and `text`."""
+    def end(self, text: str, seconds: float | None = None, hurry: Callable[[], bool] = lambda: False) -> None:
+        """Shows the last lines, below the last figures: the machine time, and `text`; then waits for uploads.
+
+        Args:
+            seconds: until this process is killed; None: nobody will.
+            hurry: asked while uploads are waited for: whether the user wants the process to end.
+        """
         if self.writes:
             self._dashboard.close()
         if self._spent is not None and self._begun and self._saved > 0:
@@ -285,6 +324,22 @@ class RunWriter:
             for line in self._spent.lines(self._saved):
                 self.log.say(line)
         self.log.say(text)
+        self._finish_uploads(seconds, hurry)
+
+    def _finish_uploads(self, seconds: float | None, hurry: Callable[[], bool]) -> None:
+        """Waits until the newest state and all files are uploaded, or says which are not."""
+        if self._uploads is None:
+            return
+        self.news()
+        for logger in self._loggers:
+            if isinstance(logger, JsonlLogger):
+                logger.sync()
+        finished, text = self._uploads.finish(
+            LONGEST_UPLOAD_S if seconds is None else seconds, QUIET_UPLOAD_S, hurry
+        )
+        self.news()
+        (self.log.say if finished else self.log.warn)(text)
+        self._prune()
 
 
 def _dashboard(config: Config, folder: RunDir) -> Dashboard:

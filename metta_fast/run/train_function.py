@@ -110,6 +110,7 @@ def train(
             folder=start.folder,
             start=start.checkpoint,
             init=start.init,
+            remote=start.remote,
             callbacks=calls,
             began=began,
         )

@@ -55,6 +55,7 @@ from metta_fast.run.run_writer import Log, RunWriter, claim
 from metta_fast.run.saver import Saver
 from metta_fast.run.signals import Interrupt, Interrupted, Reason
 from metta_fast.run.snapshot import Snapshot
+from metta_fast.run.take_over.remote_run import RemoteRun, begin
 from metta_fast.run.take_over.same_rules import check_rules, other_device
 from metta_fast.storage.altered import reading
 from metta_fast.storage.checkpoint import Checkpoint
@@ -67,6 +68,8 @@ if TYPE_CHECKING:
 STOP_S = 2.5
 """Seconds that several processes have to end at a boundary together, with all their environments' states. After that
 the first one saves what it has: the shortest notice of a cloud is 5 s."""
+LOST_UPLOAD_S = 5.0
+"""Longest upload once a process is lost: torchrun ends the others soon."""
 LEAVE_S = 25.0
 """Most seconds that a process waits for the first one, which saves, before it ends: the launcher ends all processes
 once one has."""
@@ -93,6 +96,7 @@ class Trainer:
         folder: RunDir | None = None,
         start: Checkpoint | None = None,
         init: Checkpoint | None = None,
+        remote: RemoteRun | None = None,
         callbacks: Callbacks | None = None,
         build: Callable[[Config, EnvFactory], Parts] = build_parts,
         rank: int = 0,
@@ -104,6 +108,7 @@ class Trainer:
             folder, start: of a resumed run (metta_fast/run/resume.py finds them). `start` None: from step 0;
                 `folder` None with a `start`: a new run continues from that checkpoint.
             init: whose policy a new run begins with (metta_fast/run/take_over/fine_tune.py).
+            remote: of a resumed run, its place in remote storage.
             build: makes the parts; tests put a fake algorithm in.
             rank: of this process among those of the run. Only rank 0 writes; the others are given its `folder`.
             began: time.monotonic() when the command began, for the machine time; None: now.
@@ -115,7 +120,7 @@ class Trainer:
         run.dir, run.name = str(self.folder.path.parent), self.folder.name
         self._unused = folder is None
         """A new folder, training not begun: it is removed if that fails."""
-        self.start, self.init = start, init
+        self.start, self.init, self._remote = start, init, remote
         self._callbacks = callbacks or Callbacks()
         self._rank = rank
         self.metrics: Row = {}
@@ -143,6 +148,7 @@ class Trainer:
         with tolerant_output(), self.interrupt, ExitStack() as self._closing:
             if self._rank == 0:
                 claim(self.folder, lambda: self._unused, self._closing)
+                self._reach_remote()
             saved = -1 if self.start is None or self._unused else self.start.step
             self._spent = self._machine_time()
             self._writer = RunWriter(
@@ -153,6 +159,7 @@ class Trainer:
                 rank=self._rank,
                 begin=self.start is None,
                 spent=self._spent,
+                remote=self._remote,
             )
             self._saver = Saver(
                 self.config.run,
@@ -174,6 +181,14 @@ class Trainer:
         if not self._group.first:
             self._peers.wait_for(0, LEAVE_S)
         self._peers.ended()
+
+    def _reach_remote(self) -> None:
+        """Takes the run's place in remote storage, which a resumed run has already."""
+        if self._remote is None and self.config.run.remote is not None:
+            self._remote = begin(self.config.run.remote, self.folder)
+            self.config.run.remote = str(self._remote.store.address.parent)
+        if self._remote is not None:
+            self._closing.callback(self._remote.close)
 
     def _machine_time(self) -> MachineTime:
         """Returns the machine time of the sessions before, with this one's counted on top."""
@@ -206,7 +221,7 @@ class Trainer:
             assert self._peers is not None
             why = self._peers.why_lost()
             self._failed(error, tell=False)
-            self._writer.end(f"error: {why}\n{self._go_on('The last good state is kept')}")
+            self._writer.end(f"error: {why}\n{self._go_on('The last good state is kept')}", LOST_UPLOAD_S)
             return 1
         except torch.OutOfMemoryError as error:
             self._failed(error, trace=False)
@@ -239,9 +254,13 @@ class Trainer:
         if missing is not None:
             self.log.say(missing)
         if self.stopped is not None:
-            self._writer.end(f"stopped: {self.stopped}. {self._go_on('The state is saved')}")
+            self._end(f"stopped: {self.stopped}. {self._go_on('The state is saved')}")
         else:
-            self._writer.end(f"trained to {self.algorithm.steps} steps; run {self.folder.path}")
+            self._end(f"trained to {self.algorithm.steps} steps; run {self.folder.path}")
+
+    def _end(self, text: str) -> None:
+        """Shows the last lines and waits for uploads; a signal ends the waiting."""
+        self._writer.end(text, None, lambda: self.interrupt.reason is not None)
 
     # ── for callbacks ──
 
@@ -441,6 +460,7 @@ class Trainer:
                 clocks.leave_out(row["eval/seconds"])
             self._write(row)
         save = evaluate
+        self._writer.news()
         if self._notices is not None:
             for text in self._notices.news():
                 self.log.warn(text)
@@ -540,7 +560,10 @@ class Trainer:
         said = f"stopped: {reason.text}"
         if reason.signum is not None:
             said = f"stopped by {reason.text}{self._place.said(reason.signum)}"
-        self._writer.end(f"{said}. {self._go_on('The state is saved')}")
+        left = self._place.seconds_left(reason.signum)
+        if self._group.world > 1:
+            left = min(left, LEAVE_S - 5.0)
+        self._writer.end(f"{said}. {self._go_on('The state is saved')}", left)
         if reason.exit_code is not None:
             return reason.exit_code
         if reason.signum == signal.SIGINT:

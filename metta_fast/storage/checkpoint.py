@@ -31,7 +31,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, Any, TypeVar, cast
 
 from metta_fast.contracts.algorithm import KeptState
 from metta_fast.contracts.errors import UserError
@@ -45,6 +45,7 @@ OWN = ("algorithm", "env")
 SCHEMA = 2
 """1: without numpy's scalars, complex numbers and dicts that look like tags (encoding.py)."""
 STEP_NAME = re.compile(r"step_(\d+)")
+_Of = TypeVar("_Of")
 _REPLACED = re.compile(r"replaced-(step_(\d+))-(\d+)")
 
 
@@ -321,8 +322,11 @@ def latest(
     return None
 
 
-def prune(folder: Path, keep: int) -> list[str]:
+def prune(folder: Path, keep: int, held: frozenset[Path] = frozenset()) -> list[str]:
     """Deletes all checkpoints but the newest `keep` and the best by score, and those that were replaced.
+
+    Args:
+        held: checkpoints that stay for now, because they are being read.
 
     Returns:
         A text for each folder that could not be deleted; links and files are ignored.
@@ -330,7 +334,7 @@ def prune(folder: Path, keep: int) -> list[str]:
     found = steps(folder)
     kept = {path for _, path in found[-max(keep, 1) :]}
     highest = best([path for _, path in found])
-    old = [path for _, path in found if path not in kept and path != highest]
+    old = [path for _, path in found if path not in kept and path != highest and path not in held]
     listed = {path for _, path in found}
     old += [entry for entry in sorted(folder.glob("replaced-step_*")) if entry not in listed]
     return _delete(old)
@@ -378,14 +382,28 @@ def set_aside(folder: Path, after: int) -> list[Path]:
 
 def best(paths: list[Path]) -> Path | None:
     """Returns the folder with the highest score; if any has a score from an evaluation, only those are compared."""
-    scored: dict[str, list[tuple[float, Path]]] = {}
+    scores: list[tuple[Any, Path]] = []
     for path in paths:
         try:
-            score = json.loads(_bytes(path / "meta.json")).get("score")
-            if score and math.isfinite(score["value"]):
-                scored.setdefault(score["name"], []).append((float(score["value"]), path))
-        except (OSError, ValueError, TypeError, AttributeError, LookupError):
+            scores.append((json.loads(_bytes(path / "meta.json")).get("score"), path))
+        except (OSError, ValueError, TypeError, AttributeError):
             continue  # damaged: latest() warns about it
+    return highest_score(scores)
+
+
+def highest_score(scores: Sequence[tuple[Any, _Of]]) -> _Of | None:
+    """Returns what has the highest score; if any score is an evaluation's, only those are compared.
+
+    Args:
+        scores: (the score as in meta.json, whose it is).
+    """
+    scored: dict[str, list[tuple[float, _Of]]] = {}
+    for score, of in scores:
+        try:
+            if score and math.isfinite(score["value"]):
+                scored.setdefault(score["name"], []).append((float(score["value"]), of))
+        except (TypeError, AttributeError, LookupError):
+            continue  # damaged
     for name in sorted(scored, key=lambda name: not name.startswith("eval/")):
-        return max(scored[name])[1]
+        return max(scored[name])[1]  # type: ignore[type-var]
     return None

@@ -43,7 +43,7 @@ def identify(folder: RunDir) -> str:
     Raises:
         OSError: the folder cannot be written.
     """
-    found = _stored(folder)
+    found = run_digits(folder)
     if found is None:
         found = uuid.uuid4().hex
         with whole(folder.id) as beside:
@@ -72,7 +72,7 @@ def home(path: Path) -> RunDir | None:
 def is_run(folder: RunDir) -> bool:
     """Returns whether training may write into this existing folder: it is a run's, or holds nothing but a run's
     first files."""
-    if _stored(folder) is not None:
+    if run_digits(folder) is not None:
         return True
     try:
         names = set(os.listdir(folder.path))
@@ -80,14 +80,14 @@ def is_run(folder: RunDir) -> bool:
         return True  # locking it says why
     if "config.yaml" not in names:
         return {name for name in names if not name.startswith(".")} <= _OURS
-    return _config(folder) is not None
+    return stored_config(folder) is not None
 
 
 def _belongs(meta: dict[str, Any], folder: RunDir) -> bool:
-    drawn, stored = meta.get(RUN_ID), _stored(folder)
+    drawn, stored = meta.get(RUN_ID), run_digits(folder)
     if drawn is not None:
         return drawn == stored
-    config, saved = _config(folder), meta.get("config")
+    config, saved = stored_config(folder), meta.get("config")
     return config is not None and (not config or not isinstance(saved, dict) or _agree(config, saved))
 
 
@@ -103,13 +103,14 @@ def _agree(config: dict[str, Any], saved: dict[str, Any]) -> bool:
     return True
 
 
-def _stored(folder: RunDir) -> str | None:
+def run_digits(folder: RunDir) -> str | None:
+    """Returns the run's digits, or None if it has none yet."""
     text = _read(folder.id)
     found = _DIGITS.fullmatch(text.strip()) if text is not None else None
     return found[0] if found else None
 
 
-def _config(folder: RunDir) -> dict[str, Any] | None:
+def stored_config(folder: RunDir) -> dict[str, Any] | None:
     """Returns the run's stored configuration: {} if the file is empty, None if it is another program's."""
     import yaml
 

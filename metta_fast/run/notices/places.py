@@ -15,13 +15,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from metta_fast.run.notices.schedulers import EXIT_CODE, SCHEDULERS, Scheduler
+from metta_fast.run.notices.schedulers import AFTER_SIGNAL_S, EXIT_CODE, SCHEDULERS, Scheduler
 
 if TYPE_CHECKING:
     from metta_fast.run.notices.notice import Service
 
 FIRMWARE = Path("/sys/class/dmi/id")
 """Where Linux shows what the machine's firmware says of itself, also within containers."""
+_AFTER_NOTICE_S = {"ec2": 90.0, "gcp": 20.0, "azure": 20.0}
+"""Seconds from a cloud's notice to the machine's end (120, 30, 30), less what the end of an epoch and a save take."""
 AZURE_TAG = "7783-7084-3265-9085-8269-3286-77"
 """The asset tag of all Azure machines."""
 
@@ -57,6 +59,16 @@ class Place:
         if own is not None:
             return own
         return EXIT_CODE if self.scheduler is None else self.scheduler.code(signum)
+
+    def seconds_left(self, signum: int | None) -> float:
+        """Returns how long a run that has saved its state may still upload before it is killed.
+
+        Args:
+            signum: the signal; None: a notice.
+        """
+        if signum is None:
+            return _AFTER_NOTICE_S.get(self.cloud or "", AFTER_SIGNAL_S)
+        return AFTER_SIGNAL_S if self.scheduler is None else self.scheduler.left_s
 
     def said(self, signum: int) -> str:
         """Returns what the scheduler does after a signal, as words in brackets; empty if there is none."""

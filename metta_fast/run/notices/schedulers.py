@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 
 EXIT_CODE = 128 + signal.SIGTERM
 """Without a scheduler: that of a program that SIGTERM ends."""
+AFTER_SIGNAL_S = 20.0
+"""What starts programs usually kills them 30 s or more after the signal (`docker stop` after 10: give `-t 60`)."""
 
 
 @dataclass(frozen=True)
@@ -24,6 +26,8 @@ class Scheduler:
     after: str
     """What follows SIGTERM."""
     exit_code: int = EXIT_CODE
+    left_s: float = AFTER_SIGNAL_S
+    """Seconds after SIGTERM that a run may still upload, when it has saved."""
     signals: Mapping[int, tuple[str, int]] = field(default_factory=dict)
     """Other signals that announce the end: what follows each, and the exit code."""
 
@@ -41,8 +45,13 @@ class Scheduler:
 SCHEDULERS = (
     # Its jobs recover on this code (cloud/skypilot.yaml); 0 would count as success.
     Scheduler("skypilot", ("SKYPILOT_TASK_ID",), "SkyPilot ends the job", 33),
-    Scheduler("sagemaker", ("TRAINING_JOB_NAME", "SM_TRAINING_ENV"), "SageMaker kills the job 120 s later"),
-    Scheduler("runpod", ("RUNPOD_POD_ID",), "RunPod kills the pod about 5 s later"),
+    Scheduler(
+        "sagemaker",
+        ("TRAINING_JOB_NAME", "SM_TRAINING_ENV"),
+        "SageMaker kills the job 120 s later",
+        left_s=100.0,
+    ),
+    Scheduler("runpod", ("RUNPOD_POD_ID",), "RunPod kills the pod about 5 s later", left_s=3.0),
     # cloud/slurm.sbatch asks for SIGUSR1 before the time limit and queues the job again on 85; SIGTERM comes with
     # `scancel`, where nobody wants that, or with a preemption, where SLURM does it itself.
     Scheduler(

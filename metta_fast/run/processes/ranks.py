@@ -95,7 +95,13 @@ def _train(
     groups.open_(config, gpu=gpu)
     if group.first:
         trainer = Trainer(
-            resolved, folder=start.folder, start=start.checkpoint, init=start.init, began=began, rank=0
+            resolved,
+            folder=start.folder,
+            start=start.checkpoint,
+            init=start.init,
+            remote=start.remote,
+            began=began,
+            rank=0,
         )
         group.broadcast(_packed(resolved, trainer.folder.path, start))
         return trainer.run()
