@@ -316,7 +316,30 @@ class TrainerConfig:
         "by 1.5 below half of it",
         low=1e-8,
     )
-    optimizer: str = key("adam", "the optimizer: adam", ("adam",))
+    optimizer: str = key(
+        "adam",
+        "the optimizer: adam, adamw (decoupled weight decay), or muon (orthogonalized steps for weight matrices, AdamW "
+        "for all other weights)",
+        ("adam", "adamw", "muon"),
+    )
+    beta1: float = key(0.9, "Adam's decay of the mean of gradients", low=0, high=0.99999)
+    beta2: float = key(0.999, "Adam's decay of the mean of squared gradients", low=0, high=0.9999999)
+    adam_epsilon: float = key(
+        1e-5,
+        "added to the root that Adam divides by; with 1e-8, small second moments cause large steps",
+        low=1e-15,
+        high=1,
+    )
+    weight_decay: float = key(
+        0.01,
+        "trainer.optimizer=adamw or muon: a step shrinks weights by learning_rate times this; biases and other weights "
+        "of one dimension stay",
+        low=0,
+        high=1000,
+    )
+    momentum: float = key(
+        0.95, "trainer.optimizer=muon: decay of the mean of a matrix's gradients", low=0, high=0.9999
+    )
     gamma: float = key(0.99, "discount factor", low=0, high=1)
     gae_lambda: float = key(0.95, "lambda of generalized advantage estimation", low=0, high=1)
     advantage: str = key(

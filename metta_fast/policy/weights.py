@@ -1,4 +1,4 @@
-"""Loads a policy's weights, or lists those that do not fit it."""
+"""Loads a policy's weights, lists those that do not fit it, and finds those of its outer layers."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ from torch import Tensor, nn
 
 from metta_fast.contracts.algorithm import POLICY_STATE
 from metta_fast.contracts.errors import UserError
+from metta_fast.policy.grid.sparse_layer import SparseLayer
+from metta_fast.policy.mixed_head import box_of
+from metta_fast.policy.plan import Plan, plan_of
 from metta_fast.storage.altered import WrongState
 
 OTHER_NETWORK = (
@@ -55,6 +58,24 @@ def load_weights(policy: nn.Module, weights: Mapping[str, Tensor], source: str, 
             f"{source}: its weights do not fit the policy, {len(wrong)} parameters differ:{listed}{rest}\n{cure}"
         )
     policy.load_state_dict(weights)
+
+
+def outer_layers(policy: nn.Module) -> list[Tensor]:
+    """Returns the matrices that are no hidden layers: embedding tables, and those that give the action or the value.
+
+    The latter are those of the policy's plan (plan.py). Of a policy without one, they are the matrices with as many
+    rows as such a layer has; a hidden layer of the same width is among them.
+    """
+    kinds = (nn.Embedding, nn.EmbeddingBag, SparseLayer)
+    tables: list[Tensor] = [module.weight for module in policy.modules() if isinstance(module, kinds)]
+    plan = plan_of(policy) if hasattr(policy, "plan") else ""
+    if isinstance(plan, Plan):
+        return [*tables, plan.heads.weight, *([] if plan.value is None else [plan.value.weight])]
+    head: Any = policy.head
+    box = box_of(head)
+    least = head.num_params - (0 if box is None else box.width)  # without standard deviations
+    rows = {1, head.num_params, head.num_params + 1, least, least + 1}
+    return [*tables, *(p for p in policy.parameters() if p.dim() == 2 and p.shape[0] in rows)]
 
 
 def _said(value: Any) -> str:

@@ -159,6 +159,11 @@ def action_masks(situation: Situation) -> str | None:
     return "the environment gives action masks" if situation.spec.action_mask else None
 
 
+def other_optimizer(situation: Situation) -> str | None:
+    optimizer = situation.trainer.optimizer
+    return None if optimizer == "adam" else f"trainer.optimizer={optimizer} is stepped by torch's operators"
+
+
 def random_shift(situation: Situation) -> str | None:
     pixels = situation.trainer.random_shift
     return f"trainer.random_shift={pixels} has a loss of its own" if pixels else None

@@ -17,7 +17,8 @@ from torch import Tensor, nn
 
 from metta_fast.algorithms.ppo import PPO
 from metta_fast.algorithms.ppo.loss_terms import STATS
-from metta_fast.algorithms.ppo.step import ADAM_EPSILON, SUMS
+from metta_fast.algorithms.ppo.step import SUMS
+from metta_fast.config.keys import TrainerConfig
 from tests.interpreter import DEVICE, ON_GPU, elsewhere, gpu, kernels, run_interpreted
 from tests.ppo.envs import tickers
 from tests.ppo.stand_in import make_ppo
@@ -58,7 +59,9 @@ class Case:
         self.step = FusedStep(self.fused, self.adam, self.sums, self.stop, norm, target_kl)
 
     def make_adam(self, parameters: list[nn.Parameter]) -> torch.optim.Adam:
-        return torch.optim.Adam(parameters, lr=self.rate, eps=ADAM_EPSILON, fused=True, capturable=ON_GPU)
+        return torch.optim.Adam(
+            parameters, lr=self.rate, eps=TrainerConfig().adam_epsilon, fused=True, capturable=ON_GPU
+        )
 
     def gradients(self, scale: float = 1.0, without: tuple[int, ...] = ()) -> None:
         for i, (p, q) in enumerate(zip(self.fused, self.plain)):

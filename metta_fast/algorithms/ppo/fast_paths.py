@@ -23,6 +23,7 @@ from metta_fast.runtime.fast_paths import (
     no_graphs,
     only_on_cpu,
     only_on_gpu,
+    other_optimizer,
     random_shift,
     register,
     without_triton,
@@ -66,7 +67,7 @@ def _no_loss_kernels(situation: Situation) -> str | None:
 
 
 def _no_step_kernels(situation: Situation) -> str | None:
-    if why := without_triton(situation):
+    if why := without_triton(situation) or other_optimizer(situation):
         return why
     if situation.trainer.precision == "fp16":
         return "trainer.precision=fp16 reads its loss scale on the host"

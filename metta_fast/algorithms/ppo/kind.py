@@ -57,6 +57,10 @@ class PPOKind(AlgorithmKind):
             yield Idle("trainer.random_shift_coef", "trainer.random_shift=0", "trainer.random_shift=4")
         elif not trainer.random_shift_coef:
             yield Idle("trainer.random_shift", "trainer.random_shift_coef=0", "trainer.random_shift_coef=0.1")
+        if trainer.optimizer == "adam":
+            yield Idle("trainer.weight_decay", "trainer.optimizer=adam", "trainer.optimizer=adamw")
+        if trainer.optimizer != "muon":
+            yield Idle("trainer.momentum", f"trainer.optimizer={trainer.optimizer}", "trainer.optimizer=muon")
         if not trainer.compile:
             yield Idle("trainer.compile_mode", "trainer.compile=false", "trainer.compile=true")
 

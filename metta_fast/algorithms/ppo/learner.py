@@ -32,7 +32,7 @@ from metta_fast.config.keys import TrainerConfig
 from metta_fast.contracts.algorithm import POLICY_STATE
 from metta_fast.distributed.group import current
 from metta_fast.policy.base import Policy
-from metta_fast.policy.weights import load_weights
+from metta_fast.policy.weights import load_weights, outer_layers
 from metta_fast.runtime.copied import copied
 from metta_fast.runtime.cuda_graph import Graph, Say
 from metta_fast.runtime.fast_paths import FastPaths
@@ -73,6 +73,7 @@ class Learner:
             [p for p in policy.parameters() if p.requires_grad],
             config,
             device,
+            outer=outer_layers(policy) if config.optimizer == "muon" else (),
             kernels=paths.uses(STEP_KERNELS),
         )
         self.group = current()
@@ -82,6 +83,8 @@ class Learner:
         if self.group.active:
             self.shared = SharedRows(buffers, config, self.group)
             own, own_config = self.shared.buffers, self.shared.config
+        if config.optimizer == "muon":
+            say(self._which_by_muon())
         self.sums = self.step.sums
         """step.SUMS of the last update."""
         self.value_sums = torch.zeros(len(VALUE_SUMS), dtype=torch.float64, device=buffers.device)
@@ -125,6 +128,16 @@ class Learner:
         self.bad_rollout: Callable[[], Tensor] | None = None
         """Returns a device scalar, 1 if the rollout must not be used to learn; None: the host has checked it."""
         self._make_graphs(paths, graphs, say)
+
+    def _which_by_muon(self) -> str:
+        """Returns which weights are stepped by Muon."""
+        groups = self.step.optimizer.param_groups
+        muons = {id(p) for group in groups if "momentum" in group for p in group["params"]}
+        names = [name for name, p in self.policy.named_parameters() if id(p) in muons]
+        rest = len(self.step.parameters) - len(names)
+        return (
+            f"trainer.optimizer=muon: Muon steps {', '.join(names) or 'no weight'}; AdamW steps {rest} others"
+        )
 
     def _make_graphs(self, paths: FastPaths, graphs: bool, say: Say) -> None:
         """Prepares CUDA graphs of the whole update, of each minibatch, or none."""

@@ -1,4 +1,4 @@
-"""Steps the optimizer: statistics ─► sums, gradients ─► clipped ─► Adam, at the present learning rate.
+"""Steps the optimizer: statistics ─► sums, gradients ─► clipped ─► weights, at the present learning rate.
 
 Nothing here waits for the device: the sums of losses stay there. So does `stop`, which skips every step once target_kl
 is exceeded or a gradient is not finite. (On the CPU, target_kl ends the update at once instead.)
@@ -20,7 +20,7 @@ from metta_fast.algorithms.ppo.schedule import adapted, learning_rate
 from metta_fast.config.keys import TrainerConfig
 from metta_fast.distributed.flat import Flat
 from metta_fast.distributed.group import current
-from metta_fast.runtime.adam import Adam
+from metta_fast.runtime.optimizers.make import kept, make_optimizer
 from metta_fast.runtime.state_tensors import tensor
 from metta_fast.storage.altered import WrongState, entry, number
 
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
 SUMS = (*STATS, "gradient_norm", "minibatches", "optimizer_steps")
 """Names of the entries of `Step.sums`: sums over the minibatches (gradient_norm: over the optimizer steps)."""
-ADAM_EPSILON = 1e-5
-"""Adam's epsilon, as in the PPO authors' code. With 1e-8, small second moments cause large steps."""
 PORTABLE = {"capturable": False, "fused": True}
 """The optimizer's settings in a checkpoint, the same for every device."""
 
@@ -44,9 +42,10 @@ class Step:
         config: TrainerConfig,
         device: torch.device,
         *,
+        outer: Sequence[Tensor] = (),
         kernels: bool = False,
     ) -> None:
-        """kernels: clip and step with optimizer_step.py."""
+        """outer: the matrices of embedding tables and output layers. kernels: clip and step with optimizer_step.py."""
         self.parameters, self.config = list(parameters), config
         self._on_device = device.type == "cuda"
         self.adapts = config.schedule == "adaptive"
@@ -55,11 +54,9 @@ class Step:
         begin = learning_rate(config, 0, group.world) if self.adapts else config.learning_rate
         self.rate: float | Tensor = torch.tensor(begin, device=device) if self._on_device else begin
         """A tensor on a GPU: a captured step would keep a Python number's value."""
-        self.optimizer = Adam(
-            self.parameters, lr=self.rate, eps=ADAM_EPSILON, fused=True, capturable=self._on_device
-        )
+        self.optimizer = make_optimizer(self.parameters, config, self.rate, device, outer)
         self.stop = torch.zeros((), device=device)
-        """1 once the update may take no more steps: fused Adam then changes neither weights nor moments."""
+        """1 once the update may take no more steps: the optimizer then changes neither weights nor moments."""
         if self._on_device and config.precision != "fp16":
             self.optimizer.found_inf = self.stop  # type: ignore[attr-defined]
         self.scaler = torch.amp.GradScaler(device.type, enabled=config.precision == "fp16")
@@ -243,19 +240,25 @@ class Step:
         saved = entry(state, "optimizer")
         groups, moments = entry(saved, "param_groups", "optimizer."), entry(saved, "state", "optimizer.")
         if not isinstance(groups, list) or not isinstance(moments, dict):
-            raise WrongState("optimizer", "is not Adam's: expected a list param_groups and a dict state")
-        parameters = self.optimizer.param_groups[0]["params"]
-        for number_, group in enumerate(groups):
-            listed = entry(group, "params", f"optimizer.param_groups[{number_}].")
-            if len(groups) != 1 or listed != list(range(len(parameters))):
-                raise WrongState("optimizer.param_groups", f"is not of {len(parameters)} parameters")
+            raise WrongState(
+                "optimizer", "is not an optimizer's: expected a list param_groups and a dict state"
+            )
+        own = self.optimizer.param_groups
+        parameters = [p for group in own for p in group["params"]]
+        names = [kept(group) for group in own for _ in group["params"]]
+        listed = [
+            entry(group, "params", f"optimizer.param_groups[{number_}].")
+            for number_, group in enumerate(groups)
+        ]
+        if listed != [group["params"] for group in self.optimizer.state_dict()["param_groups"]]:
+            raise WrongState("optimizer.param_groups", f"is not of {len(parameters)} parameters")
         for index, of_one in moments.items():
             where = f"optimizer.state[{index!r}]."
             if type(index) is not int or not 0 <= index < len(parameters):
                 raise WrongState(where.rstrip("."), f"belongs to none of {len(parameters)} parameters")
             shape = parameters[index].shape
             tensor(entry(of_one, "step", where), f"{where}step", ())
-            for name in ("exp_avg", "exp_avg_sq"):
+            for name in names[index]:
                 tensor(entry(of_one, name, where), f"{where}{name}", shape)
         if "rate" in state:
             rate = state["rate"]

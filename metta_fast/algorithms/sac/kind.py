@@ -80,6 +80,7 @@ class OffPolicyKind(AlgorithmKind):
                 "algorithm.batch_norm=true has no target networks",
                 "algorithm.batch_norm=false",
             )
+        yield Idle("trainer.optimizer", f"algorithm={name} always uses Adam", "trainer.optimizer=adam")
         if not config.trainer.compile:
             yield Idle("trainer.compile_mode", "trainer.compile=false", "trainer.compile=true")
 

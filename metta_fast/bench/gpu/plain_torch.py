@@ -16,7 +16,6 @@ from metta_fast.algorithms.ppo.learner import Learner
 from metta_fast.algorithms.ppo.loss import ppo_loss
 from metta_fast.algorithms.ppo.minibatch import Gather, Minibatch
 from metta_fast.algorithms.ppo.ppo import PPO
-from metta_fast.algorithms.ppo.step import ADAM_EPSILON
 from metta_fast.policy.cores import MinGRUCore
 from metta_fast.policy.encoders import MLPEncoder
 from metta_fast.policy.grid.sparse_layer import SparseLayer
@@ -90,7 +89,7 @@ def optimizer_step(learner: Learner, gradients: list[Tensor], *, fused: bool) ->
     cuda = weights[0].device.type == "cuda"
     rate = torch.tensor(1e-6, device=weights[0].device) if cuda else 1e-6
     adam = torch.optim.Adam(
-        weights, lr=rate, eps=ADAM_EPSILON, capturable=cuda, fused=fused, foreach=not fused
+        weights, lr=rate, eps=learner.config.adam_epsilon, capturable=cuda, fused=fused, foreach=not fused
     )
     limit = learner.config.max_grad_norm or 1.0
 

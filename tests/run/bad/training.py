@@ -102,7 +102,8 @@ IDLE = (
     "trainer.vtrace_c_clip=2", "trainer.desired_kl=0.1", "trainer.random_shift_coef=2",
     "env=metta_fast.envs.sanity.catch:make trainer.random_shift_coef=0 trainer.random_shift=4", "trainer.compile_mode=max-autotune", "run.evaluate_episodes=8",
     "run.evaluate_deterministic=true", "run.evaluate_seed=8", "run.keep_replays=8", "run.checkpoint_interval=0 run.checkpoint_max_s=8",
-    "wandb.project=mine", "wandb.entity=mine", "wandb.group=mine", "vector.restart_workers=1",
+    "wandb.project=mine", "wandb.entity=mine", "wandb.group=mine", "vector.restart_workers=1", "trainer.weight_decay=0.1",
+    "trainer.optimizer=adamw trainer.momentum=0.9",
 )  # fmt: skip
 """Keys without an effect."""
 
@@ -205,7 +206,7 @@ OFF_POLICY = (
     *((f"algorithm=sac {TARGET} trainer.{key}", key.split("=")[0]) for key in (
         "batch_size=64", "bptt_horizon=8", "update_epochs=2", "clip_coef=0.1", "gae_lambda=0.9", "entropy_coef=0.1", "vf_coef=1", "target_kl=1",
         "recompute=pass", "gradient_accumulation=2", "normalize_advantage=false", "cpu_offload=true", "schedule=adaptive", "precision=fp16",
-        "random_shift=4", "compile_mode=max-autotune",
+        "random_shift=4", "compile_mode=max-autotune", "optimizer=muon", "optimizer=adamw", "beta1=0.8", "adam_epsilon=1e-8",
     )),
     (f"algorithm=sac {BANDIT} algorithm.critic=quantile", "algorithm.critic=quantile"),
     (f"algorithm=sac {BANDIT} algorithm.batch_norm=true", "algorithm.batch_norm=true"),

@@ -33,6 +33,7 @@ from metta_fast.runtime.fast_paths import (
     Situation,
     action_masks,
     only_on_cpu,
+    other_optimizer,
     random_shift,
     register,
 )
@@ -52,7 +53,7 @@ def why_not(situation: Situation) -> str | None:
     trainer, spec = situation.trainer, situation.spec
     if current().active:
         return "several processes: torch's gradients are summed over them before each step"
-    if why := not_plain_cpu(situation) or action_masks(situation):
+    if why := not_plain_cpu(situation) or action_masks(situation) or other_optimizer(situation):
         return why
     if situation.chooses_segments or situation.extra_loss:
         return "a feature that chooses segments or adds to the loss"

@@ -1,0 +1,1 @@
+"""Makes the optimizers: Adam, AdamW, Muon."""
