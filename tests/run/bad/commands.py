@@ -68,6 +68,7 @@ ROBOT = (
 BENCH = (
     "nonesuch", "--nonesuch", "--seconds 0", "--seconds -1", "--seconds abc", "--seconds nan", "--seconds inf", "--seconds",
     "--repeats 0", "--repeats -1", "--repeats 1.5", "--repeats abc", "--ablate --train", "--simulator --vector", "--env", "--env nonesuch",
+    "--camera nonesuch", "--camera ant", "--camera lift_cube_wrist --sizes 3", "--camera lift_cube_wrist --envs 0", "--sizes 64", "--camera",
     "--env ''", "--sb3 nonesuch=",  "--threads 1", "--envs 4", "--env ant --threads abc", "--env ant --threads 0",
     "--env ant --threads ''", "--env ant --envs abc", "--env ant --envs -1", "--env ant --envs 1,,2", "--env ant --threads 1,2,x",
     "--json /nonesuch/x", "--json {run}", f"--json {LONG}", f"--json {LONGER}", "--json", "--json=", "--json {here}/full --nonesuch",

@@ -151,6 +151,9 @@ CAMERAS = (
     ("train.num_steps=abc", "train.num_steps=abc"), (f"train.num_steps={10**30}", "train.num_steps="),
     ("env.use_wrist_cam=maybe", "true or false"), ("num_train_envs=0", "env.num_envs=0"), ("image.size=0", "env.image.size=0"),
     ("image.sze=64", "env.image.size"), ("train.num_steps=8", "trainer.batch_size"),
+    ("env=lift_cube env.params.randomize.color=[0,1]", "changes pictures alone, and there are none"),
+    ("env=lift_cube_wrist env.params.randomize.colour=[0,1]", "did you mean 'color'"),
+    ("env=lift_cube_wrist env.image.kind=depth env.params.randomize.light=[0,1]", "a depth has no colours"),
     ("env=counter env.image.cameras=[wrist]", "has no effect with env.factory=counter"),
     ("env=CartPole-v1 env.image.cameras=[wrist]", "has no effect with env.factory=gymnasium"),
 )  # fmt: skip
