@@ -18,6 +18,7 @@ CONFIGS = {"multi_env_wrist": (("env=lift_cube_wrist", "env.num_envs=4"), 512)}
 """Name of a configuration → (our words, steps of each agent in a batch)."""
 OPTIONS = ("--config-name", "-cn")
 WRIST = "env.use_wrist_cam"
+ENGINE = "env.backend"
 STEPS = "train.num_steps"
 VIEWER = "env.show_viewer=true"
 RENAMED = {"num_train_envs": "env.num_envs"}
@@ -37,6 +38,17 @@ class Translated:
         """Adds our words for a typed one, and a note."""
         self.words += words
         self.notes.append(f"{typed} means {meaning or ' '.join(words)}")
+
+
+def _other_engine(value: str) -> str:
+    """Returns why robots of ours are not simulated by this engine, and what works instead."""
+    ours = "MuJoCo steps our robots with env.device=cpu, MuJoCo Warp with env.device=cuda; leave it out"
+    if value.lower() != "genesis":
+        return f"{ENGINE}={value}: {ours}"
+    return (
+        f"{ENGINE}={value}: our robots do not run in Genesis. {ours}. A Genesis scene of your own (pip install "
+        "genesis-world) trains as a batch of tensors: env=my_module:make (docs/batched.md)"
+    )
 
 
 def translate(given: Sequence[str]) -> Translated:
@@ -67,6 +79,8 @@ def translate(given: Sequence[str]) -> Translated:
             if value.lower() not in ("true", "false"):
                 raise UserError(f"{word}: expected true or false")
             found.means(word, ["env=lift_cube_wrist" if value.lower() == "true" else "env=lift_cube"])
+        elif name == ENGINE and equals:
+            raise UserError(_other_engine(value))
         elif equals and (name in RENAMED or (name.startswith("image.") and f"env.{name}" in keys())):
             found.means(word, [f"{RENAMED.get(name, f'env.{name}')}={value}"])
         else:

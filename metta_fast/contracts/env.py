@@ -142,6 +142,8 @@ class EnvSpec:
     """Size of one environment's state; 0 without an engine for the GPU."""
     batch_bytes: int = 0
     """Host memory of a batch beside its rows, such as that of a process of its own."""
+    device_host_bytes: int = 0
+    """Host memory of all environments on a GPU, such as that of processes that draw them."""
     notes: bool = False
     """True: `EnvBatch.notes()` exists: {kind: text}, messages for the user that do not stop the run."""
     reward_threshold: float | None = None

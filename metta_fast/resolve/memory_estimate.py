@@ -58,6 +58,8 @@ def estimate(config: Config, spec: EnvSpec, on_gpu: tuple[int, int] = (0, 0)) ->
         parts.append(MemoryPart("drawing", spec.batch_bytes * _batches(config), False))
         if config.vector.backend == "workers":
             parts.append(MemoryPart("workers", WORKER * config.vector.num_workers, False))
+    else:
+        parts.append(MemoryPart("drawing", spec.device_host_bytes, False))
     parts.append(MemoryPart("program", PROGRAM_CUDA if cuda else PROGRAM, False))
     return tuple(part for part in parts if part.bytes)
 

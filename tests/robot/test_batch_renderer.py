@@ -25,12 +25,13 @@ from metta_fast.buffers.rollout import Buffers
 from metta_fast.contracts.env import Array
 from metta_fast.contracts.errors import UserError
 from metta_fast.contracts.slab import new_rows
-from metta_fast.envs.robot.camera.factory import CameraFactory
+from metta_fast.envs.robot.camera.factory import PROCESS_BYTES, CameraFactory
 from metta_fast.envs.robot.env import RobotFactory
 from metta_fast.envs.robot.warp.compile.modules import needed
 from metta_fast.envs.robot.warp.draw.context import Drawn
 from metta_fast.envs.robot.warp.simulation import How, Simulation, how_from
 from metta_fast.envs.robot.warp.vector import WarpVector
+from metta_fast.machine.hardware import allowed_cores
 from metta_fast.runtime.cuda_graph import Graph
 from tests.interpreter import gpu
 from tests.robot.red import red
@@ -143,6 +144,48 @@ def test_a_vector_of_other_looks_goes_on(model: str) -> None:
     check(lambda n, first, total: vector(factory, n, "cpu", first, total), length=2 * HORIZON, envs=3)
 
 
+@pytest.mark.parametrize("device", DEVICES)
+def test_opengl_draws_robots_on_warp(model: str, device: str) -> None:
+    """env.renderer=sequential with the physics of a GPU: the same bytes as OpenGL's of the same states, in several
+    processes, with looks of their own."""
+    factory = cameras(model, renderer="sequential", randomize=LOOKS)
+    try:
+        vec = vector(factory, 3, device)
+    except UserError as error:
+        pytest.skip(str(error))
+    b = attached(vec)
+    assert not vec.capturable
+    vec.async_reset(7)
+    batch, rows = factory.make_batch(0, 3, 3), new_rows(factory.spec, 3)
+    batch.bind(rows)
+    batch.reset(7)
+    tape = torch.tensor([[[3.0], [-2.0], [1.0]]]).expand(2 * HORIZON, 3, 1)
+    found = [{name: leaf[-1].cpu().clone() for name, leaf in b.obs.items()}, *play(vec, b, tape)]
+    for t, row in enumerate(found):
+        for name in factory.leaves:
+            assert differs(row[name].numpy(), rows.obs[name]) <= 0.004, f"row {t}, {name}"
+        if t < len(tape):
+            rows.action[:] = tape[t].numpy()
+            batch.step()
+    batch.close()
+    vec.close()
+    vec.close()
+
+
+def test_opengl_and_warp_keep_the_contract_alike(model: str) -> None:
+    factory = cameras(model, renderer="sequential")
+    try:
+        vector(factory, 1).close()
+    except UserError as error:
+        pytest.skip(str(error))
+    check(lambda n, first, total: vector(factory, n, "cpu", first, total), length=HORIZON, envs=3)
+
+
+def test_the_memory_of_processes_that_draw_is_counted(model: str) -> None:
+    assert cameras(model).spec.device_host_bytes == 0
+    assert cameras(model, renderer="sequential").spec.device_host_bytes == PROCESS_BYTES * allowed_cores()
+
+
 def how(model: str, kind: str) -> How:
     drawn = Drawn(("pole", "side"), SIZE, kind, FAR)
     return How(model, 2, "exact", forces=False, reads=(), njmax=16, nconmax=4, drawn=drawn)
@@ -226,11 +269,6 @@ def test_memory_counts_pixels_of_every_world(model: str) -> None:
 def test_which_renderer_draws_where(model: str) -> None:
     assert cameras(model).gpu_keys() == ("env.params.njmax", "env.params.nconmax")
     assert cameras(model, renderer="batch").gpu_keys()[0] == "env.renderer"
-    obstacle = cameras(model, renderer="sequential").gpu_obstacle()
-    assert obstacle is not None
-    assert "env.renderer=sequential" in obstacle[0]
-    with pytest.raises(UserError, match=r"env\.device=cuda: env\.renderer=sequential"):
-        vector(cameras(model, renderer="sequential"), 1)
     with pytest.raises(UserError, match="expected auto, batch, sequential"):
         cameras(model, renderer="opengl")
 

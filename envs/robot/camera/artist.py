@@ -71,6 +71,9 @@ class Artist(Closing):
         UserError: no graphics library works; the message has each one's reason and what to install.
     """
 
+    _fresh: bool
+    """The process has not said yet that it is ready."""
+
     def __init__(
         self,
         what: Pictures,
@@ -105,8 +108,22 @@ class Artist(Closing):
         Raises:
             RuntimeError: the process that draws has ended or hangs.
         """
-        self._ask()
-        self._finish()
+        self.ask()
+        self.finish()
+
+    def ask(self) -> None:
+        """Has the process draw all states; `finish` waits for it."""
+        if self._fresh:
+            self._wait(b"ready\n", START_S)
+            self._fresh = False
+        try:
+            self._process.stdin.write(b"d")
+        except OSError as error:
+            raise self._ended() from error
+
+    def finish(self) -> None:
+        """Waits until all states are drawn."""
+        self._wait(b"k", DRAW_S)
 
     def close(self) -> None:
         """Ends the process. May be called twice."""
@@ -156,18 +173,6 @@ class Artist(Closing):
             )
             unless_started.pop_all()  # end closes it
         self._finalizer = weakref.finalize(self, end, self._process, self._words)
-
-    def _ask(self) -> None:
-        if self._fresh:
-            self._wait(b"ready\n", START_S)
-            self._fresh = False
-        try:
-            self._process.stdin.write(b"d")
-        except OSError as error:
-            raise self._ended() from error
-
-    def _finish(self) -> None:
-        self._wait(b"k", DRAW_S)
 
     def _wait(self, words: bytes, patience_s: float) -> None:
         try:

@@ -22,6 +22,7 @@ from metta_fast.envs.robot.camera.batch import CameraBatch
 from metta_fast.envs.robot.env import RobotFactory
 from metta_fast.envs.robot.looks import look_names
 from metta_fast.envs.robot.warp.draw.context import Drawn
+from metta_fast.machine.hardware import allowed_cores
 
 if TYPE_CHECKING:
     import torch
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from metta_fast.contracts.device_vector import DeviceVector
     from metta_fast.envs.frame_recorder import FrameRecorder
     from metta_fast.envs.robot.viewer import RobotViewer
+    from metta_fast.envs.robot.warp.physics import Physics
 
 PROCESS_BYTES = 150 << 20
 """Of a process that draws, with Python, MuJoCo and a graphics library on the CPU (151 MB were measured)."""
@@ -65,8 +67,8 @@ class CameraFactory:
         kind: rgb [size, size, 3], depth [size, size, 1] or rgbd [size, size, 4], all uint8.
         far: metres along the view that 255 of a depth stands for; what is further is 255 too.
         state: who reads the task's own observation: actor, or critic (the critic alone).
-        renderer: which draws in training: batch (on the GPU), sequential (on the CPU), or auto (that of the device).
-            Batches on the CPU, as in evaluation, are always drawn by MuJoCo's OpenGL.
+        renderer: which draws in training: batch (MuJoCo Warp's, on the GPU), sequential (MuJoCo's OpenGL), or auto
+            (that of the device). Batches on the CPU, as in evaluation, are always drawn by MuJoCo's OpenGL.
 
     Raises:
         UserError: a camera that the model has not, or no camera.
@@ -118,6 +120,7 @@ class CameraFactory:
             native=False,
             releases_gil=True,
             batch_bytes=PROCESS_BYTES,
+            device_host_bytes=PROCESS_BYTES * allowed_cores() if renderer == "sequential" else 0,
         )
 
     def make_batch(self, first_env: int, num_envs: int, total_envs: int) -> CameraBatch:
@@ -134,30 +137,35 @@ class CameraFactory:
     def make_device_vector(
         self, num_envs: int, device: torch.device, first_env: int, total_envs: int
     ) -> DeviceVector:
-        """Makes the environments on `device` with MuJoCo Warp, drawn by its batched renderer.
+        """Makes the environments on `device` with MuJoCo Warp, drawn by its batched renderer, or with
+        renderer="sequential" by MuJoCo's OpenGL.
 
         Raises:
-            UserError: see `gpu_obstacle`, or MuJoCo Warp does not support the model.
+            UserError: see `gpu_obstacle`, MuJoCo Warp does not support the model, or no graphics library works.
         """
         if found := self.gpu_obstacle():
             raise UserError("env.device=cuda: " + "; ".join(found))
-        from metta_fast.envs.robot.warp.draw.rows import Seen
+        from metta_fast.envs.robot.camera.device_rows import OpenGLRows
+        from metta_fast.envs.robot.warp.draw.rows import PictureRows, Seen, WarpRows
         from metta_fast.envs.robot.warp.vector import WarpVector
 
-        seen = Seen(self.spec, self._drawn(), self.leaves, self.places)
-        return WarpVector(self.robot, num_envs, device, first_env, total_envs, seen)
+        def rows(physics: Physics) -> PictureRows:
+            if self.renderer == "sequential":
+                return OpenGLRows(physics, self.what, self.leaves, self.places, allowed_cores())
+            return WarpRows(physics, self.leaves, self.places)
 
-    def _drawn(self) -> Drawn:
+        return WarpVector(
+            self.robot, num_envs, device, first_env, total_envs, Seen(self.spec, self._drawn(), rows)
+        )
+
+    def _drawn(self) -> Drawn | None:
         what = self.what
+        if self.renderer == "sequential":
+            return None
         return Drawn(what.cameras, what.size, what.kind, what.far)
 
     def gpu_obstacle(self) -> tuple[str, str] | None:
         """Returns why these robots cannot step on a GPU, with the cure; None if they can."""
-        if self.renderer == "sequential":
-            return (
-                "env.renderer=sequential draws robots on the CPU's physics only",
-                "leave env.renderer out, or give env.device=cpu",
-            )
         return self.robot.gpu_obstacle()
 
     def gpu_bytes(self) -> tuple[int, int]:
@@ -165,7 +173,7 @@ class CameraFactory:
         from metta_fast.envs.robot.warp.how import how_of, with_room
         from metta_fast.envs.robot.warp.memory import bytes_of
 
-        return bytes_of(with_room(how_of(self.robot, self._drawn())))
+        return bytes_of(with_room(how_of(self.robot, self._drawn(), looks=True)))
 
     def gpu_only_if_asked(self) -> str:
         """Returns why env.device=auto leaves robots on the CPU."""

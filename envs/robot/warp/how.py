@@ -20,8 +20,8 @@ from metta_fast.envs.robot.warp.simulation import DERIVED, How, quiet_mujoco
 TASKS = Path(__file__).resolve().parents[1] / "tasks"
 
 
-def how_of(factory: Robot, drawn: Drawn | None = None) -> How:
-    """Returns what is simulated of a robot, and what is drawn of it."""
+def how_of(factory: Robot, drawn: Drawn | None = None, *, looks: bool = False) -> How:
+    """Returns what is simulated of a robot, and what MuJoCo Warp draws of it. looks: pictures are made of it."""
     task = factory.task.name
     reads = fields_read(TASKS / f"{task}.h") & set(DERIVED)
     if factory.privileged:
@@ -34,7 +34,7 @@ def how_of(factory: Robot, drawn: Drawn | None = None) -> How:
         reads=tuple(sorted(reads)),
         njmax=factory.njmax,
         nconmax=factory.nconmax,
-        own=own_names(factory.random, drawn=drawn is not None),
+        own=own_names(factory.random, drawn=looks or drawn is not None),
         drawn=drawn,
     )
 

@@ -17,7 +17,7 @@ import torch
 from metta_fast.contracts.device_vector import DeviceRows
 from metta_fast.contracts.env import EnvError
 from metta_fast.envs.batched.base_vector import BatchedVector
-from metta_fast.envs.robot.warp.draw.rows import PictureRows, Seen
+from metta_fast.envs.robot.warp.draw.rows import Seen
 from metta_fast.envs.robot.warp.engine import OVERFLOW, UNSTABLE, Engine, Launches
 from metta_fast.envs.robot.warp.how import how_of
 from metta_fast.envs.robot.warp.physics import Physics, what_was_lost
@@ -50,8 +50,10 @@ class WarpVector(BatchedVector):
         """seen: pictures in the rows; None: none."""
         super().__init__(seen.spec if seen else factory.spec, num_envs, device, first_env, total_envs)
         self.factory = factory
-        self.physics = Physics(how_of(factory, seen.drawn if seen else None), num_envs, device)
-        self._pictures = PictureRows(self.physics, seen) if seen else None
+        drawn = seen.drawn if seen else None
+        self.physics = Physics(how_of(factory, drawn, looks=seen is not None), num_envs, device)
+        self._pictures = seen.rows(self.physics) if seen else None
+        self._waits = seen is not None and drawn is None
         self.engine = Engine(factory, self.physics, first_env, total_envs)
         self._seed = 0
         self._steps: list[Launches] = []
@@ -59,7 +61,8 @@ class WarpVector(BatchedVector):
 
     def attach(self, buffers: DeviceRows) -> None:
         super().attach(buffers)
-        self.capturable = buffers.horizon * self.physics.simulation.forwards <= MOST_FORWARDS
+        few = buffers.horizon * self.physics.simulation.forwards <= MOST_FORWARDS
+        self.capturable = few and not self._waits
         self._steps = [self.engine.at(buffers, t) for t in range(buffers.horizon)]
         self._staggered = self.engine.staggered(buffers)
         self._looks = (
@@ -174,4 +177,6 @@ class WarpVector(BatchedVector):
         self._ready = True
 
     def close(self) -> None:
-        """Leaves the memory to Python."""
+        """Ends what draws, and leaves the memory to Python. May be called twice."""
+        if self._pictures:
+            self._pictures.close()

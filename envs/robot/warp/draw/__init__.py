@@ -4,7 +4,7 @@
 
     context.py   MuJoCo Warp's batched renderer with the settings of the CPU's pictures (camera/camera_child.py)
     pack.py      a kernel: packed pixels and depths to a row's bytes
-    rows.py      PictureRows: which leaf has which camera, and the joints' positions beside them
+    rows.py      WarpRows: which leaf has which camera, and the joints' positions beside them
 
 It draws geoms and flexes with their textures and lights. MuJoCo's OpenGL draws sites, tendons and skins as well.
 """

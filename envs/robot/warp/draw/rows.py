@@ -1,6 +1,6 @@
-"""Writes what cameras see into rows of the buffers: `PictureRows`.
+"""Writes what cameras see into rows of the buffers: `PictureRows`, and `WarpRows` by MuJoCo Warp's renderer.
 
-looks = PictureRows(physics, seen)
+looks = seen.rows(physics)
 look = looks.at(buffers, t)
 look()                                # after physics.forward: row t+1 has the pictures of the worlds as they are
 """
@@ -21,47 +21,67 @@ if TYPE_CHECKING:
     from metta_fast.envs.robot.warp.physics import Physics
 
 
-class Seen(NamedTuple):
-    """Says what is observed beside a robot's own leaves."""
-
-    spec: EnvSpec
-    """The robot's, with the leaves below."""
-    drawn: Drawn
-    leaves: tuple[str, ...]
-    """The leaf of each camera's pictures."""
-    places: Array | None
-    """int32 [joints]: places in qpos that the leaf `joints` has; None: there is no such leaf."""
-
-
 class PictureRows:
-    """Draws the worlds of `physics` and writes their leaves."""
+    """Writes the leaves with pictures, and the joints' positions.
 
-    def __init__(self, physics: Physics, seen: Seen) -> None:
-        self._physics, self._seen = physics, seen
-        places = seen.places
+    Args:
+        leaves: the leaf of each camera's pictures.
+        places: int32 [joints]: places in qpos that the leaf `joints` has; None: there is no such leaf.
+    """
+
+    def __init__(self, physics: Physics, leaves: tuple[str, ...], places: Array | None) -> None:
+        self._physics, self._leaves = physics, leaves
         self._places = None if places is None else torch.from_numpy(places.astype("i8")).to(physics.device)
 
     def at(self, b: DeviceRows, t: int) -> Callable[[], None]:
         """Returns what writes row t+1."""
-        import warp
-
-        pixels = self._seen.drawn.size**2
-        rows = [
-            warp.from_torch(leaf.view(leaf.shape[0], pixels, leaf.shape[-1]), dtype=warp.uint8)
-            for leaf in (b.obs[name][t + 1] for name in self._seen.leaves)
-        ]
+        draw = self._drawing([b.obs[name][t + 1] for name in self._leaves])
         places = self._places
 
         def look() -> None:
-            self._physics.draw()
-            self._physics.write(rows)
+            draw()
             if places is not None:
                 self._copy_joints(places, b.obs["joints"][t], b.obs["joints"][t + 1])
 
         return look
+
+    def close(self) -> None:
+        """Frees what draws; the base class has nothing."""
+
+    def _drawing(self, rows: list[Tensor]) -> Callable[[], None]:
+        """Returns what draws into rows, uint8 [num_envs, size, size, channels] each."""
+        raise NotImplementedError
 
     def _copy_joints(self, places: Tensor, last: Tensor, row: Tensor) -> None:
         """Copies the joints' positions; of a world that has become unstable, the row's before, as for its other
         numbers (world.h)."""
         now = self._physics.arrays["qpos"].index_select(1, places)
         row.copy_(torch.where(torch.isfinite(now).all(1, keepdim=True), now, last))
+
+
+class WarpRows(PictureRows):
+    """Draws with MuJoCo Warp, in the graph of the rollout."""
+
+    def _drawing(self, rows: list[Tensor]) -> Callable[[], None]:
+        import warp
+
+        arrays = [
+            warp.from_torch(row.view(row.shape[0], -1, row.shape[-1]), dtype=warp.uint8) for row in rows
+        ]
+
+        def draw() -> None:
+            self._physics.draw()
+            self._physics.write(arrays)
+
+        return draw
+
+
+class Seen(NamedTuple):
+    """Says what is observed beside a robot's own leaves."""
+
+    spec: EnvSpec
+    """The robot's, with the leaves of pictures."""
+    drawn: Drawn | None
+    """What MuJoCo Warp draws; None: something else does."""
+    rows: Callable[[Physics], PictureRows]
+    """Makes what writes the leaves."""
