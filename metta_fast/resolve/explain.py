@@ -32,6 +32,7 @@ SECTIONS = {
     "policy": "Policy",
     "trainer": "Learning",
     "algorithm": "Algorithm",
+    "distributed": "Several processes",
     "run": "Run",
     "wandb": "Weights & Biases",
     "": "General",
