@@ -34,7 +34,15 @@ if TYPE_CHECKING:
 __all__ = ["known_features", "make_features"]
 
 OURS = {
-    name: f"metta_fast.features.{name}:add" for name in ("prioritized_replay", "profiler", "weight_analysis")
+    name: f"metta_fast.features.{name}:add"
+    for name in (
+        "contrastive",
+        "kickstart",
+        "prioritized_replay",
+        "profiler",
+        "reward_centering",
+        "weight_analysis",
+    )
 }
 """Features that come with metta_fast."""
 

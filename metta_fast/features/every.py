@@ -25,3 +25,14 @@ def whole_number(path: str, value: Any, low: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < low:
         raise UserError(f"{path}={value!r}: expected a whole number of at least {low}")
     return value
+
+
+def number(path: str, value: Any, low: float, high: float) -> float:
+    """Returns `value` as a float if it is a number from `low` to `high`.
+
+    Raises:
+        UserError: otherwise.
+    """
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not low <= value <= high:
+        raise UserError(f"{path}={value!r}: expected a number from {low:g} to {high:g}")
+    return float(value)

@@ -62,14 +62,14 @@ class BoxHead:
 
     def sample(self, params: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
         """params […, P], noise […, W] standard normal → (action […, W], logprob […]), both float32."""
-        mean, log_std = self._split(params)
+        mean, log_std = self.split(params)
         action = mean + noise * log_std.exp()
         return action, self._logprob(mean, log_std, action)
 
     def reparameterized(self, params: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
         """Returns `sample`'s numbers with gradients of both: the action follows params while the noise stays, so that
         (action − mean) / std is the noise itself (Kingma and Welling 2014, arXiv 1312.6114)."""
-        mean, log_std = self._split(params)
+        mean, log_std = self.split(params)
         action = mean + noise * log_std.exp()
         return action, self._density(noise, log_std, action)
 
@@ -82,7 +82,7 @@ class BoxHead:
 
         The entropy is exact, or with squash within 1e-4 for each entry (it has no closed form).
         """
-        mean, log_std = self._split(params)
+        mean, log_std = self.split(params)
         entropy = (log_std + (0.5 + HALF_LOG_2PI)).sum(-1)
         if self.squash:
             entropy = entropy + mean_log_slope(mean, log_std).sum(-1)
@@ -90,11 +90,11 @@ class BoxHead:
 
     def mode(self, params: Tensor) -> Tensor:
         """Returns the mean […, W] float32 (with squash, of the normal distribution before tanh)."""
-        return self._split(params)[0]
+        return self.split(params)[0]
 
     def spread(self, params: Tensor) -> Tensor:
         """Returns the mean standard deviation [] of params […, P], in the policy's unit (with squash, before tanh)."""
-        return self._split(params)[1].exp().mean()
+        return self.split(params)[1].exp().mean()
 
     def to_env(self, action: Tensor) -> Tensor:
         """Returns what the environment receives, within its bounds, for an action […, W] of `sample` or `mode`."""
@@ -105,7 +105,7 @@ class BoxHead:
             action = action.tanh()
         return torch.minimum(torch.maximum(centre + scale * action, low), high)
 
-    def _split(self, params: Tensor) -> tuple[Tensor, Tensor]:
+    def split(self, params: Tensor) -> tuple[Tensor, Tensor]:
         mean, log_std = params.float().chunk(2, -1)
         return mean, bounded_log_std(log_std)
 

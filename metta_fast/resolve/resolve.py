@@ -61,9 +61,6 @@ from metta_fast.vector.choose import choose
 if TYPE_CHECKING:
     from metta_fast.envs.python_env import PythonEnvFactory
 
-NOT_BUILT_YET = ("contrastive", "kickstart")
-"""Features that the guide's original configuration enables and this version lacks."""
-
 
 @dataclass
 class Resolved:
@@ -138,9 +135,10 @@ def resolve(composed: Composed, *, machine: Machine | None = None) -> Resolved:
     on_gpu = gpu_bytes(factory) if work.config.env.device == "cuda" else (0, 0)
     own = share(work.config, work.config.distributed.processes)
     parts = memory.check(own, spec, work.machine, on_gpu)
-    if composed.groups.get("hardware") == "original":
+    if composed.groups.get("hardware") == "original" and "kickstart" not in work.config.features:
         work.notes.append(
-            f"hardware=original runs without these features, which do not exist yet: {', '.join(NOT_BUILT_YET)}"
+            "hardware=original runs without kickstart, which the guide enables: it needs a teacher; give "
+            "features=kickstart features.kickstart.teachers=runs/…"
         )
     groups = dict(composed.groups)
     return Resolved(work.config, work.origins, work.notes, groups, parts, factory, work.remarks, work.machine)

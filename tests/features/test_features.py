@@ -38,6 +38,7 @@ def test_all_off_is_the_bare_learner() -> None:
         {"prioritized_replay": None},
         {"prioritized_replay": False},
         {"prioritized_replay": {"prio_alpha": 0.0}},
+        {"contrastive": {"coef": 0}, "reward_centering": False, "kickstart": None},
         {"profiler": {"interval_epochs": 0}, "weight_analysis": {"interval_epochs": 0}},
     ):
         hooks = make_features(off)
@@ -69,6 +70,19 @@ def test_an_unnamed_feature_is_not_imported() -> None:
         ({"profiler": {"trace_epochs": 0}}, "at least 1"),
         ({"profiler": {"sync": 1}}, "true or false"),
         ({"weight_analysis": {"interval_epochs": True}}, "whole number"),
+        ({"reward_centering": {"rate": 0}}, "from 1e-06 to 1"),
+        ({"reward_centering": {"rate": True}}, "expected a number"),
+        ({"contrastive": {"coef": -1}}, "from 0 to"),
+        ({"contrastive": {"temperature": 0}}, "from 0.001"),
+        ({"contrastive": {"distance": 0.5}}, "from 1 to"),
+        ({"contrastive": {"pairs": 1}}, "at least 2"),
+        ({"contrastive": {"module": 3}}, "expected the name of a module"),
+        ({"kickstart": True}, r"features\.kickstart\.teachers=.*give features\.kickstart\.teachers=runs"),
+        ({"kickstart": {"teachers": "nonesuch"}}, "teachers='nonesuch': no such folder"),
+        ({"kickstart": {"teachers": ["tests", "tests"]}}, "named twice"),
+        ({"kickstart": {"teachers": {"tests": -1}}}, "from 0 to"),
+        ({"kickstart": {"teachers": "tests", "until": 0}}, r"until=0: expected a number from 1e-06"),
+        ({"kickstart": {"teachers": 3}}, "expected a run or checkpoint"),
     ],
 )
 def test_mistakes_are_named(given: dict[str, Any], words: str) -> None:

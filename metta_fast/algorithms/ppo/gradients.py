@@ -10,8 +10,8 @@ uses the gradients.
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -71,7 +71,7 @@ class Gradients:
         """Computes the layers between the first layer and `tail`, compiled or not; None: there are none."""
         if paths.uses(LOSS_KERNELS):
             self.use_tail(compile_mode)
-        self._compiled = compile_mode is not None and self.tail is None
+        self._compiled = compile_mode is not None and self.tail is None and not hooks.on_forward
         self._gathers = graphs and not hooks.extra_loss
         """True: the compiled step gathers its rows itself, in the kernel that uses them. (An extra loss needs them
         gathered.)"""
@@ -119,7 +119,7 @@ class Gradients:
         batch = None if self._gathers else self.gather.minibatch(segments, self.gather.rows(segments), weight)
         if self._compiled:
             torch.compiler.cudagraph_mark_step_begin()
-        with self._autocast():
+        with self._autocast(), self._watched():
             output: PolicyOutput | None
             if self.tail is not None:
                 result, output = self._fused(self.tail, segments, weight), None
@@ -141,6 +141,15 @@ class Gradients:
             assert output is not None
             self.gather.put(self.buffers.value, self.gather.rows(segments), output.value.detach())
         return result.stats if share is None else result.stats * share
+
+    def _watched(self) -> AbstractContextManager[Any]:
+        """Returns the features' contexts around the forward pass."""
+        if not self.hooks.on_forward:
+            return nullcontext()
+        stack = ExitStack()
+        for watch in self.hooks.on_forward:
+            stack.enter_context(watch(self.policy))
+        return stack
 
     def _forward(self, batch: Minibatch, offset: Tensor | None) -> tuple[Loss, PolicyOutput | None]:
         """Returns the loss, and the policy's output if anything needs it."""

@@ -30,13 +30,17 @@ class PPOKind(AlgorithmKind):
     sizes = ("env.num_envs", "trainer.batch_size", "trainer.minibatch_size", "trainer.bptt_horizon")
     hooks = frozenset(
         {
+            "on_build",
             "on_collect",
             "on_rollout",
+            "on_update",
             "sample",
+            "on_forward",
             "extra_loss",
             "on_gradients",
             "on_epoch",
             "on_close",
+            "states",
             "exact_times",
         }
     )

@@ -40,6 +40,8 @@ class Minibatch(NamedTuple):
     """[B]: multiplies the normalised advantages; None: 1."""
     action_mask: Tensor | None = None
     """[L, B, P] bool: False forbids the choice; None: every choice is legal."""
+    rows: Tensor | None = None
+    """[L · B] int64 on the buffers' device: row numbers t · num_agents + n, for a feature with arrays of its own."""
 
 
 class Gather:
@@ -92,6 +94,7 @@ class Gather:
             take(b.returns),
             None if weight is None else weight.to(self.device),
             None if b.action_mask is None else take(b.action_mask),
+            rows,
         )
 
     def state(self, segments: Tensor) -> Tensor:

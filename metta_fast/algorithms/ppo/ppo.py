@@ -18,7 +18,7 @@ import torch
 
 from metta_fast.algorithms.budget import LIVE, keep_steps, rows_needed
 from metta_fast.algorithms.collecting import Collecting
-from metta_fast.algorithms.hooks import Context, Hooks
+from metta_fast.algorithms.hooks import Built, Context, Hooks
 from metta_fast.algorithms.ppo.advantage.figures import Figures
 from metta_fast.algorithms.ppo.advantage.figures import metrics as update_metrics
 from metta_fast.algorithms.ppo.fast_paths import COMPILED_AHEAD, PATHS, situation_of
@@ -105,6 +105,10 @@ class PPO(Collecting):
         """Whether the observation normalizer has moments, or there is none."""
         self._measures_again = False
         """Whether its moments are those of the rollout before the first epoch."""
+        for build in self.hooks.on_build:
+            build(Built(policy, self.buffers, spec, config, device))
+        if self.hooks.on_forward and trainer.compile:
+            self.notes.append("the update runs without torch.compile: a feature reads the policy's layers")
         self._compiling = self._compile_ahead() if self.paths.uses(COMPILED_AHEAD) else None
 
     def _make_timer(self) -> Timer:
@@ -232,6 +236,8 @@ class PPO(Collecting):
 
     def _learn(self, context: Context) -> None:
         """Learns from the rollout, then updates the observation normalizer with it."""
+        for hook in self.hooks.on_update:
+            hook(context)
         self.learner.update(context, self.steps)
         normalizer = getattr(self.policy, "normalizer", None)
         if normalizer is not None:
@@ -300,7 +306,7 @@ class PPO(Collecting):
         return {"steps": self.steps, "epoch": self.epoch, "recent_returns": recent}
 
     def _tensors(self) -> dict[str, Any]:
-        return {**self.learner.state_dict(), **self._collected_state()}
+        return {**self.learner.state_dict(), **self._collected_state(), **self.hooks.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continues from `state`. Load the vector's state first; without one, new episodes start.
@@ -310,6 +316,7 @@ class PPO(Collecting):
         """
         steps, epoch = count(entry(state, "steps"), "steps"), count(entry(state, "epoch"), "epoch")
         self.learner.load_state_dict(state)
+        self.hooks.load_state_dict(state)
         self._measured = self._measures_again = False
         self.steps, self.epoch = steps, epoch
         self._load_collected(state)

@@ -44,7 +44,14 @@ def names() -> Iterator[tuple[str, str]]:
     for task in TASKS:
         for name in (*ROBOT_KEYS, *find_task(task).options):
             yield task, f"env.params.{name}"
-    for feature in ("prioritized_replay", "profiler", "weight_analysis"):
+    for feature in (
+        "contrastive",
+        "kickstart",
+        "prioritized_replay",
+        "profiler",
+        "reward_centering",
+        "weight_analysis",
+    ):
         module = __import__(f"metta_fast.features.{feature}", fromlist=["add"])
         for name in list(inspect.signature(module.add).parameters)[1:]:
             yield "counter", f"features.{feature}.{name}"

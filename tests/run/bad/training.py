@@ -218,6 +218,8 @@ OFF_POLICY = (
     (f"algorithm=td3 {TARGET} algorithm.critic=quantile algorithm.quantiles=4 algorithm.dropped_quantiles=4", "dropped_quantiles=4"),
     (f"algorithm=sac {TARGET} algorithm.batch_norm=true algorithm.layer_norm=true", "layer_norm"),
     (f"algorithm=sac {TARGET} policy.shared=false", "policy.shared"), (f"algorithm=sac {TARGET} policy.squash=false", "policy.squash"),
+    *((f"algorithm=sac {TARGET} features={name}", f"features.{name}") for name in ("contrastive", "reward_centering")),
+    (f"algorithm=sac {TARGET} features.kickstart.teachers=nonesuch", "features.kickstart.teachers"),
     (f"algorithm=sac {TARGET} features.prioritized_replay.prio_alpha=0.5", "prioritized_replay"), ("algorithm=sca", "did you mean"),
 )  # fmt: skip
 """SAC and TD3: (words, what the message holds)."""
