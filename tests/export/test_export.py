@@ -28,7 +28,13 @@ CASES = {
     "grid dense": ("env=grid", "env.observation=dense"),
     "grid tokens": ("env=grid", "env.observation=tokens", "policy=tokens_lstm"),
     "hopper": ("env=hopper", "policy.squash=true"),
+    "sac": ("env=Pendulum-v1", "algorithm=sac", "policy.normalize_obs=true"),
+    "sac discrete": ("env=CartPole-v1", "algorithm=sac"),
+    "sac pixels": ("env=metta_fast.envs.sanity.catch:make", "algorithm=sac", "policy.frame_stack=3"),
+    "td3": ("env=Pendulum-v1", "algorithm=td3"),
 }
+QUICK = ("counter lstm", "sac")
+"""Cases that are exported to ONNX in every test run."""
 TOLERANCE = {"rtol": 1e-4, "atol": 1e-4}
 
 
@@ -100,8 +106,8 @@ def test_torch_export_is_the_policy(case, tmp_path):
 @pytest.mark.parametrize(
     "case",
     [
-        "counter lstm",
-        *(pytest.param(case, marks=pytest.mark.slow) for case in CASES if case != "counter lstm"),
+        *QUICK,
+        *(pytest.param(case, marks=pytest.mark.slow) for case in CASES if case not in QUICK),
     ],
 )
 def test_onnx_is_the_policy(case, tmp_path):
