@@ -49,6 +49,9 @@ class Place:
     devices: int = 1
     """GPUs, or machines without one."""
 
+    def __str__(self) -> str:
+        return f"{self.devices} × {self.machine}" if self.devices > 1 else self.machine
+
 
 @dataclass
 class Part:
@@ -72,6 +75,7 @@ class MachineTime:
     """Counts one session's time on top of the sessions before.
 
     Attributes:
+        place: where the session trains.
         problem: why summary.json could not be read, or None.
     """
 
@@ -90,7 +94,7 @@ class MachineTime:
         Raises:
             WrongState: `before` is not what `state` returned.
         """
-        self._path, self._place, self._began, self._from = folder / "summary.json", place, began, step
+        self._path, self.place, self._began, self._from = folder / "summary.json", place, began, step
         self.problem: str | None = None
         parts, self._reached = _parsed(before, where) if before is not None else ([], [])
         stored = self._stored()
@@ -121,8 +125,8 @@ class MachineTime:
     def parts(self, step: int) -> list[Part]:
         """Returns the parts so far, with this session."""
         found = [Part(**asdict(part)) for part in self._parts]
-        if not found or found[-1].place != self._place:
-            found.append(Part(**asdict(self._place)))
+        if not found or found[-1].place != self.place:
+            found.append(Part(**asdict(self.place)))
         found[-1].sessions += 1
         found[-1].seconds += time.monotonic() - self._began
         found[-1].steps += step - self._from
@@ -165,7 +169,7 @@ class MachineTime:
         for on, name in NAMES.items():
             mine = [part for part in parts if part.on == on]
             if mine:
-                places = ", ".join(dict.fromkeys(_in_words(part) for part in mine))
+                places = ", ".join(dict.fromkeys(str(part.place) for part in mine))
                 sessions = sum(part.sessions for part in mine)
                 found.append(
                     f"{_time(row[f'perf/{name}_seconds'], name)} on {places}"
@@ -250,10 +254,6 @@ def _last_row(metrics: Path) -> float:
         except (ValueError, AttributeError, RecursionError):
             continue
     return 0.0
-
-
-def _in_words(part: Part) -> str:
-    return f"{part.devices} × {part.machine}" if part.devices > 1 else part.machine
 
 
 def _unit(name: str) -> str:

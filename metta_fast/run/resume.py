@@ -49,6 +49,8 @@ FIXED = (
 """Keys (and beginnings of keys) that cannot change within a run, beside those that the algorithm says are fixed."""
 FREE = ("env.device",)
 """Exceptions from FIXED."""
+NUMBER, SIZES = "env.num_envs", ("trainer.batch_size", "trainer.bptt_horizon")
+"""A typed number of environments may change, and with it the sizes that depend on it: new episodes begin."""
 MEASURED = ("env.step_cost", "env.step_waits", "env.action_mask")
 """Keys whose `auto` was found out when the run began; a resume takes the value over."""
 STATES = ("algorithm", "env")
@@ -346,10 +348,12 @@ def _merge(
     def is_fixed(path: str) -> bool:
         return path.startswith(fixed) and path not in FREE
 
+    resized = composed.typed(NUMBER) and before.get(NUMBER) != now.get(NUMBER)
+    free = (NUMBER, *SIZES) if resized else ()
     for path in (path for path in composed.origins if composed.typed(path)):
         if path == "env.name" and not any(word.startswith("env.name=") for word in words):
             continue  # of `env=my_module:make`: the run has a name
-        if is_fixed(path) and before.get(path) != now.get(path):
+        if is_fixed(path) and path not in free and before.get(path) != now.get(path):
             raise UserError(
                 f"{path}={now.get(path)}: the {whose} has {before.get(path)} and its saved state "
                 f"depends on it; remove it, or start a new run without resume="

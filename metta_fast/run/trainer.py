@@ -55,8 +55,9 @@ from metta_fast.run.run_writer import Log, RunWriter, claim
 from metta_fast.run.saver import Saver
 from metta_fast.run.signals import Interrupt, Interrupted, Reason
 from metta_fast.run.snapshot import Snapshot
+from metta_fast.run.take_over.moved import moved
 from metta_fast.run.take_over.remote_run import RemoteRun, begin
-from metta_fast.run.take_over.same_rules import check_rules, other_device
+from metta_fast.run.take_over.same_rules import check_rules, same_number, unfit_states
 from metta_fast.storage.altered import reading
 from metta_fast.storage.checkpoint import Checkpoint
 from metta_fast.storage.run_folder import RunDir, create
@@ -351,9 +352,11 @@ class Trainer:
 
     def _load(self, start: Checkpoint) -> None:
         check_rules(start, self.resolved.factory)
+        for text in moved(start, self._spent.place, self.resolved):
+            self.log.say(text)
         env, why = start.load("env"), "their state is not in the checkpoint"
-        if env is not None and (moved := other_device(start, self.resolved.factory, self.config.env.device)):
-            env, why = None, moved
+        if env is not None and (other := unfit_states(start, self.resolved.factory, self.config.env)):
+            env, why = None, other
         if env is None:
             self.log.say(f"the environments start new episodes: {why}")
         else:
@@ -368,7 +371,7 @@ class Trainer:
             state = self._together.part_of_algorithm(state, agents)
             self.algorithm.load_state_dict(state)
             if isinstance(self.algorithm, KeepsStates):
-                self.algorithm.load_kept(start.kept())
+                self.algorithm.load_kept(start.kept() if same_number(start, self.config.env) else {})
             for name, here in (("step", self.algorithm.steps), ("epoch", self.algorithm.epoch)):
                 if here != start.meta.get(name, here):
                     raise ValueError(f"it is of {name} {here}, but meta.json says {start.meta[name]}")

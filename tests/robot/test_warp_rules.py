@@ -14,6 +14,7 @@ import torch
 
 pytest.importorskip("mujoco")
 
+from metta_fast.config.keys import EnvConfig
 from metta_fast.contracts.env_answers import gpu_keys
 from metta_fast.contracts.errors import UserError
 from metta_fast.envs.grid.env import GridFactory
@@ -23,7 +24,7 @@ from metta_fast.envs.robot.warp.engine import ROBOT, Rows, World, float_record, 
 from metta_fast.envs.robot.warp.how import TASKS as HEADERS
 from metta_fast.envs.robot.warp.how import fields_read
 from metta_fast.envs.robot.warp.simulation import DERIVED
-from metta_fast.run.take_over.same_rules import other_device
+from metta_fast.run.take_over.same_rules import unfit_states
 from metta_fast.runtime.nvrtc.compile import compile_source
 from metta_fast.scaffold import new_robot
 from metta_fast.storage.checkpoint import Checkpoint
@@ -99,9 +100,10 @@ def test_packages_that_do_not_fit_are_named(
 def test_a_resume_elsewhere_starts_new_episodes() -> None:
     start = Checkpoint(Path("x"), {"config": {"env": {"device": "cuda"}}}, frozenset())
     robot = RobotFactory("reacher")
-    assert other_device(start, robot, "cpu") == "their state in the checkpoint is that of env.device=cuda"
-    assert other_device(start, robot, "cuda") == ""
-    assert other_device(start, GridFactory(), "cpu") == ""
+    on = {device: EnvConfig(device=device) for device in ("cpu", "cuda")}
+    assert unfit_states(start, robot, on["cpu"]) == "their state in the checkpoint is that of env.device=cuda"
+    assert unfit_states(start, robot, on["cuda"]) == ""
+    assert unfit_states(start, GridFactory(), on["cpu"]) == ""
 
 
 def test_keys_for_the_gpu() -> None:

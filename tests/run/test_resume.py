@@ -154,6 +154,15 @@ def test_the_same_command_recovers_a_run(tmp_path):
     assert start(tmp_path, *words, "resume=auto").checkpoint.step == 100
 
 
+def test_a_typed_number_of_environments_may_change_and_sizes_with_it(tmp_path):
+    make_run(tmp_path, "r")
+    changes = ("env.num_envs=8", "trainer.batch_size=8192", "trainer.bptt_horizon=8")
+    config = start(tmp_path, "resume=r", *changes).composed.config
+    assert (config.env.num_envs, config.trainer.batch_size, config.trainer.bptt_horizon) == (8, 8192, 8)
+    with pytest.raises(UserError, match=r"trainer.batch_size=8192: the run r has 4096"):
+        start(tmp_path, "resume=r", *changes[1:])
+
+
 @pytest.mark.parametrize(("saved", "typed"), [("cuda", "cpu"), ("cpu", "cuda")])
 def test_environments_may_move_to_another_device(tmp_path, saved, typed):
     """Their state is the same on both."""
@@ -165,7 +174,6 @@ def test_environments_may_move_to_another_device(tmp_path, saved, typed):
 @pytest.mark.parametrize(
     "word",
     [
-        "env.num_envs=8",
         "trainer.batch_size=8192",
         "policy.hidden_size=32",
         "seed=5",

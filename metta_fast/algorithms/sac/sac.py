@@ -178,8 +178,8 @@ class SAC(Collecting):
         if self._empty_again:
             self._empty_again = False
             self.notes.append(
-                "the checkpoint has no replay buffer: it is filled anew, with the present policy's actions, before the "
-                "next update"
+                "the checkpoint has no replay buffer for these environments: it is filled anew, with the present "
+                "policy's actions, before the next update"
             )
         if self.config.trainer.debug:
             self._mark()

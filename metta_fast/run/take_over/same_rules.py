@@ -1,11 +1,14 @@
 """Checks whether a checkpoint's states of environments fit the environments that go on.
 
 check_rules(start, factory)               refuses rules that have changed
-other_device(start, factory, device)      "": they fit; else why the environments start new episodes
+unfit_states(start, factory, env)         "": they fit; else why the environments start new episodes
 """
 
 from __future__ import annotations
 
+from typing import Any
+
+from metta_fast.config.keys import EnvConfig
 from metta_fast.contracts.env import EnvFactory
 from metta_fast.contracts.env_answers import has_gpu_states, rules_digest
 from metta_fast.contracts.errors import UserError
@@ -23,9 +26,20 @@ def check_rules(start: Checkpoint, factory: EnvFactory) -> None:
         )
 
 
-def other_device(start: Checkpoint, factory: EnvFactory, device: str) -> str:
-    """Returns why states saved with another env.device do not fit, or ""."""
-    then = start.meta.get("config", {}).get("env", {}).get("device")
-    if then in (None, device) or not has_gpu_states(factory):
+def unfit_states(start: Checkpoint, factory: EnvFactory, env: EnvConfig) -> str:
+    """Returns why states saved with another env.device or env.num_envs do not fit, or ""."""
+    if not same_number(start, env):
+        return f"their state in the checkpoint is that of env.num_envs={_saved(start, 'num_envs')}"
+    then = _saved(start, "device")
+    if then in (None, env.device) or not has_gpu_states(factory):
         return ""
     return f"their state in the checkpoint is that of env.device={then}"
+
+
+def same_number(start: Checkpoint, env: EnvConfig) -> bool:
+    """Whether a checkpoint is of as many environments."""
+    return _saved(start, "num_envs") in (None, env.num_envs)
+
+
+def _saved(start: Checkpoint, key: str) -> Any:
+    return start.meta.get("config", {}).get("env", {}).get(key)

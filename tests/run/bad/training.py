@@ -171,7 +171,7 @@ RUNS = (
     "resume={bad}/norun", "resume=/dev/null", "resume=/proc/self", f"resume={LONG}", f"resume={LONGER}", "resume=~nobody_mf/x",
     "resume={run}/checkpoints", "resume={run}/checkpoints/step_999999999999", "resume={run} env=grid", "resume={run} trainer.batch_size=64 seed=8",
     "resume={run} policy.hidden_size=9", "resume={run} trainer.batch_size=96", "resume={run} run.name=other",
-    "resume={run} init_from={run}", "resume={run} algorithm=nonesuch", "resume={run} trainer.nonesuch=1", "resume={run} env.num_envs=4",
+    "resume={run} init_from={run}", "resume={run} algorithm=nonesuch", "resume={run} trainer.nonesuch=1", "resume={run} env.num_envs=5",
     "resume={run} policy=lstm", "resume={run} env.params.goal=3",
     "init_from=nonesuch", "init_from=''", "init_from={bad}/empty", "init_from={run}/config.yaml", f"init_from={LONG}",
     f"init_from={LONGER}", "init_from={run} policy.hidden_size=9", "init_from={grid}", "init_from={run}/checkpoints",
