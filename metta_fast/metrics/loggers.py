@@ -60,6 +60,8 @@ class JsonlLogger:
             asked = -1 if resume_step is None else resume_step
             last, broken, self.aside = cut_rows(path, asked)
             self.damaged_after = last if broken and last < asked else None
+        self._rest = b""
+        """Bytes that `write` could not write."""
         self._file: BinaryIO | None = open(  # noqa: SIM115 - held until close
             path, "ab", buffering=0, opener=_no_link
         )
@@ -67,15 +69,22 @@ class JsonlLogger:
     def write(self, step: int, row: Row) -> None:
         assert self._file is not None, "written after close"
         clean = {name: value if math.isfinite(value) else None for name, value in row.items()}
-        line = memoryview(json.dumps({"train/steps": step, **clean}).encode() + b"\n")
+        self._rest += json.dumps({"train/steps": step, **clean}).encode() + b"\n"
         with self._as_user_error():
-            while line:  # a nearly full disk accepts only part of a line
-                line = line[self._file.write(line) :]
+            self._write_rest(self._file)
+
+    def _write_rest(self, file: BinaryIO) -> None:
+        while self._rest:  # a nearly full disk accepts only part of a line
+            self._rest = self._rest[file.write(self._rest) :]
 
     def sync(self) -> None:
-        """Flushes the file to disk, so that after a crash the rows are as complete as the checkpoint."""
+        """Flushes the file to disk, so that after a crash the rows are as complete as the checkpoint.
+
+        What a failed `write` has left is written first: the checkpoint is of a step that has a row.
+        """
         if self._file is not None:
             with self._as_user_error():
+                self._write_rest(self._file)
                 os.fsync(self._file.fileno())
 
     def close(self) -> None:

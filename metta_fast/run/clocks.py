@@ -47,7 +47,7 @@ class Clocks:
     def __init__(
         self, run: RunConfig, *, epoch: int, steps: int, seconds: float, monitor: Monitor | None
     ) -> None:
-        """Starts counting.
+        """Starts counting; epochs count on over interruptions, so that sessions shorter than an interval reach it.
 
         Args:
             epoch, steps, seconds: what the run has behind it.
@@ -55,9 +55,9 @@ class Clocks:
         """
 
         def interval(epochs: int) -> Interval:
-            return Interval(epochs, min_s=run.min_interval_s, start=epoch)
+            return Interval(epochs, min_s=run.min_interval_s, start=epoch - epoch % max(epochs, 1))
 
-        self.log = Interval(run.log_interval, start=epoch)
+        self.log = Interval(run.log_interval, start=epoch - epoch % max(run.log_interval, 1))
         self.evaluate = interval(run.evaluate_interval)
         self.replay = interval(run.replay_interval)
         self._monitor, self._monitor_due = monitor, interval(run.monitor_interval)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from metta_fast.config.keys import RunConfig
 from metta_fast.metrics.loggers import read_rows
+from metta_fast.run.clocks import Clocks
 from metta_fast.runtime import interval as module
 from metta_fast.runtime.interval import Interval
 from tests.tiny import COUNTER, trained
@@ -83,3 +85,13 @@ def test_a_run_shorter_than_its_intervals(tmp_path, capsys) -> None:
         f"features.weight_analysis.interval_epochs=100 epochs are more than the {len(rows)} of this run"
         in told
     )
+
+
+def test_sessions_shorter_than_an_interval_reach_it() -> None:
+    """Six sessions of three epochs: what is due each seventh comes twice, as in one session of eighteen."""
+    run = RunConfig(log_interval=1, evaluate_interval=7, replay_interval=7, min_interval_s=0.0)
+    fired = []
+    for session in range(6):
+        clocks = Clocks(run, epoch=3 * session, steps=0, seconds=0.0, monitor=None)
+        fired += [epoch for epoch in range(3 * session + 1, 3 * session + 4) if clocks.evaluate.due(epoch)]
+    assert fired == [7, 14]

@@ -113,3 +113,25 @@ def test_leaves_of_different_numbers_of_agents_are_refused() -> None:
     for a, b in (((3, 2), (2,)), ((2,), (1,)), ((1, 2), ())):
         with pytest.raises(UserError, match="differ in the number of agents"):
             read_observation(given(a, b), spec)
+
+
+def test_a_row_whose_write_failed_is_written_before_the_checkpoint(tmp_path: Path) -> None:
+    """Half of it was taken; then the device failed once."""
+    logger = JsonlLogger(tmp_path / "m.jsonl")
+    logger.write(10, {})
+    whole, calls = logger._file, []
+
+    class Fails(Slow):
+        def write(self, data: Any) -> int:
+            calls.append(len(data))
+            if len(calls) == 2:
+                raise OSError(5, "Input/output error")
+            return super().write(data)
+
+    logger._file = Fails(whole, 9)  # type: ignore[assignment]
+    with pytest.raises(UserError, match="Input/output error"):
+        logger.write(20, {"loss/kl": 1.0})
+    assert [row["train/steps"] for row in read_rows(tmp_path / "m.jsonl")] == [10]
+    logger.sync()
+    logger.close()
+    assert [row["train/steps"] for row in read_rows(tmp_path / "m.jsonl")] == [10, 20]
