@@ -6,9 +6,11 @@ a process that ends, ends the others, and passes a signal on.
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import sys
+import uuid
 from collections.abc import Mapping, Sequence
 
 SIGNALS = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129}
@@ -27,7 +29,10 @@ def launch(count: int, words: Sequence[str]) -> int:
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
+    for name in ("launcher", "elastic"):  # what they say is said below, or by the run
+        logging.getLogger(f"torch.distributed.{name}").setLevel(logging.CRITICAL)
     config = LaunchConfig(
+        run_id=uuid.uuid4().hex,
         min_nodes=1,
         max_nodes=1,
         nproc_per_node=count,

@@ -74,20 +74,21 @@ class Peers:
                 return
             time.sleep(0.05)
 
-    def why_lost(self) -> str:
-        """Returns which other process ended, and why, in words. Waits a moment for its last word."""
+    def why_lost(self) -> str | None:
+        """Returns which other process ended, and why, in words; None if none is known to have failed. Waits a moment
+        for its last word."""
         deadline = time.monotonic() + ASK_S
         while self._store is not None and time.monotonic() < deadline:
             for rank in self._others():
                 if text := self._read(self._store, f"failed/{rank}"):
                     return f"process {rank} ({self._people[rank]}) failed: {text}"
-            gone = [rank for rank in self._others() if not self._alive(rank)]
+            gone = [rank for rank in self._others() if self._vanished(self._store, rank)]
             if gone:
                 who = ", ".join(f"{rank} ({self._people[rank]})" for rank in gone)
                 text = self._read(self._store, f"failed/{gone[0]}")
                 return f"process {who} {'failed: ' + text if text else 'was killed'}"
             time.sleep(0.05)
-        return "another process of this run ended or does not answer"
+        return None
 
     # ---- the thread ----
 

@@ -197,7 +197,7 @@ class Trainer:
         if on_gpu:
             name = found.gpus[0].name if found is not None and found.gpus else "GPU"
         else:
-            name = f"{found.cores} cores" if found is not None else "CPU"
+            name = f"{found.cores * self._group.place.local_world} cores" if found is not None else "CPU"
         place = Place("gpu" if on_gpu else "cpu", name, self._group.world if on_gpu else 1)
         if start is None:
             return MachineTime(self.folder.path, place, self._command_began)
@@ -217,10 +217,11 @@ class Trainer:
             self._writer.end(f"error: {error}\n{self._go_on('The last good state is kept')}")
             return 1
         except (PeerLost, PeerFault) as error:
-            if self.interrupt.reason is not None:
-                return self._stopped(self.interrupt.reason)
             assert self._peers is not None
             why = self._peers.why_lost()
+            if why is None and self.interrupt.reason is not None:
+                return self._stopped(self.interrupt.reason)
+            why = why or f"another process of this run does not answer ({error})"
             self._failed(error, tell=False)
             self._writer.end(f"error: {why}\n{self._go_on('The last good state is kept')}", LOST_UPLOAD_S)
             return 1
