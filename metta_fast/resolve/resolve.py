@@ -416,10 +416,11 @@ class _Resolve(Defaults):
                 self._without(feature, f"algorithm={name} does not call {', '.join(sorted(missing))}")
 
     def _without(self, feature: str, why: str) -> None:
-        """Leaves out a feature that the algorithm does not support, or refuses it if it was typed."""
+        """Leaves out a feature that the algorithm does not support, or refuses it if the user named it."""
         path = f"features.{feature}"
         origins = [known for known in self.origins if known == path or known.startswith(path + ".")]
-        if any(map(self.typed, origins)):
+        named = any(self.origins[known].startswith("features/") for known in origins)
+        if named or any(map(self.typed, origins)):
             raise UserError(f"{path}: {why}, which this feature needs; leave the feature out")
         del self.config.features[feature]
         source = self.origins[origins[0]] if origins else "default"
