@@ -40,6 +40,11 @@ def fit_processes(
         )
     if config.env.show_viewer:
         raise UserError(f"{what}: env.show_viewer=true shows the environments of one process; leave it out")
+    if config.vector.restart_workers:
+        raise UserError(
+            f"{what}: vector.restart_workers={config.vector.restart_workers} repeats an epoch of one process, and the "
+            "others would go on; leave it out, and continue with resume=auto"
+        )
     envs = config.env.num_envs
     if count := fixed_num_envs(factory):
         raise UserError(
