@@ -54,8 +54,8 @@ def test_no_auto_is_left(profile: str, machine: Machine) -> None:
         if find_spec("mujoco") is None and compose([f"env={env}"]).config.env.factory == "robot":
             continue
         done = resolved(f"hardware={profile}", f"env={env}", machine=machine)
-        # decided when the run starts: by the terminal, by the machine that it is on, by where robots are drawn
-        free = {"run.dashboard", "run.notices", "env.renderer"}
+        # decided when the run starts: by the terminal, the machine, where robots are drawn, the learner's device
+        free = {"run.dashboard", "run.notices", "env.renderer", "distributed.backend"}
         assert "auto" not in [get(done.config, path) for path in keys() if path not in free]
         config = done.config
         agents = config.env.num_envs * config.env.agents_per_env

@@ -82,6 +82,10 @@ C_UPDATE = register(
 )
 
 
+ROWS_A_THREAD = 32
+"""A thread with fewer rows of a batch waits longer for the others than it computes."""
+
+
 class CUpdate:
     """Changes the learner's weights, targets and moments; all arrays are used in place."""
 
@@ -89,7 +93,7 @@ class CUpdate:
         """Takes a learner for which `why_not` returns None.
 
         Args:
-            threads: None: torch's present number.
+            threads: None: torch's present number, but no more than ROWS_A_THREAD allows.
             wide: use AVX-512 where the processor has it.
         """
         plan = plan_of(learner.policy)
@@ -117,7 +121,9 @@ class CUpdate:
         }
         shapes = [layer.weight.shape for layer in critics.hidden_layers()]
         widths = [shapes[0][1], *(shape[2] for shape in shapes), 1]
-        threads = threads or torch.get_num_threads()
+        threads = threads or max(
+            1, min(torch.get_num_threads(), learner.config.minibatch_size // ROWS_A_THREAD)
+        )
         self._own = Updates(
             rule,
             critics.members,
