@@ -177,6 +177,10 @@ install_dev() {
         pip_install --no-deps --only-binary :all: "${tools[@]}" ||
             echo "no wheel of ${tools[0]} for this Python: its tests are skipped"
     done
+    tools=()
+    while IFS= read -r need; do tools+=("$need"); done < <(needs tool.metta_fast.remote_tests)
+    pip_install --only-binary :all: --upgrade --target .venv/remote "${tools[@]}" ||
+        echo "no ${tools[0]} for this Python: its tests are skipped"
 }
 
 # The extensions are there already; here pip only takes them from the cache.

@@ -21,6 +21,8 @@ from metta_fast.config.other_words import translate
 from metta_fast.contracts.errors import UserError
 from metta_fast.resolve.config_files import leaves, options
 from metta_fast.storage.env_folder import take_folder
+from metta_fast.storage.remote.address import is_url
+from metta_fast.storage.remote.address import parse as parse_address
 from metta_fast.storage.user_files import is_folder, user_path
 from metta_fast.storage.user_yaml import MOST_DEPTH
 
@@ -94,6 +96,8 @@ def parse(arguments: list[str]) -> Arguments:
         try:
             override = parser.parse_override(f"features={value}" if own else _guarded(word))
         except (HydraException, ValueError, RecursionError):  # Hydra's parser raises the others itself
+            if is_url(value):
+                parse_address(value, name)  # keys in a URL must not be shown
             raise UserError(
                 f"malformed argument '{word}'; a value with special characters goes in quotes: "
                 f"'{name}=\"{value}\"'"

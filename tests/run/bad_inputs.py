@@ -20,7 +20,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.run.bad import batched, c_envs, commands, files, keys, machine, params, places, training
+from tests.run.bad import batched, c_envs, commands, files, keys, machine, params, places, remote, training
 from tests.run.bad.case import Case, judge, run
 
 TABLES = {
@@ -32,6 +32,7 @@ TABLES = {
     "machine": machine.cases,
     "c": c_envs.cases,
     "batched": batched.cases,
+    "remote": remote.cases,
 }
 
 
