@@ -46,7 +46,7 @@ def _other_engine(value: str) -> str:
     if value.lower() != "genesis":
         return f"{ENGINE}={value}: {ours}"
     return (
-        f"{ENGINE}={value}: our robots do not run in Genesis. {ours}. A Genesis scene of your own (pip install "
+        f"{ENGINE}={value}: our robots do not run in Genesis. {ours}. A Genesis scene of your own (package "
         "genesis-world) trains as a batch of tensors: env=my_module:make (docs/batched.md)"
     )
 

@@ -176,7 +176,7 @@ def test_a_file_that_is_none_of_ours(content, message, tmp_path, capsys):
         (["--from", "x.json"], "name the chart's file with --plot"),
         (["--quick", "--find-batch"], "--quick has no effect with --find-batch"),
         (["--ablate", "--simulator"], "not allowed with"),
-        (["--ablate", "env=grid"], "env=grid: key=value goes with --find-batch"),
+        (["--ablate", "env=grid"], "env=grid: key=value goes with --camera, --find-batch and --train"),
         (["--gpu-scale", "--ablate"], "--gpu-scale goes with --gpu or alone, not with --ablate"),
         (["--vector", "--return", "1"], "--return 1 goes with two sides or --ablate"),
         (["--find-batch", "--json", "x"], "prints what to type"),

@@ -192,7 +192,7 @@ def test_the_default_is_everything():
         ("--vector --envs 8,x", "'x' is not a whole number"),
         ("--vector-env sleep", "--vector-env sleep goes with --vector"),
         ("--train --vector-rival sb3", "--vector-rival sb3 goes with --vector"),
-        ("--envs 4", "--envs 4 goes with --env NAME, --robot NAME or --vector"),
+        ("--envs 4", "--envs 4 goes with --env NAME, --robot NAME, --camera NAME or --vector"),
     ],
 )
 def test_mistakes_are_told_in_one_line(words, message, capsys):

@@ -91,8 +91,8 @@ CHANGES = [
         [
             ("value if math.isfinite(value) else None", "value", "NaN makes a line invalid"),
             (
-                "            while line:  # a nearly",
-                "            if line:  # a nearly",
+                "        while self._rest:  # a nearly",
+                "        if self._rest:  # a nearly",
                 "half a line is written",
             ),
             ("or here > step:", "or here >= step:", "a resume drops the checkpoint's own row"),

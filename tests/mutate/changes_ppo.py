@@ -130,8 +130,8 @@ CHANGES = [
             ),
             ("        self.sums.zero_()\n", "", "losses add up over updates"),
             (
-                "self._keyed(ORDER, context.epoch, number)",
-                "self._keyed(ORDER, context.epoch)",
+                "self._keyed(ORDER, context.epoch, number, *self.group.key)",
+                "self._keyed(ORDER, context.epoch, *self.group.key)",
                 "each pass has the same order",
             ),
         ],

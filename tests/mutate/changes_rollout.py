@@ -118,8 +118,19 @@ CHANGES = [
                 "returns run over a time limit",
             ),
             ("torch.where(mask, buffers.reward, 0.0)", "buffers.reward", "masked rewards scale the others"),
-            (" + delta.square() * count * new / total", "", "the variance forgets that means differ"),
             ("        self.discounted.zero_()\n", "", "returns of other episodes go on"),
+        ],
+    ),
+    *in_file(
+        "metta_fast/distributed/moments.py",
+        "tests/ppo/test_reward_scale.py tests/ppo/test_normalize.py",
+        [
+            (" + delta.square() * count * more / total", "", "the variance forgets that means differ"),
+            (
+                "mean + delta * more / total",
+                "mean + delta * count / total",
+                "the mean weighs old rows as new ones",
+            ),
         ],
     ),
     *in_file(

@@ -20,8 +20,8 @@ CHANGES = [
                 "a crash of the machine loses the renaming",
             ),
             (
-                "if path not in kept and path != highest]",
-                "if path not in kept]",
+                "if path not in kept and path != highest and path not in held]",
+                "if path not in kept and path not in held]",
                 "the best checkpoint is deleted",
             ),
             ("            found.make_ready(loads)\n", "", "a checkpoint that cannot be loaded is taken"),
@@ -154,8 +154,8 @@ CHANGES = [
                 "another typed env is ignored",
             ),
             (
-                "    saved.resume = None\n",
-                "    saved.resume = composed.config.resume\n",
+                "    saved.resume, saved.distributed = None, composed.config.distributed\n",
+                "    saved.resume, saved.distributed = composed.config.resume, composed.config.distributed\n",
                 "the configuration says resume",
             ),
         ],
@@ -278,7 +278,7 @@ CHANGES = [
                 "Ctrl-C that reached the workers first is an error",
             ),
             (
-                "        self._saver.save()\n        self.interrupt.check()\n",
+                "        self._save()\n        self.interrupt.check()\n",
                 "        self.interrupt.check()\n",
                 "the end is not saved",
             ),

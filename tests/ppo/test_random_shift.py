@@ -360,13 +360,13 @@ def test_chosen_segments_move_by_their_place_in_the_minibatch(recompute: str) ->
     ppo = shifted(hooks=Hooks(sample=sample), recompute=recompute, update_epochs=2)
     given, call = [], type(ppo.learner.gradients).__call__
 
-    def watched(segments: Tensor, weight: Tensor | None, offset: Tensor | None = None) -> Tensor:
+    def watched(segments: Tensor, weight: Tensor | None, offset: Tensor | None) -> Tensor:
         assert offset is not None
         given.append(offset.clone())
         return call(ppo.learner.gradients, segments, weight, offset)
 
     step = ppo.learner.step
-    ppo.learner._minibatch = lambda segments, weight, due, offset: step(  # type: ignore[method-assign]
+    ppo.learner._minibatch = lambda segments, weight, due, offset, share: step(  # type: ignore[method-assign]
         watched(segments, weight, offset), due=due
     )
     run(ppo, 1)

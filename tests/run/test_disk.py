@@ -53,7 +53,7 @@ def fill(disk, free):
     [
         (0, "cannot write into the run's folder"),
         (4 * KIB, "cannot write into the run's folder"),
-        (12 * KIB, "there is no earlier one. Make the folder writable, free disk space"),
+        (32 * KIB, "there is no earlier one. Make the folder writable, free disk space"),
         (48 * KIB, "start again with resume=auto run.name=r"),
         (100 * KIB, "the last good one is"),
     ],

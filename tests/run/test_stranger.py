@@ -236,7 +236,7 @@ def test_whoever_reads_a_runs_configuration_asks():
     root = Path(metta_fast.__file__).parent
     texts = {file.name: file.read_text() for top in (root, root / "envs") for file in top.rglob("*.py")}
     readers = {name for name, text in texts.items() if re.search(r"(?<!def )\bsaved_config\(", text)}
-    assert readers == {"evaluate.py", "resume.py", "fine_tune.py"}
+    assert readers == {"evaluate.py", "resume.py", "fine_tune.py", "kickstart.py"}
     assert [name for name in readers if "check_code(" not in texts[name]] == []
 
 
